@@ -1,0 +1,148 @@
+//! Reading csv files as people have them, and saying where one is wrong.
+
+use std::io::{Cursor, Write};
+
+use plimsoll_data::{Columns, Csv, ErrorKind, Result, Source};
+use proptest::prelude::*;
+
+fn read(text: &str) -> Result<Columns> {
+    Csv::label("y").read(Cursor::new(text))
+}
+
+fn features(columns: &Columns, sample: usize) -> Vec<f32> {
+    let mut bytes = vec![0; columns.fields()[0].bytes()];
+    columns.read(sample, 0, &mut bytes).unwrap();
+    bytes.chunks(4).map(|bytes| f32::from_ne_bytes(bytes.try_into().unwrap())).collect()
+}
+
+fn answer(columns: &Columns, sample: usize) -> [u8; 4] {
+    let mut bytes = [0; 4];
+    columns.read(sample, 1, &mut bytes).unwrap();
+    bytes
+}
+
+fn refusal(text: &str) -> String {
+    read(text).unwrap_err().to_string()
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_what_is_read(
+        rows in prop::collection::vec((prop::num::f32::NORMAL, any::<i32>(), prop::num::f32::NORMAL), 1..50),
+        newline in prop::sample::select(vec!["\n", "\r\n", "\n\n"]),
+    ) {
+        let mut text = format!("a,y,b{newline}");
+        for (a, y, b) in &rows {
+            text += &format!("{a:e},{y}, {b}{newline}");
+        }
+        let columns = read(&text).unwrap();
+        prop_assert_eq!(columns.samples(), rows.len());
+        for (sample, (a, y, b)) in rows.iter().enumerate() {
+            prop_assert_eq!(features(&columns, sample), [*a, *b]);
+            prop_assert_eq!(i32::from_ne_bytes(answer(&columns, sample)), *y);
+        }
+    }
+
+    #[test]
+    fn no_text_makes_it_panic(text in "([a-z0-9.,\"\n\r -]|y,|\u{feff}|é){0,80}") {
+        let _ = read(&text);
+        let _ = read(&format!("x,y\n{text}"));
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+        let _ = Csv::label("y").read(Cursor::new([b"x,y\n", &bytes[..]].concat()));
+    }
+}
+
+#[test]
+fn a_file_is_read_from_its_path() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"height,weight\n1.5,60\n1.75,80.5").unwrap();
+    let columns = Csv::target("weight").open(file.path()).unwrap();
+    assert_eq!(columns.fields()[1].name(), "target");
+    assert_eq!(features(&columns, 1), [1.75]);
+    assert_eq!(f32::from_ne_bytes(answer(&columns, 1)), 80.5);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let error = Csv::label("y").open("no/such.csv").unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Io { .. }));
+    assert!(error.to_string().starts_with("no/such.csv: "), "{error}");
+    assert!(std::error::Error::source(&error).is_some());
+}
+
+#[test]
+fn quotes_spaces_and_a_byte_order_mark_are_taken_off() {
+    let columns = read("\u{feff}\"a, in \"\"m\"\"\", b ,\"y\"\n\"1.5\", 2 ,\" 1 \"\n").unwrap();
+    assert_eq!(features(&columns, 0), [1.5, 2.0]);
+    assert_eq!(i32::from_ne_bytes(answer(&columns, 0)), 1);
+}
+
+#[test]
+fn other_delimiters_can_be_named() {
+    let columns = Csv::label("y").delimiter('\t').read(Cursor::new("a\tb\ty\n1\t2\t3\n")).unwrap();
+    assert_eq!(features(&columns, 0), [1.0, 2.0]);
+}
+
+#[test]
+fn class_numbers_may_be_written_as_reals() {
+    let columns = read("x,y\n1,2.0\n").unwrap();
+    assert_eq!(i32::from_ne_bytes(answer(&columns, 0)), 2);
+}
+
+#[test]
+fn wrong_cells_are_named_by_line_and_column() {
+    let cases = [
+        (
+            "x,y\n1,0\n\ntwo,1\n",
+            "line 4, column `x`: `two` is not a number; only numeric columns can be read",
+        ),
+        ("x,y\n1,0\n,1\n", "line 3, column `x`: the cell is empty; fill it, or remove the row"),
+        ("x,y\nnan,0\n", "line 2, column `x`: `nan` is not a finite f32; replace it, or remove the row"),
+        ("x,y\n1e60,0\n", "line 2, column `x`: `1e60` is not a finite f32; replace it, or remove the row"),
+        (
+            "x,y\n1,cat\n",
+            "line 2, column `y`: `cat` is not a class number; number the classes 0, 1, 2 and so on",
+        ),
+        (
+            "x,y\n1,0.5\n",
+            "line 2, column `y`: `0.5` is not a class number; number the classes 0, 1, 2 and so on",
+        ),
+        ("x,y\n1,0\n2\n", "line 3: it has 1 cells where the header has 2"),
+        ("x,y\n1,0,5\n", "line 2: it has 3 cells where the header has 2"),
+        (
+            "x,y\n\"1,0\n",
+            "line 2, column `x`: the quotes of `\"1,0` do not end on the line; cells over several lines cannot be read",
+        ),
+    ];
+    for (text, message) in cases {
+        assert_eq!(refusal(text), message);
+    }
+}
+
+#[test]
+fn an_empty_last_cell_is_seen_when_cells_are_parted_by_tabs() {
+    let error = Csv::label("x").delimiter('\t').read(Cursor::new("x\tz\n1\t\n")).unwrap_err();
+    assert_eq!(error.to_string(), "line 2, column `z`: the cell is empty; fill it, or remove the row");
+}
+
+#[test]
+fn wrong_headers_are_refused() {
+    assert_eq!(refusal("a,b\n1,0\n"), "there is no field `y` in the header; the fields are: a, b");
+    assert_eq!(refusal("a,a,y\n1,0,0\n"), "line 1: two columns are named `a`");
+    assert_eq!(refusal("y\n1\n"), "line 1: `y` is the only column; there is nothing to predict it from");
+}
+
+#[test]
+fn a_file_without_header_or_rows_is_refused() {
+    assert_eq!(refusal("\n \n"), "the csv text has no header line: there is nothing to train on");
+    assert_eq!(refusal("x,y\n\n"), "the csv text has a header but no rows: there is nothing to train on");
+}
+
+#[test]
+fn text_that_is_not_utf_8_is_named_by_line() {
+    let error = Csv::label("y").read(Cursor::new(b"x,y\n1,\xff\n")).unwrap_err();
+    assert_eq!(error.to_string(), "line 2: this is not UTF-8 text; save the file as UTF-8");
+}

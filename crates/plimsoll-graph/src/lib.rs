@@ -1,0 +1,31 @@
+//! Graphs of tensor operations: tracing, gradients, optimizers, lowering to kernels.
+//!
+//! This crate knows what a training step computes, and nothing of where: no device, no file, no clock.
+//! A [`Graph`] is traced op by op, extended with gradients and optimizer updates to a step, and lowered
+//! to a program of kernels that declare everything a planner needs.
+
+mod build;
+mod dtype;
+mod error;
+mod gradient;
+mod graph;
+mod infer;
+mod lower;
+pub mod op;
+pub mod optimizer;
+pub mod program;
+pub mod random;
+pub mod schedule;
+mod shape;
+pub mod step;
+
+pub use dtype::DType;
+pub use error::{Error, ErrorKind, Result};
+pub use gradient::{gradient, gradients};
+pub use graph::{Graph, Node, NodeId, ScopeMark, ValueId};
+pub use infer::ValueType;
+pub use lower::lower;
+pub use op::Op;
+pub use program::Program;
+pub use shape::{Axes, MAX_RANK, Shape};
+pub use step::Step;

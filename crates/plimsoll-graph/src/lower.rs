@@ -1,0 +1,24 @@
+//! Lowering: from a step to a program of kernels.
+//!
+//! Dead nodes go; movement ops become views; elementwise chains and reductions over rows fuse; what is left
+//! becomes one kernel each. Numbers do not change: a fused register has the precision of the value it
+//! stands for.
+
+mod cost;
+mod emit;
+mod fuse;
+mod view;
+
+use crate::Program;
+use crate::step::Step;
+
+/// Lowers a step to kernels.
+pub fn lower(step: &Step) -> Program {
+    let mut units = fuse::Units::of(step);
+    for value in step.outputs.iter().map(|o| o.value).chain(step.states.iter().filter_map(|s| s.next)) {
+        // A constant that is reported or kept needs an address.
+        let (base, _) = units.access(value);
+        units.materialize(base);
+    }
+    emit::Emitter::new(step, &units).emit()
+}

@@ -1,0 +1,362 @@
+//! Optimizers, as graph code.
+//!
+//! An optimizer extends a step with what every parameter becomes. Its slots are states of the step, so
+//! their bytes are in the plan like all others. Formulas and defaults are PyTorch's, so that a recipe found
+//! in the wild keeps its meaning.
+
+use crate::op::Reduction;
+use crate::program::Role;
+use crate::schedule::Schedule;
+use crate::step::{Initial, Step};
+use crate::{DType, Error, Result, ValueId};
+use serde::{Deserialize, Serialize};
+
+/// How parameters follow their gradients.
+///
+/// ```
+/// use plimsoll_graph::optimizer::{Clip, Optimizer};
+/// let adam = Optimizer::adam(1e-3).clip(Clip::GlobalNorm(1.0));
+/// # let _ = adam;
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Optimizer {
+    rule: Rule,
+    schedule: Schedule,
+    decay: Decay,
+    clip: Option<Clip>,
+}
+
+/// A rule for one update.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Rule {
+    Sgd { momentum: f64, nesterov: bool },
+    RmsProp { smoothing: f64, epsilon: f64, momentum: f64 },
+    Adagrad { epsilon: f64 },
+    Adam { beta1: f64, beta2: f64, epsilon: f64 },
+}
+
+/// How parameters are pulled towards zero.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Decay {
+    /// The parameter times this is added to its gradient.
+    Penalty(f64),
+    /// The parameter shrinks by the learning rate times this, apart from its gradient.
+    Decoupled(f64),
+}
+
+/// How gradients are limited before they are applied.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Clip {
+    /// Each element to `[-limit, limit]`.
+    Value(f64),
+    /// All gradients together, scaled down if their norm is larger.
+    GlobalNorm(f64),
+}
+
+impl Optimizer {
+    fn new(rule: Rule, rate: impl Into<Schedule>) -> Self {
+        Optimizer { rule, schedule: rate.into(), decay: Decay::Penalty(0.0), clip: None }
+    }
+
+    /// Steps against the gradient.
+    pub fn sgd(rate: impl Into<Schedule>) -> Self {
+        Self::new(Rule::Sgd { momentum: 0.0, nesterov: false }, rate)
+    }
+
+    /// Steps along a decaying sum of gradients; with `nesterov`, looking one step ahead.
+    pub fn momentum(rate: impl Into<Schedule>, momentum: f64, nesterov: bool) -> Self {
+        Self::new(Rule::Sgd { momentum, nesterov }, rate)
+    }
+
+    /// Steps divided by the root of a running mean of squares (smoothing 0.99, epsilon 1e-8).
+    pub fn rmsprop(rate: impl Into<Schedule>) -> Self {
+        Self::rmsprop_with(rate, 0.99, 1e-8, 0.0)
+    }
+
+    /// [`Optimizer::rmsprop`] with its constants, and with momentum if that is not zero.
+    pub fn rmsprop_with(rate: impl Into<Schedule>, smoothing: f64, epsilon: f64, momentum: f64) -> Self {
+        Self::new(Rule::RmsProp { smoothing, epsilon, momentum }, rate)
+    }
+
+    /// Steps divided by the root of the sum of squares so far (epsilon 1e-10).
+    pub fn adagrad(rate: impl Into<Schedule>) -> Self {
+        Self::new(Rule::Adagrad { epsilon: 1e-10 }, rate)
+    }
+
+    /// Adam (betas 0.9 and 0.999, epsilon 1e-8).
+    pub fn adam(rate: impl Into<Schedule>) -> Self {
+        Self::adam_with(rate, 0.9, 0.999, 1e-8)
+    }
+
+    /// Adam with its constants.
+    pub fn adam_with(rate: impl Into<Schedule>, beta1: f64, beta2: f64, epsilon: f64) -> Self {
+        Self::new(Rule::Adam { beta1, beta2, epsilon }, rate)
+    }
+
+    /// Adam with decoupled weight decay of 0.01.
+    pub fn adamw(rate: impl Into<Schedule>) -> Self {
+        let adam = Self::adam(rate);
+        Optimizer { decay: Decay::Decoupled(0.01), ..adam }
+    }
+
+    /// Pulls parameters towards zero with this strength, in the way of the optimizer: AdamW shrinks them,
+    /// the others add to the gradient.
+    pub fn weight_decay(mut self, strength: f64) -> Self {
+        self.decay = match self.decay {
+            Decay::Penalty(_) => Decay::Penalty(strength),
+            Decay::Decoupled(_) => Decay::Decoupled(strength),
+        };
+        self
+    }
+
+    /// Limits gradients before they are applied.
+    pub fn clip(mut self, clip: Clip) -> Self {
+        self.clip = Some(clip);
+        self
+    }
+
+    /// Extends `step`, whose gradients are known, by the updates of the states `trainable`. `clock` is the
+    /// random state, which counts the steps.
+    pub(crate) fn update(&self, step: &mut Step, clock: ValueId, trainable: &[usize]) -> Result<()> {
+        self.check()?;
+        let scope = step.graph.enter("optimizer");
+        let mut times: Vec<(DType, Time)> = vec![];
+        for &index in trainable {
+            let dtype = step.graph.dtype(step.states[index].value);
+            if times.iter().all(|(d, _)| *d != dtype) {
+                times.push((dtype, self.time(step, clock, dtype)?));
+            }
+        }
+        let gradients = self.clipped(step)?;
+        step.graph.leave(scope);
+        for (&index, gradient) in trainable.iter().zip(gradients) {
+            let (name, parameter) = (step.states[index].name.clone(), step.states[index].value);
+            let dtype = step.graph.dtype(parameter);
+            let Some((_, time)) = times.iter().find(|(d, _)| *d == dtype) else { continue };
+            let scope = step.graph.enter(&name);
+            let next = self.update_one(step, &name, parameter, gradient, time)?;
+            step.graph.leave(scope);
+            step.update(parameter, next)?;
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<()> {
+        let fraction = |name: &str, x: f64| {
+            if (0.0..1.0).contains(&x) {
+                Ok(())
+            } else {
+                Err(Error::argument(format!("{name} is {x}, it must be at least 0 and below 1")))
+            }
+        };
+        match self.rule {
+            Rule::Sgd { momentum, .. } => fraction("momentum", momentum)?,
+            Rule::RmsProp { smoothing, momentum, .. } => {
+                fraction("smoothing", smoothing)?;
+                fraction("momentum", momentum)?;
+            }
+            Rule::Adagrad { .. } => {}
+            Rule::Adam { beta1, beta2, .. } => {
+                fraction("beta1", beta1)?;
+                fraction("beta2", beta2)?;
+            }
+        }
+        match self.clip {
+            Some(Clip::Value(limit) | Clip::GlobalNorm(limit)) if limit.is_nan() || limit <= 0.0 => {
+                Err(Error::argument(format!("gradients cannot be clipped at {limit}: it must be above 0")))
+            }
+            _ => self.schedule.check(),
+        }
+    }
+
+    /// The scalars that all updates of parameters of one type share, computed in `f64` from the step number.
+    fn time(&self, step: &mut Step, clock: ValueId, dtype: DType) -> Result<Time> {
+        let g = &mut step.graph;
+        let count = g.slice_axis(clock, 0, 1..2)?;
+        let count = g.reshape(count, &[])?;
+        let count = g.cast(count, DType::F64)?;
+        let rate = self.schedule.rate(g, count)?;
+        let (mut scaled_rate, mut root_correction) = (rate, None);
+        if let Rule::Adam { beta1, beta2, .. } = self.rule {
+            let t = g.add_scalar(count, 1.0)?;
+            let mut correction = |beta: f64| {
+                let beta = g.constant(beta, DType::F64)?;
+                let power = g.pow(beta, t)?;
+                let negated = g.neg(power)?;
+                g.add_scalar(negated, 1.0)
+            };
+            let (first, second) = (correction(beta1)?, correction(beta2)?);
+            scaled_rate = g.div(rate, first)?;
+            let correction = g.rsqrt(second)?;
+            root_correction = Some(g.cast(correction, dtype)?);
+        }
+        let scaled_rate = g.cast(scaled_rate, dtype)?;
+        let shrink = match self.decay {
+            Decay::Decoupled(strength) => {
+                let factor = g.mul_scalar(rate, -strength)?;
+                let factor = g.add_scalar(factor, 1.0)?;
+                Some(g.cast(factor, dtype)?)
+            }
+            Decay::Penalty(_) => None,
+        };
+        Ok(Time { scaled_rate, root_correction, shrink })
+    }
+
+    /// The gradients after clipping.
+    fn clipped(&self, step: &mut Step) -> Result<Vec<ValueId>> {
+        let gradients = step.gradients.clone();
+        let g = &mut step.graph;
+        match self.clip {
+            None => Ok(gradients),
+            Some(Clip::Value(limit)) => gradients
+                .into_iter()
+                .map(|x| {
+                    let (low, high) = (g.full_like(-limit, x)?, g.full_like(limit, x)?);
+                    let bounded = g.max(x, low)?;
+                    g.min(bounded, high)
+                })
+                .collect(),
+            Some(Clip::GlobalNorm(limit)) => {
+                let mut total = g.constant(0.0, DType::F32)?;
+                for &x in &gradients {
+                    let square = g.square(x)?;
+                    let axes: Vec<usize> = (0..g.shape(x).rank()).collect();
+                    let sum = g.reduce(Reduction::Sum, square, &axes)?;
+                    let sum = g.cast(sum, DType::F32)?;
+                    total = g.add(total, sum)?;
+                }
+                let norm = g.sqrt(total)?;
+                let norm = g.add_scalar(norm, 1e-6)?;
+                let limit = g.constant(limit, DType::F32)?;
+                let factor = g.div(limit, norm)?;
+                let one = g.constant(1.0, DType::F32)?;
+                let factor = g.min(factor, one)?;
+                gradients
+                    .into_iter()
+                    .map(|x| {
+                        let factor = g.cast(factor, g.dtype(x))?;
+                        g.mul(x, factor)
+                    })
+                    .collect()
+            }
+        }
+    }
+
+    /// What one parameter becomes.
+    fn update_one(
+        &self,
+        step: &mut Step,
+        name: &str,
+        parameter: ValueId,
+        gradient: ValueId,
+        time: &Time,
+    ) -> Result<ValueId> {
+        let (mut parameter, mut gradient) = (parameter, gradient);
+        if let Decay::Penalty(strength) = self.decay
+            && strength != 0.0
+        {
+            let pull = step.graph.mul_scalar(parameter, strength)?;
+            gradient = step.graph.add(gradient, pull)?;
+        }
+        if let Some(factor) = time.shrink {
+            parameter = step.graph.mul(parameter, factor)?;
+        }
+        let direction = match self.rule {
+            Rule::Sgd { momentum: 0.0, .. } => gradient,
+            Rule::Sgd { momentum, nesterov } => {
+                let velocity = slot(step, name, "momentum", parameter, |step, old| {
+                    let kept = step.graph.mul_scalar(old, momentum)?;
+                    step.graph.add(kept, gradient)
+                })?;
+                if nesterov {
+                    let ahead = step.graph.mul_scalar(velocity, momentum)?;
+                    step.graph.add(gradient, ahead)?
+                } else {
+                    velocity
+                }
+            }
+            Rule::RmsProp { smoothing, epsilon, momentum } => {
+                let square = slot(step, name, "square", parameter, |step, old| {
+                    smoothed_square(step, old, gradient, smoothing)
+                })?;
+                let scaled = over_root(step, gradient, square, epsilon)?;
+                if momentum == 0.0 {
+                    scaled
+                } else {
+                    slot(step, name, "momentum", parameter, |step, old| {
+                        let kept = step.graph.mul_scalar(old, momentum)?;
+                        step.graph.add(kept, scaled)
+                    })?
+                }
+            }
+            Rule::Adagrad { epsilon } => {
+                let total = slot(step, name, "square", parameter, |step, old| {
+                    let square = step.graph.square(gradient)?;
+                    step.graph.add(old, square)
+                })?;
+                over_root(step, gradient, total, epsilon)?
+            }
+            Rule::Adam { beta1, beta2, epsilon } => {
+                let mean = slot(step, name, "mean", parameter, |step, old| {
+                    let kept = step.graph.mul_scalar(old, beta1)?;
+                    let new = step.graph.mul_scalar(gradient, 1.0 - beta1)?;
+                    step.graph.add(kept, new)
+                })?;
+                let square = slot(step, name, "square", parameter, |step, old| {
+                    smoothed_square(step, old, gradient, beta2)
+                })?;
+                let g = &mut step.graph;
+                let root = g.sqrt(square)?;
+                let root = match time.root_correction {
+                    Some(correction) => g.mul(root, correction)?,
+                    None => root,
+                };
+                let root = g.add_scalar(root, epsilon)?;
+                g.div(mean, root)?
+            }
+        };
+        let change = step.graph.mul(direction, time.scaled_rate)?;
+        step.graph.sub(parameter, change)
+    }
+}
+
+/// The scalars that all updates of parameters of one type share.
+struct Time {
+    /// The learning rate; for Adam, over its first correction.
+    scaled_rate: ValueId,
+    /// One over the root of Adam's second correction.
+    root_correction: Option<ValueId>,
+    /// What decoupled decay multiplies parameters with.
+    shrink: Option<ValueId>,
+}
+
+/// A slot of the optimizer for one parameter, and what it becomes.
+fn slot(
+    step: &mut Step,
+    parameter: &str,
+    slot: &str,
+    like: ValueId,
+    next: impl FnOnce(&mut Step, ValueId) -> Result<ValueId>,
+) -> Result<ValueId> {
+    let ty = step.graph.ty(like);
+    let name = format!("{parameter}:{slot}");
+    let old = step.state(&name, Role::Optimizer, &ty.shape, ty.dtype, Initial::Constant(0.0))?;
+    let new = next(step, old)?;
+    step.update(old, new)?;
+    Ok(new)
+}
+
+fn smoothed_square(step: &mut Step, old: ValueId, gradient: ValueId, smoothing: f64) -> Result<ValueId> {
+    let kept = step.graph.mul_scalar(old, smoothing)?;
+    let square = step.graph.square(gradient)?;
+    let new = step.graph.mul_scalar(square, 1.0 - smoothing)?;
+    step.graph.add(kept, new)
+}
+
+/// `x / (√square + epsilon)`
+fn over_root(step: &mut Step, x: ValueId, square: ValueId, epsilon: f64) -> Result<ValueId> {
+    let root = step.graph.sqrt(square)?;
+    let root = step.graph.add_scalar(root, epsilon)?;
+    step.graph.div(x, root)
+}

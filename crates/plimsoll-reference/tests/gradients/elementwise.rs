@@ -1,0 +1,105 @@
+use crate::support::{Numbers, check, inputs};
+use plimsoll_graph::op::{Binary, Op, Unary};
+use plimsoll_graph::{DType, Graph, gradients};
+use plimsoll_reference::{Tensor, evaluate};
+use proptest::prelude::*;
+
+const SMOOTH: [(Unary, f64, f64); 13] = [
+    (Unary::Neg, -2.0, 2.0),
+    (Unary::Exp, -2.0, 2.0),
+    (Unary::Log, 0.3, 3.0),
+    (Unary::Softplus, -4.0, 4.0),
+    (Unary::Sqrt, 0.3, 3.0),
+    (Unary::Rsqrt, 0.3, 3.0),
+    (Unary::Sin, -4.0, 4.0),
+    (Unary::Cos, -4.0, 4.0),
+    (Unary::Tanh, -2.0, 2.0),
+    (Unary::Sigmoid, -4.0, 4.0),
+    (Unary::Erf, -2.0, 2.0),
+    (Unary::Gelu, -3.0, 3.0),
+    (Unary::GeluSlope, -3.0, 3.0),
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn functions_of_one_element_match_differences(seed: u64, n in 1..8usize) {
+        let mut numbers = Numbers(seed);
+        for (function, low, high) in SMOOTH {
+            check(&[numbers.range(&[n], low, high)], |g, x| g.apply(Op::Unary(function), &[x[0]]));
+        }
+        for function in [Unary::Abs, Unary::Relu] {
+            check(&[numbers.away_from_zero(&[n])], |g, x| g.apply(Op::Unary(function), &[x[0]]));
+        }
+    }
+
+    #[test]
+    fn functions_of_two_elements_match_differences(seed: u64, n in 1..6usize) {
+        let mut numbers = Numbers(seed);
+        for function in [Binary::Add, Binary::Sub, Binary::Mul, Binary::Div] {
+            let operands = [numbers.tensor(&[2, n]), numbers.away_from_zero(&[2, n])];
+            check(&operands, |g, x| g.apply(Op::Binary(function), x));
+        }
+        for function in [Binary::Max, Binary::Min] {
+            check(&numbers.apart::<2>(&[2, n]), |g, x| g.apply(Op::Binary(function), x));
+        }
+        let operands = [numbers.range(&[n], 0.3, 2.0), numbers.range(&[n], -2.0, 2.0)];
+        check(&operands, |g, x| g.pow(x[0], x[1]));
+    }
+
+    #[test]
+    fn functions_of_two_elements_match_differences_where_they_broadcast(seed: u64, n in 1..4usize) {
+        let mut numbers = Numbers(seed);
+        check(&[numbers.tensor(&[3, 1, n]), numbers.tensor(&[2, 1])], |g, x| g.mul(x[0], x[1]));
+        check(&[numbers.tensor(&[n]), numbers.away_from_zero(&[2, n])], |g, x| g.div(x[0], x[1]));
+    }
+
+    #[test]
+    fn select_matches_differences(seed: u64, n in 1..8usize) {
+        let mut numbers = Numbers(seed);
+        let operands = [numbers.integers(&[n], 0, 2), numbers.tensor(&[n]), numbers.tensor(&[n])];
+        check(&operands, |g, x| {
+            let condition = g.cast(x[0], DType::Bool)?;
+            g.select(condition, x[1], x[2])
+        });
+    }
+}
+
+/// The gradients of Σ y for inputs of these numbers.
+fn slopes<const N: usize>(tensors: [Tensor; N], op: Op) -> [Vec<f64>; N] {
+    let mut g = Graph::new();
+    let (ids, values) = inputs(&mut g, &tensors);
+    let y = g.apply(op, &ids).unwrap();
+    let found = gradients(&mut g, &[(y, None)], &ids).unwrap();
+    let found: Vec<_> = found.into_iter().map(Option::unwrap).collect();
+    let found = evaluate(&g, &values, &found);
+    std::array::from_fn(|i| found[i].data.clone())
+}
+
+fn row(data: &[f64]) -> Tensor {
+    Tensor::new(&[data.len()], DType::F64, data.to_vec())
+}
+
+#[test]
+fn equal_operands_of_a_maximum_get_half_each() {
+    for function in [Binary::Max, Binary::Min] {
+        let found = slopes([row(&[1.0, 2.0]), row(&[1.0, 2.0])], Op::Binary(function));
+        assert_eq!(found, [[0.5, 0.5], [0.5, 0.5]]);
+    }
+}
+
+#[test]
+fn slopes_at_kinks_are_zero() {
+    assert_eq!(slopes([row(&[0.0])], Op::Unary(Unary::Abs)), [[0.0]]);
+    assert_eq!(slopes([row(&[0.0])], Op::Unary(Unary::Relu)), [[0.0]]);
+}
+
+#[test]
+fn powers_have_finite_slopes_at_zero() {
+    let bases = row(&[0.0, 0.0, 0.0, -2.0]);
+    let exponents = row(&[0.0, 1.0, 2.0, 2.0]);
+    let [for_base, for_exponent] = slopes([bases, exponents], Op::Binary(Binary::Pow));
+    assert_eq!(for_base, [0.0, 1.0, 0.0, -4.0]);
+    assert_eq!(for_exponent[..3], [0.0, 0.0, 0.0]);
+}
