@@ -4,7 +4,7 @@
 //! insert the broadcasts and constants that strictness asks for.
 
 use crate::op::*;
-use crate::{Axes, DType, Graph, Result, Shape, ValueId};
+use crate::{Axes, DType, Error, Graph, Result, Shape, ValueId};
 
 macro_rules! unary {
     ($($(#[$doc:meta])* $name:ident => $function:ident;)*) => {
@@ -236,6 +236,10 @@ impl Graph {
     /// # Errors
     /// If an axis is not there or is given twice, or `x` is not a float.
     pub fn mean(&mut self, x: ValueId, axes: &[usize]) -> Result<ValueId> {
+        if !self.dtype(x).is_float() {
+            let error = Error::dtype(format!("takes floats, this is {}", self.ty(x)));
+            return Err(error.at("mean", self.current_scope()));
+        }
         let sum = self.sum(x, axes)?;
         let count = self.shape(x).elements() / self.shape(sum).elements().max(1);
         self.mul_scalar(sum, 1.0 / count.max(1) as f64)
@@ -263,7 +267,7 @@ impl Graph {
     /// # Errors
     /// If the element counts differ.
     pub fn reshape(&mut self, x: ValueId, shape: &[usize]) -> Result<ValueId> {
-        let shape = Shape::new(shape)?;
+        let shape = self.new_shape("reshape", shape)?;
         if self.shape(x) == shape { Ok(x) } else { self.apply(Op::Reshape { shape }, &[x]) }
     }
 
@@ -272,7 +276,8 @@ impl Graph {
     /// # Errors
     /// If `order` does not name each axis once.
     pub fn permute(&mut self, x: ValueId, order: &[usize]) -> Result<ValueId> {
-        self.apply(Op::Permute { order: Shape::new(order)? }, &[x])
+        let order = self.new_shape("permute", order)?;
+        self.apply(Op::Permute { order }, &[x])
     }
 
     /// Repeats `x` to a shape; nothing if it is that already.
@@ -280,7 +285,7 @@ impl Graph {
     /// # Errors
     /// If `x` does not broadcast to it.
     pub fn broadcast(&mut self, x: ValueId, shape: &[usize]) -> Result<ValueId> {
-        let shape = Shape::new(shape)?;
+        let shape = self.new_shape("broadcast", shape)?;
         if self.shape(x) == shape { Ok(x) } else { self.apply(Op::Broadcast { shape }, &[x]) }
     }
 
@@ -327,6 +332,11 @@ impl Graph {
         transpose_b: bool,
     ) -> Result<ValueId> {
         self.apply(Op::Dot { transpose_a, transpose_b }, &[a, b])
+    }
+
+    /// A shape given to an op.
+    fn new_shape(&self, op: &str, dims: &[usize]) -> Result<Shape> {
+        Shape::new(dims).map_err(|e| e.at(op, self.current_scope()))
     }
 
     /// Both values broadcast to their common shape.

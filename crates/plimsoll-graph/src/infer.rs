@@ -112,6 +112,7 @@ pub(crate) fn infer(op: &Op, operands: &[ValueType]) -> Result<Results> {
         Op::Dot { transpose_a, transpose_b } => dot(*transpose_a, *transpose_b, &operands[0], &operands[1]),
         Op::Conv2d(conv) => {
             let (x, filter) = (&operands[0], &operands[1]);
+            require_float(x.dtype)?;
             require_same_dtype(x, filter)?;
             of(conv.output(&x.shape, &filter.shape)?, x.dtype)
         }
@@ -166,7 +167,7 @@ pub(crate) fn infer(op: &Op, operands: &[ValueType]) -> Result<Results> {
         Op::Lstm => lstm(operands),
         Op::LstmGrad => {
             let [x, w, u, h, c, ys, gates, cells, dy] = [0, 1, 2, 3, 4, 5, 6, 7, 8].map(|i| operands[i]);
-            let bias = ValueType { shape: Shape::from_slice(&[w.shape[1]]), ..w };
+            let bias = ValueType { shape: Shape::from_slice(&[w.shape.last().copied().unwrap_or(0)]), ..w };
             let results = lstm(&[x, w, u, bias, h, c])?;
             for (given, expected) in [ys, gates, cells, dy].iter().zip([0, 1, 2, 0]) {
                 require_type(given, &results[expected])?;
@@ -176,7 +177,7 @@ pub(crate) fn infer(op: &Op, operands: &[ValueType]) -> Result<Results> {
         Op::Gru => gru(operands),
         Op::GruGrad => {
             let [x, w, u, h, ys, gates, dy] = [0, 1, 2, 3, 4, 5, 6].map(|i| operands[i]);
-            let bias = ValueType { shape: Shape::from_slice(&[w.shape[1]]), ..w };
+            let bias = ValueType { shape: Shape::from_slice(&[w.shape.last().copied().unwrap_or(0)]), ..w };
             let results = gru(&[x, w, u, bias, bias, h])?;
             for (given, expected) in [ys, gates, dy].iter().zip([0, 1, 0]) {
                 require_type(given, &results[expected])?;
@@ -265,8 +266,9 @@ fn pad_type(pad: &Pad, x: &ValueType) -> Result<Results> {
     }
     let dims: Vec<usize> = (0..rank)
         .map(|axis| {
-            let inner = x.shape[axis] + x.shape[axis].saturating_sub(1) * pad.between[axis];
-            pad.before[axis] + inner + pad.after[axis]
+            let gaps = x.shape[axis].saturating_sub(1).saturating_mul(pad.between[axis]);
+            let inner = x.shape[axis].saturating_add(gaps);
+            pad.before[axis].saturating_add(inner).saturating_add(pad.after[axis])
         })
         .collect();
     Ok(vec![ValueType { shape: Shape::new(&dims)?, ..*x }])
@@ -329,18 +331,24 @@ impl Conv2d {
                 self.stride, self.dilation, self.groups
             )));
         }
-        if filter[2] * self.groups != input[3] || !filter[3].is_multiple_of(self.groups) {
+        if !filter[3].is_multiple_of(self.groups) {
             return Err(Error::shape(format!(
-                "images {input} have {} channels, filter {filter} in {} groups takes {}",
-                input[3],
-                self.groups,
-                filter[2] * self.groups
+                "filter {filter} makes {} channels, which do not divide into {} groups",
+                filter[3], self.groups
+            )));
+        }
+        let channels = filter[2].saturating_mul(self.groups);
+        if channels != input[3] {
+            return Err(Error::shape(format!(
+                "images {input} have {} channels, filter {filter} in {} groups takes {channels}",
+                input[3], self.groups
             )));
         }
         let mut out = [input[0], 0, 0, filter[3]];
         for axis in 0..2 {
-            let padded = input[1 + axis] + self.padding[2 * axis] + self.padding[2 * axis + 1];
-            let reach = self.dilation[axis] * filter[axis].saturating_sub(1) + 1;
+            let pads = self.padding[2 * axis].saturating_add(self.padding[2 * axis + 1]);
+            let padded = input[1 + axis].saturating_add(pads);
+            let reach = self.dilation[axis].saturating_mul(filter[axis].saturating_sub(1)).saturating_add(1);
             if filter[axis] == 0 || padded < reach {
                 return Err(Error::shape(format!(
                     "filter {filter} reaches {reach}, images {input} have {padded}"
@@ -375,8 +383,8 @@ impl Pool2d {
                     self.padding, self.window
                 )));
             }
-            let padded = input[1 + axis] + pads[0] + pads[1];
-            if padded < self.window[axis] {
+            let padded = input[1 + axis].saturating_add(pads[0]).saturating_add(pads[1]);
+            if padded < self.window[axis] || input[1 + axis] == 0 {
                 return Err(Error::shape(format!("windows of {:?} do not fit images {input}", self.window)));
             }
             out[1 + axis] = (padded - self.window[axis]) / self.stride[axis] + 1;

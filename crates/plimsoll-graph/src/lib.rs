@@ -13,6 +13,7 @@ mod infer;
 mod lower;
 pub mod op;
 pub mod optimizer;
+mod print;
 pub mod program;
 pub mod random;
 pub mod schedule;

@@ -52,25 +52,28 @@ pub enum Op {
     },
     /// A function of each element; operand: x.
     Unary(Unary),
-    /// A function of each pair of elements; operands: a, b of one shape and type.
+    /// A function of each pair of elements; operands: a, b of one shape and type. Integers wrap.
     Binary(Binary),
     /// A comparison of each pair of elements, to bool; operands: a, b of one shape and type.
     Compare(Comparison),
     /// Chooses elements; operands: a bool condition, a where it holds, b where not.
     Select,
-    /// Converts the element type; floats round to nearest even, to integers they truncate and saturate.
+    /// Converts the element type; floats round to nearest even, to integers they truncate and saturate (NaN
+    /// becomes 0).
     Cast {
         /// The new element type.
         dtype: DType,
     },
-    /// Reduces over axes, which disappear; operand: x.
+    /// Reduces over axes, which disappear; operand: x. A NaN among the elements gives NaN; the sum of bools
+    /// is whether any holds.
     Reduce {
         /// How elements are combined.
         kind: Reduction,
         /// The axes that are reduced over.
         axes: Axes,
     },
-    /// The position of the first largest element along an axis, which disappears, as `i32`; operand: x.
+    /// The position of the first largest element along an axis, which disappears, as `i32`; operand: x. NaN
+    /// counts as the largest.
     ArgMax {
         /// The axis.
         axis: usize,
@@ -124,7 +127,8 @@ pub enum Op {
     },
     /// Pooling over windows of images; operand: images.
     Pool2d(Pool2d),
-    /// The gradient of pooling; operands: images, output gradient.
+    /// The gradient of pooling; operands: images, output gradient. That of a maximum goes to the first
+    /// largest element of its window, row by row.
     Pool2dGrad(Pool2d),
     /// Rows of a table; operands: table `[rows, ..]`, integer indices of any shape. An index outside the
     /// table gives NaN (or zero, for integers).
@@ -185,7 +189,7 @@ pub enum Op {
     /// A gated recurrent layer over time; operands: x `[batch, time, in]`, input weight `[in, 3 hidden]`,
     /// hidden weight `[hidden, 3 hidden]`, input bias, hidden bias `[3 hidden]`, first hidden state
     /// `[batch, hidden]`. Gates are in the order reset, update, new; the reset gate multiplies
-    /// the hidden product with its bias. Results: hidden states, and `[batch, time, 4 hidden]` of the
+    /// the hidden product with its bias, and the next state is (1 − update) · new + update · state. Results: hidden states, and `[batch, time, 4 hidden]` of the
     /// activated reset, update and new gates and the new gate's hidden product.
     Gru,
     /// Operands: x, input weight, hidden weight, first hidden, hidden states, gates, gradient of the hidden
@@ -366,7 +370,7 @@ pub enum PoolKind {
 /// The parameters of scaled dot-product attention.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Attention {
-    /// Whether query i sees only keys up to i (aligned at the end if there are more keys).
+    /// Whether query i sees only keys up to i (aligned at the end if there are more keys than queries).
     pub causal: bool,
     /// What scores are multiplied with.
     pub scale: f64,

@@ -33,8 +33,9 @@ impl Shape {
                 dims.len()
             )));
         }
-        // Eight bytes an element is the largest; a size in bytes must be representable.
-        let bytes = dims.iter().try_fold(8usize, |n, &d| n.checked_mul(d));
+        // Eight bytes an element is the largest; a size in bytes must be representable, and so must the
+        // product of any of the extents, which is what an extent of zero hides.
+        let bytes = dims.iter().try_fold(8usize, |n, &d| n.checked_mul(d.max(1)));
         if bytes.is_none_or(|b| b > isize::MAX as usize) {
             return Err(Error::shape(format!("shape {dims:?} has more elements than can be addressed")));
         }

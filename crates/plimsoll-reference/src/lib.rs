@@ -11,13 +11,15 @@ mod attention;
 mod elementwise;
 mod movement;
 mod products;
+mod program;
 mod recurrent;
 mod structured;
 mod tensor;
 
+pub use program::run;
 pub use tensor::Tensor;
 
-use plimsoll_graph::{Graph, Node, Op, ValueId};
+use plimsoll_graph::{DType, Graph, Op, Shape, ValueId};
 use std::collections::HashMap;
 
 /// The values `wanted` of a graph whose inputs are given.
@@ -38,7 +40,7 @@ pub fn evaluate(graph: &Graph, inputs: &HashMap<ValueId, Tensor>, wanted: &[Valu
         }
         let operands: Vec<&Tensor> =
             node.operands.iter().map(|id| values[id.index()].as_ref().expect("an earlier node")).collect();
-        let results = compute(graph, node, &operands);
+        let results = compute(&node.op, graph.shape(first), graph.dtype(first), &operands);
         for (id, data) in node.results().zip(results) {
             values[id.index()] = Some(Tensor::rounded(graph.shape(id), graph.dtype(id), data));
         }
@@ -62,11 +64,10 @@ fn needed(graph: &Graph, wanted: &[ValueId]) -> Vec<bool> {
     needed
 }
 
-/// The elements of each result of a node, not yet rounded to their types.
-fn compute(graph: &Graph, node: &Node, x: &[&Tensor]) -> Vec<Vec<f64>> {
-    let first = node.results().next().expect("a node has a result");
-    let (shape, dtype) = (graph.shape(first), graph.dtype(first));
-    match &node.op {
+/// The elements of each result of an op, not yet rounded to their types. `shape` and `dtype` are those of the
+/// first.
+fn compute(op: &Op, shape: Shape, dtype: DType, x: &[&Tensor]) -> Vec<Vec<f64>> {
+    match op {
         Op::Input { .. } => unreachable!("inputs are given"),
         Op::Constant { value, .. } => vec![vec![elementwise::cast(*value, dtype); shape.elements()]],
         Op::Iota { axis, .. } => vec![movement::iota(&shape, *axis)],

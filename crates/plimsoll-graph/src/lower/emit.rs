@@ -70,8 +70,8 @@ impl<'a> Emitter<'a> {
                 UnitKind::Loop { domain, row_axes } => self.emit_loop(unit, domain, row_axes),
             }
         }
-        self.copy_remaining_states(&in_place);
         self.emit_outputs();
+        self.copy_remaining_states(&in_place);
         self.program
     }
 
@@ -87,14 +87,7 @@ impl<'a> Emitter<'a> {
                         self.in_memory[base.index()] = true;
                     }
                 };
-                match self.units.copied_from(value) {
-                    Some((base, _)) => needs(base),
-                    None => graph
-                        .node(graph.producer(value))
-                        .operands
-                        .iter()
-                        .for_each(|&o| needs(self.units.access(o).0)),
-                }
+                self.units.operands(value).for_each(|(base, _)| needs(base));
             }
         }
         let outputs = self.step.outputs.iter().map(|o| o.value);
@@ -131,18 +124,16 @@ impl<'a> Emitter<'a> {
                 }
             };
             for &value in &of.values {
-                match self.units.copied_from(value) {
-                    Some(access) => note(access),
-                    None => {
-                        // Every element of a random op reads the whole state, which is no walk over it.
-                        let random = matches!(graph.op(value), Op::Random { .. });
-                        for &operand in &graph.node(graph.producer(value)).operands {
-                            let (base, view) = self.units.access(operand);
-                            note((base, if random { View { shape: Shape::SCALAR, ..view } } else { view }));
-                        }
-                    }
+                // Every element of a random op reads the whole state, which is no walk over it.
+                let random = matches!(graph.op(value), Op::Random { .. });
+                for (base, view) in self.units.operands(value) {
+                    note((base, if random { View { shape: Shape::SCALAR, ..view } } else { view }));
                 }
             }
+        }
+        for output in &self.step.outputs {
+            // A state that is reported as it was before the step is read after all kernels.
+            last_read[self.units.access(output.value).0.index()] = (u32::MAX, true);
         }
         let mut taken = vec![false; graph.len()];
         self.step
@@ -198,14 +189,8 @@ impl<'a> Emitter<'a> {
 
     fn emit_op(&mut self, unit: u32, node: crate::NodeId) {
         let node = self.step.graph.node(node);
-        let reads: Vec<Operand> = node
-            .operands
-            .iter()
-            .map(|&operand| {
-                let (base, view) = self.units.access(operand);
-                self.read(base, view)
-            })
-            .collect();
+        let accesses = node.operands.iter().map(|&operand| self.units.access_of_op(&node.op, operand));
+        let reads: Vec<Operand> = accesses.map(|(base, view)| self.read(base, view)).collect();
         let values = self.units.units[unit as usize].values.clone();
         let writes: Vec<Operand> = values.iter().map(|&v| self.write(v)).collect();
         // Each row's gradient replaces the logits it was computed from.
@@ -341,7 +326,7 @@ impl LoopWriter<'_, '_> {
         let node = graph.node(graph.producer(value));
         let operand = |i: usize| units.access(node.operands[i]);
         let register = if let Some(access) = units.copied_from(value) {
-            self.operand(access, level)
+            self.loaded(access, level)
         } else {
             match &node.op {
                 Op::Constant { value, .. } => self.instruction(Scalar::Constant(*value), dtype, level),
@@ -373,13 +358,13 @@ impl LoopWriter<'_, '_> {
                     self.instruction(Scalar::Cast(x), dtype, level)
                 }
                 Op::Reduce { kind, .. } => {
-                    let x = self.operand(operand(0), Level::Element);
+                    let x = self.loaded(operand(0), Level::Element);
                     self.instruction(Scalar::Reduce(*kind, x), dtype, Level::Row)
                 }
                 Op::Softmax => self.softmax(operand(0), dtype, false),
                 Op::LogSoftmax => self.softmax(operand(0), dtype, true),
                 // Only the ops above are placed in loops; movement ops are copies.
-                _ => self.operand(operand(0), level),
+                _ => self.loaded(operand(0), level),
             }
         };
         self.registers.push((value, register));
@@ -389,7 +374,7 @@ impl LoopWriter<'_, '_> {
     fn softmax(&mut self, x: (ValueId, View), dtype: DType, log: bool) -> Register {
         use Level::{Element, Row};
         let wide = dtype.accumulator();
-        let x = self.operand(x, Element);
+        let x = self.loaded(x, Element);
         let x = self.converted(x, wide, Element);
         let largest = self.instruction(Scalar::Reduce(Reduction::Max, x), wide, Row);
         let shifted = self.instruction(Scalar::Binary(Binary::Sub, x, largest), wide, Element);
@@ -411,8 +396,23 @@ impl LoopWriter<'_, '_> {
         self.instruction(Scalar::Cast(x), dtype, level)
     }
 
-    /// The register that holds an operand: made by this loop, or a constant, or loaded.
+    /// The register an instruction of that level reads an operand from. What is the same along a row is
+    /// loaded once for each row.
     fn operand(&mut self, (base, view): (ValueId, View), level: Level) -> Register {
+        let is_made_here = self.emitter.units.maker(base) == Some(self.unit);
+        let is_inline = self.emitter.units.is_inline(base, &view, &self.domain, level);
+        match view.constant_along_last(self.row_axes.min(view.shape.rank())) {
+            Some(row) if self.row_axes > 0 && level == Level::Element && !is_made_here && !is_inline => {
+                let read = self.read_index(base, row);
+                let dtype = self.emitter.step.graph.dtype(base);
+                self.instruction(Scalar::Load { read }, dtype, Level::Row)
+            }
+            _ => self.loaded((base, view), level),
+        }
+    }
+
+    /// The register that holds an operand at a level: made by this loop, or a constant, or loaded.
+    fn loaded(&mut self, (base, view): (ValueId, View), level: Level) -> Register {
         let (graph, units) = (&self.emitter.step.graph, self.emitter.units);
         if units.maker(base) == Some(self.unit)
             && let Some(&(_, register)) = self.registers.iter().find(|(v, _)| *v == base)
@@ -429,13 +429,9 @@ impl LoopWriter<'_, '_> {
             return self.instruction(scalar, dtype, level);
         }
         let rows = Shape::from_slice(&self.domain[..self.domain.rank() - self.row_axes]);
-        let (view, level) = match level {
-            // What is the same along a row is loaded once for each row.
-            Level::Element => match view.constant_along_last(self.row_axes) {
-                Some(view) if self.row_axes > 0 => (view, Level::Row),
-                _ => (view, level),
-            },
-            Level::Row => (view.with_ones_moved(rows).unwrap_or(view), level),
+        let view = match level {
+            Level::Element => view,
+            Level::Row => view.with_ones_moved(rows).unwrap_or(view),
         };
         let read = self.read_index(base, view);
         self.instruction(Scalar::Load { read }, dtype, level)

@@ -67,8 +67,6 @@ pub(crate) struct Units<'a> {
     level: Vec<Level>,
     /// Where values that are views of others are found.
     views: HashMap<ValueId, (ValueId, View)>,
-    /// The views that were given a buffer of their own, and what they were views of.
-    copies: HashMap<ValueId, (ValueId, View)>,
     /// Positions given out so far. A node takes at most one for itself and one for each operand.
     positions: u32,
 }
@@ -83,7 +81,6 @@ impl<'a> Units<'a> {
             made_by: vec![NONE; graph.len()],
             level: vec![Level::Element; graph.len()],
             views: HashMap::new(),
-            copies: HashMap::new(),
             positions: 0,
         };
         let needed = needed(step);
@@ -103,10 +100,32 @@ impl<'a> Units<'a> {
         }
     }
 
+    /// Where a node with a kernel of its own finds an operand. Products and attention walk strides; the others
+    /// need their operands dense, and find a copy where they are not.
+    pub(crate) fn access_of_op(&self, op: &Op, operand: ValueId) -> (ValueId, View) {
+        let (base, view) = self.access(operand);
+        let strided = matches!(op, Op::Dot { .. } | Op::Attention(_));
+        let is_leaf = matches!(self.graph.op(base), Op::Constant { .. } | Op::Iota { .. });
+        if !is_leaf && (strided || view.is_dense()) {
+            return (base, view);
+        }
+        (operand, View::dense(self.graph.shape(operand)))
+    }
+
     /// The unit that makes a value, if one does.
     pub(crate) fn maker(&self, value: ValueId) -> Option<u32> {
         let unit = self.made_by[value.index()];
         (unit != NONE).then(|| self.find(unit))
+    }
+
+    /// Where the unit that makes a value finds what it makes it from.
+    pub(crate) fn operands(&self, value: ValueId) -> impl Iterator<Item = (ValueId, View)> {
+        let node = self.graph.node(self.graph.producer(value));
+        let copied = self.copied_from(value);
+        let is_op = self.maker(value).is_some_and(|u| matches!(self.units[u as usize].kind, UnitKind::Op(_)));
+        let operands = if copied.is_some() { &[][..] } else { &node.operands[..] };
+        let access = move |&o: &ValueId| if is_op { self.access_of_op(&node.op, o) } else { self.access(o) };
+        copied.into_iter().chain(operands.iter().map(access))
     }
 
     /// The level at which a loop makes a value.
@@ -130,27 +149,34 @@ impl<'a> Units<'a> {
         {
             return;
         }
+        if base != value {
+            self.materialize_leaf(base, &view, &view.shape);
+        }
         let unit = self.new_unit(UnitKind::Loop { domain: view.shape, row_axes: 0 });
         self.depend(unit, base, true);
-        if let Some(access) = self.views.remove(&value) {
-            self.copies.insert(value, access);
-        }
         self.adopt(unit, value, Level::Element);
     }
 
-    /// What a value is copied from, if it is a copy.
+    /// Gives a constant or an index a buffer if a loop over `domain` cannot write it in place.
+    fn materialize_leaf(&mut self, base: ValueId, view: &View, domain: &Shape) {
+        let is_leaf = matches!(self.graph.op(base), Op::Constant { .. } | Op::Iota { .. });
+        if is_leaf && !self.is_inline(base, view, domain, Level::Element) {
+            self.materialize(base);
+        }
+    }
+
+    /// What a value that a unit makes is copied from, if it is a copy.
     pub(crate) fn copied_from(&self, value: ValueId) -> Option<(ValueId, View)> {
-        self.copies.get(&value).copied()
+        self.views.get(&value).copied()
     }
 
     /// Whether a value stands for a number or an index and is written into each kernel that uses it.
     pub(crate) fn is_inline(&self, base: ValueId, view: &View, domain: &Shape, level: Level) -> bool {
-        if self.made_by[base.index()] != NONE {
-            return false;
-        }
         match self.graph.op(base) {
             Op::Constant { .. } => true,
-            Op::Iota { .. } => level == Level::Element && view.is_dense() && view.shape == *domain,
+            Op::Iota { shape, .. } => {
+                level == Level::Element && view.is_dense() && view.shape == *domain && shape == domain
+            }
             _ => false,
         }
     }
@@ -213,21 +239,16 @@ impl<'a> Units<'a> {
         self.views.insert(result, seen);
     }
 
-    /// A node with a kernel of its own. Its operands must be dense, except where the kernel walks strides.
+    /// A node with a kernel of its own.
     fn place_op(&mut self, id: NodeId) {
         let node = self.graph.node(id);
-        let strided = matches!(node.op, Op::Dot { .. } | Op::Attention(_));
         for &operand in &node.operands {
-            let (base, view) = self.access(operand);
-            let computed =
-                self.made_by[base.index()] != NONE || matches!(self.graph.op(base), Op::Input { .. });
-            if !computed || !(strided || view.is_dense()) {
-                self.materialize(operand);
-            }
+            let (base, _) = self.access_of_op(&node.op, operand);
+            self.materialize(base);
         }
         let unit = self.new_unit(UnitKind::Op(id));
         for &operand in &node.operands {
-            let (base, _) = self.access(operand);
+            let (base, _) = self.access_of_op(&node.op, operand);
             self.depend(unit, base, true);
         }
         for result in node.results() {

@@ -194,8 +194,11 @@ fn new_nodes_are_in_the_scopes_of_the_nodes_they_belong_to() {
     g.leave(mark);
 }
 
+/// The shape and element type of an input.
+type Type = (&'static [usize], DType);
+
 /// The message of the error that differentiating the result of `op` at `position` gives.
-fn refusal(op: Op, operands: &[(&[usize], DType)], position: usize) -> String {
+fn refusal(op: Op, operands: &[Type], position: usize) -> String {
     let mut g = Graph::new();
     let ids: Vec<ValueId> =
         operands.iter().map(|&(shape, dtype)| g.input("x", shape, dtype).unwrap()).collect();
@@ -232,15 +235,15 @@ fn kept_statistics_may_be_used_behind_stop_gradient() {
 
 #[test]
 fn second_derivatives_of_structured_ops_are_refused_by_name() {
-    let f = |shape: &'static [usize]| (shape, DType::F32);
+    let f = |shape| -> Type { (shape, DType::F32) };
     let pool = |kind| Pool2d { kind, window: [2, 2], stride: [1, 1], padding: [0; 4] };
-    let images: [(&[usize], DType); 2] = [f(&[1, 2, 2, 1]), f(&[1, 1, 1, 1])];
+    let images = [f(&[1, 2, 2, 1]), f(&[1, 1, 1, 1])];
     let (x, gamma) = (f(&[3, 2]), f(&[2]));
     let heads = f(&[1, 2, 1, 2]);
     let attention = Attention { causal: false, scale: 1.0 };
     let (sequence, hidden, states) = (f(&[1, 2, 3]), f(&[1, 1]), f(&[1, 2, 1]));
     let gates = f(&[1, 2, 4]);
-    let cases: [(Op, Vec<(&[usize], DType)>, &str); 8] = [
+    let cases: [(Op, Vec<Type>, &str); 8] = [
         (Op::Pool2dGrad(pool(PoolKind::Max)), images.to_vec(), "max_pool2d"),
         (Op::Pool2dGrad(pool(PoolKind::Mean)), images.to_vec(), "mean_pool2d"),
         (Op::CrossEntropyGrad, vec![x, (&[3], DType::I32), f(&[3]), f(&[3])], "cross_entropy"),

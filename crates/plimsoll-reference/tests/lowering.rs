@@ -1,0 +1,222 @@
+//! Lowering changes no number: random graphs, evaluated op by op and as programs.
+
+use plimsoll_graph::op::{Binary, Comparison, Distribution, Op, Reduction, Unary};
+use plimsoll_graph::program::{Body, Role};
+use plimsoll_graph::step::Initial;
+use plimsoll_graph::{DType, Graph, Step, ValueId, lower};
+use plimsoll_reference::{Tensor, evaluate, run};
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+/// A source of choices that shrinks: the test case is the list of numbers.
+struct Choices<'a> {
+    numbers: std::slice::Iter<'a, u32>,
+}
+
+impl Choices<'_> {
+    fn below(&mut self, n: usize) -> usize {
+        self.numbers.next().copied().unwrap_or(0) as usize % n.max(1)
+    }
+}
+
+const SHAPES: [&[usize]; 5] = [&[2, 3], &[2, 3, 4], &[4], &[], &[3, 1]];
+
+/// A step of random ops over two states and three inputs.
+fn random_step(choices: &mut Choices<'_>, ops: usize) -> Step {
+    let mut step = Step::new();
+    let mut values = vec![];
+    for (i, shape) in SHAPES.iter().enumerate() {
+        let value = if i < 2 {
+            step.state(&format!("state{i}"), Role::Parameter, shape, DType::F32, Initial::Constant(0.0))
+        } else {
+            step.input(&format!("input{i}"), shape, DType::F32)
+        };
+        values.push(value.unwrap());
+    }
+    let random = step.random_state().unwrap();
+    for _ in 0..ops {
+        let x = values[choices.below(values.len())];
+        let y = values[choices.below(values.len())];
+        if let Ok(value) = random_op(&mut step.graph, choices, random, x, y) {
+            values.push(value);
+        }
+    }
+    for i in 0..2 {
+        let old = step.states[i].value;
+        let same: Vec<ValueId> =
+            values.iter().copied().filter(|&v| step.graph.ty(v) == step.graph.ty(old)).collect();
+        step.update(old, same[choices.below(same.len())]).unwrap();
+    }
+    for i in 0..1 + choices.below(4) {
+        let value = values[choices.below(values.len())];
+        step.output(&format!("output{i}"), value);
+    }
+    step
+}
+
+fn random_op(
+    g: &mut Graph,
+    choices: &mut Choices<'_>,
+    state: ValueId,
+    x: ValueId,
+    y: ValueId,
+) -> plimsoll_graph::Result<ValueId> {
+    let shape = g.shape(x);
+    let axis = choices.below(shape.rank());
+    match choices.below(22) {
+        0 => g.tanh(x),
+        1 => g.apply(Op::Unary(Unary::Relu), &[x]),
+        2 => g.add(x, y),
+        3 => g.mul(x, y),
+        4 => g.apply(Op::Binary(Binary::Max), &[x, y]),
+        5 => {
+            let c = g.apply(Op::Compare(Comparison::Lt), &[x, y])?;
+            g.select(c, x, y)
+        }
+        6 => g.add_scalar(x, 0.5),
+        7 => g.reduce(Reduction::Sum, x, &[axis]),
+        8 => g.reduce(Reduction::Max, x, &[shape.rank().wrapping_sub(1)]),
+        9 => {
+            // Normalised over the last axis: a reduction that comes back to its elements.
+            let last = shape.rank().wrapping_sub(1);
+            let sum = g.reduce(Reduction::Sum, x, &[last])?;
+            let mut kept = shape.to_vec();
+            kept[last] = 1;
+            let sum = g.reshape(sum, &kept)?;
+            g.sub(x, sum)
+        }
+        10 => g.apply(Op::Softmax, &[x]),
+        11 => g.reshape(x, &[shape.elements()]),
+        12 => {
+            let order: Vec<usize> = (0..shape.rank()).rev().collect();
+            g.permute(x, &order)
+        }
+        13 => g.slice_axis(x, axis, 0..shape.get(axis).map_or(0, |&d| d.div_ceil(2))),
+        14 => g.concat(&[x, x], axis),
+        15 => g.broadcast(x, &[&[2], &shape[..]].concat()),
+        16 => g.iota(&shape, axis, DType::F32),
+        17 => g.random(Distribution::Uniform, state, &shape, DType::F32),
+        18 => {
+            let narrow = g.cast(x, DType::BF16)?;
+            let doubled = g.mul_scalar(narrow, 2.0)?;
+            g.cast(doubled, DType::F32)
+        }
+        19 => g.dot_general(x, y, false, true),
+        20 => g.full_like(2.0, x),
+        _ => {
+            let everything: Vec<usize> = (0..shape.rank()).collect();
+            g.sum(x, &everything)
+        }
+    }
+}
+
+fn sample(g: &Graph, value: ValueId, seed: usize) -> Tensor {
+    let ty = g.ty(value);
+    let data = (0..ty.shape.elements()).map(|i| ((i * 37 + seed * 11) % 19) as f64 / 7.0 - 1.2).collect();
+    Tensor::new(&ty.shape, ty.dtype, data)
+}
+
+fn close(a: &Tensor, b: &Tensor) -> bool {
+    let near = |(x, y): (&f64, &f64)| x == y || (x - y).abs() <= 1e-5 * x.abs().max(1.0);
+    a.data.len() == b.data.len() && a.data.iter().zip(&b.data).all(near)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(5000))]
+
+    #[test]
+    fn a_program_computes_what_its_graph_says(numbers in prop::collection::vec(any::<u32>(), 4..160)) {
+        let mut choices = Choices { numbers: numbers.iter() };
+        let ops = 1 + choices.below(24);
+        let step = random_step(&mut choices, ops);
+        let given: Vec<ValueId> =
+            step.states.iter().map(|s| s.value).chain(step.inputs.iter().map(|i| i.value)).collect();
+        let tensors: Vec<Tensor> = given.iter().enumerate().map(|(i, &v)| sample(&step.graph, v, i)).collect();
+        let inputs: HashMap<ValueId, Tensor> = given.iter().copied().zip(tensors.iter().cloned()).collect();
+        let wanted: Vec<ValueId> = step
+            .states
+            .iter()
+            .map(|s| s.next.unwrap_or(s.value))
+            .chain(step.outputs.iter().map(|o| o.value))
+            .collect();
+        let expected = evaluate(&step.graph, &inputs, &wanted);
+        let (states, inputs) = tensors.split_at(step.states.len());
+        let (states, outputs) = run(&lower(&step), states, inputs);
+        for ((expected, got), wanted) in expected.iter().zip(states.iter().chain(&outputs)).zip(&wanted) {
+            prop_assert!(
+                close(expected, got),
+                "{}\n{expected:?}\n{got:?}\nvalue {wanted:?} of\n{}", step.graph.op(*wanted).name(), step.graph
+            );
+        }
+    }
+}
+
+fn kernels(step: &Step) -> Vec<&'static str> {
+    lower(step).kernels.iter().map(|k| k.name()).collect()
+}
+
+#[test]
+fn bias_and_activation_after_a_product_are_one_kernel() {
+    let mut step = Step::new();
+    let x = step.input("x", &[8, 4], DType::F32).unwrap();
+    let w = step.input("w", &[4, 6], DType::F32).unwrap();
+    let b = step.input("b", &[6], DType::F32).unwrap();
+    let g = &mut step.graph;
+    let y = g.dot(x, w).and_then(|y| g.add(y, b)).and_then(|y| g.relu(y)).unwrap();
+    step.output("y", y);
+    assert_eq!(kernels(&step), ["dot", "fused"]);
+}
+
+#[test]
+fn softmax_and_what_follows_it_are_one_kernel() {
+    let mut step = Step::new();
+    let x = step.input("x", &[8, 4], DType::F32).unwrap();
+    let g = &mut step.graph;
+    let y = g.apply(Op::Softmax, &[x]).and_then(|y| g.mul_scalar(y, 2.0)).and_then(|y| g.add(y, x)).unwrap();
+    step.output("y", y);
+    assert_eq!(kernels(&step), ["fused_rows"]);
+}
+
+#[test]
+fn an_adam_update_is_one_kernel_that_writes_its_states_in_place() {
+    let mut step = Step::new();
+    let w = step.state("w", Role::Parameter, &[5, 7], DType::F32, Initial::Constant(1.0)).unwrap();
+    let g = &mut step.graph;
+    let square = g.square(w).unwrap();
+    let loss = g.sum_all(square).unwrap();
+    step.output("loss", loss);
+    step.train(loss, &plimsoll_graph::optimizer::Optimizer::adam(1e-3)).unwrap();
+    let program = lower(&step);
+    let states: Vec<usize> = program.states.iter().map(|s| s.index()).collect();
+    let writers: Vec<_> =
+        program.kernels.iter().filter(|k| k.writes.iter().any(|w| w.buffer.index() == states[0])).collect();
+    assert_eq!(writers.len(), 1);
+    let written: Vec<usize> = writers[0].writes.iter().map(|w| w.buffer.index()).collect();
+    // The weight, the mean and the mean of squares; the random state is the second.
+    assert!([0, 2, 3].iter().all(|&s| written.contains(&states[s])), "{written:?} of {states:?}");
+}
+
+#[test]
+fn what_nothing_needs_is_not_computed() {
+    let mut step = Step::new();
+    let x = step.input("x", &[3], DType::F32).unwrap();
+    let y = step.graph.exp(x).unwrap();
+    step.graph.log(y).unwrap();
+    step.output("y", y);
+    let program = lower(&step);
+    let Body::Loop(body) = &program.kernels[0].body else { panic!("a loop") };
+    assert_eq!((program.kernels.len(), body.instructions.len()), (1, 2));
+}
+
+#[test]
+fn states_may_exchange_values() {
+    let mut step = Step::new();
+    let a = step.state("a", Role::Parameter, &[2], DType::F32, Initial::Constant(0.0)).unwrap();
+    let b = step.state("b", Role::Parameter, &[2], DType::F32, Initial::Constant(0.0)).unwrap();
+    step.update(a, b).unwrap();
+    step.update(b, a).unwrap();
+    let (one, two) =
+        (Tensor::new(&[2], DType::F32, vec![1.0; 2]), Tensor::new(&[2], DType::F32, vec![2.0; 2]));
+    let (states, _) = run(&lower(&step), &[one.clone(), two.clone()], &[]);
+    assert_eq!(states, [two, one]);
+}
