@@ -1,2 +1,76 @@
-//! The plimsoll command.
-fn main() {}
+//! The `plimsoll` command: what the libraries do, from a shell. Each command is a file of its own and knows
+//! only how to ask and how to show.
+
+mod bench;
+mod forecast;
+mod pack;
+mod progress;
+mod show;
+mod target;
+mod train;
+mod workloads;
+
+use clap::{Parser, Subcommand};
+use std::error::Error;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Train deep-learning models inside a memory budget, and know what every byte is for.
+#[derive(Parser)]
+#[command(name = "plimsoll", version, propagate_version = true, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Train(train::Args),
+    Forecast(forecast::Args),
+    Bench(bench::Args),
+    Pack(pack::Args),
+    Workloads(workloads::Args),
+}
+
+/// What a command returns. All that it has to say goes to the writer, so that a closed pipe is an error like
+/// any other, not a panic.
+type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+
+fn main() -> ExitCode {
+    let out = &mut io::stdout().lock();
+    let result = match Cli::parse().command {
+        Command::Train(args) => train::run(&args, out),
+        Command::Forecast(args) => forecast::run(&args, out),
+        Command::Bench(args) => bench::run(&args, out),
+        Command::Pack(args) => pack::run(&args, out),
+        Command::Workloads(args) => workloads::run(&args, out),
+    };
+    match result.and_then(|()| Ok(out.flush()?)) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read our output has seen enough.
+        Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&*error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// Writes an error and its causes. Where there is nobody to read it, there is nobody to tell that either.
+fn complain(error: &(dyn Error + 'static)) {
+    let mut text = format!("error: {error}\n");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        // Many messages say what caused them already.
+        let line = error.to_string();
+        if !text.contains(&line) {
+            text += &format!("  because: {line}\n");
+        }
+        cause = error.source();
+    }
+    let _ = io::stderr().write_all(text.as_bytes());
+}

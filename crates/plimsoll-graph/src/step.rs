@@ -152,18 +152,33 @@ impl Step {
     /// If `loss` is not a float scalar or has no gradient.
     pub fn train(&mut self, loss: ValueId, optimizer: &Optimizer) -> Result<()> {
         let clock = self.random_state()?;
-        let trainable: Vec<usize> = (0..self.states.len()).filter(|&i| self.states[i].trainable).collect();
-        let parameters: Vec<ValueId> = trainable.iter().map(|&i| self.states[i].value).collect();
+        let parameters: Vec<ValueId> = self.states.iter().filter(|s| s.trainable).map(|s| s.value).collect();
         if parameters.is_empty() {
             return Err(Error::argument("there is nothing to train: the model has no trainable parameters"));
         }
-        self.gradients = gradient(&mut self.graph, loss, &parameters)?;
-        optimizer.update(self, clock, &trainable)?;
+        let gradients = gradient(&mut self.graph, loss, &parameters)?;
+        self.apply_gradients(gradients, clock, optimizer)?;
         let advanced = self.graph.scoped("random", |g| {
             let one = g.iota(&[2], 0, DType::I64)?;
             g.add(clock, one)
         })?;
         self.update(clock, advanced)
+    }
+
+    /// Extends the step with an optimizer's updates of all trainable states by their gradients, given in their
+    /// order. `clock` is the random state, which counts the steps.
+    ///
+    /// # Errors
+    /// If the optimizer's constants are not usable, or a gradient is of another shape than its parameter.
+    pub fn apply_gradients(
+        &mut self,
+        gradients: Vec<ValueId>,
+        clock: ValueId,
+        optimizer: &Optimizer,
+    ) -> Result<()> {
+        let trainable: Vec<usize> = (0..self.states.len()).filter(|&i| self.states[i].trainable).collect();
+        self.gradients = gradients;
+        optimizer.update(self, clock, &trainable)
     }
 
     /// The role of every value: what its bytes would be called in a ledger.

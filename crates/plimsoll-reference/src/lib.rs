@@ -12,6 +12,7 @@ mod elementwise;
 mod movement;
 mod products;
 mod program;
+pub mod random_step;
 mod recurrent;
 mod structured;
 mod tensor;

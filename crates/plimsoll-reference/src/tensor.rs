@@ -51,12 +51,12 @@ impl Tensor {
 /// The nearest number of a type: floats round to nearest even, integers wrap.
 fn round(v: f64, dtype: DType) -> f64 {
     match dtype {
-        DType::F64 | DType::I64 => v,
+        DType::F64 => v,
         DType::F32 => f64::from(v as f32),
         // The conversion that may use instructions of the processor rounds twice; this one does not.
         DType::F16 => f16::from_f64_const(v).to_f64(),
         DType::BF16 => bf16::from_f64_const(v).to_f64(),
-        DType::I32 | DType::U8 => wrap(v as i64, dtype),
+        DType::I64 | DType::I32 | DType::U8 => wrap(v as i64, dtype),
         DType::Bool => f64::from(v != 0.0),
     }
 }

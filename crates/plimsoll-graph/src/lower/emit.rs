@@ -76,7 +76,6 @@ impl<'a> Emitter<'a> {
     }
 
     fn find_what_is_in_memory(&mut self) {
-        let graph = &self.step.graph;
         for &unit in &self.order {
             let of = &self.units.units[unit as usize];
             for &value in &of.values {

@@ -1,0 +1,88 @@
+//! `plimsoll pack`: offsets for buffers whose lifetimes and sizes are known.
+
+use crate::Result;
+use plimsoll_memory::parse_bytes;
+use plimsoll_plan::csv::Table;
+use plimsoll_plan::pack::{Effort, pack_while};
+use plimsoll_plan::validate;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Place buffers of known sizes and lifetimes so that they need the fewest bytes
+///
+/// The file has the columns id, lower, upper and size: a buffer lives from lower to before upper.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A csv file with the columns id, lower, upper, size
+    file: PathBuf,
+    /// The bytes to stay within: good enough when reached, a failure when not
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    capacity: Option<u64>,
+    /// The csv file to write, with a column offset
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// How long to search at most
+    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
+    seconds: Duration,
+}
+
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
+    let file = args.file.display();
+    let text = fs::read_to_string(&args.file).map_err(|error| format!("cannot read {file}: {error}"))?;
+    let start = Instant::now();
+    let mut table = Table::parse(&text).map_err(|error| format!("{file}: {error}"))?;
+    let problem = table.problem(1).map_err(|error| format!("{file}: {error}"))?;
+    let packing = pack_while(&problem, args.capacity, Effort::UNLIMITED, &|| start.elapsed() < args.seconds);
+    let time = start.elapsed().as_secs_f64();
+    validate(&problem, &packing)?;
+
+    let (height, bound, gap) = (packing.height, problem.lower_bound(), 100.0 * packing.gap(&problem));
+    table.offsets = Some(packing.offsets);
+    if let Some(path) = &args.out {
+        write_whole(path, table.to_string().as_bytes())
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    writeln!(out, "{:<12} {}", "buffers", table.items.len())?;
+    writeln!(out, "{:<12} {height} bytes", "height")?;
+    writeln!(out, "{:<12} {bound} bytes", "lower bound")?;
+    writeln!(out, "{:<12} {gap:.4} %", "gap")?;
+    writeln!(out, "{:<12} {time:.3} s", "time")?;
+    if let Some(path) = &args.out {
+        writeln!(out, "{:<12} {}", "written", path.display())?;
+    }
+    match args.capacity {
+        Some(capacity) if capacity < bound => {
+            let message =
+                format!("nothing packs these into {capacity} bytes: {bound} are alive at one moment");
+            Err(message.into())
+        }
+        Some(capacity) if capacity < height => {
+            let message = format!(
+                "the capacity of {capacity} bytes was not reached, {height} are needed; with more --seconds a \
+                 lower packing may be found"
+            );
+            Err(message.into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn seconds(text: &str) -> std::result::Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| "expected a number of seconds, 0 or more".to_string())
+}
+
+/// Writes a file that is complete or not there: beside its place first, then renamed.
+fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        // A pipe or a terminal has no place beside it.
+        return fs::write(path, bytes);
+    }
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(format!(".{}.draft", std::process::id()));
+    fs::write(&draft, bytes).and_then(|()| fs::rename(&draft, path)).inspect_err(|_| {
+        let _ = fs::remove_file(&draft);
+    })
+}

@@ -1,0 +1,37 @@
+//! What all commands about a workload have in common: which one, and at what size.
+
+use plimsoll::Spec;
+
+/// A workload to train, forecast or measure.
+#[derive(clap::Args)]
+pub(crate) struct Target {
+    /// A workload's name, as `plimsoll workloads` lists them, or the path of a TOML file
+    spec: String,
+    /// Samples in a step
+    #[arg(long, value_name = "N", value_parser = count)]
+    batch: Option<usize>,
+    /// Threads to compute on; all there are if not given
+    #[arg(long, value_name = "N", value_parser = count)]
+    threads: Option<usize>,
+}
+
+impl Target {
+    pub(crate) fn spec(&self) -> plimsoll::Result<Spec> {
+        let mut spec = Spec::find(&self.spec)?;
+        if let Some(batch) = self.batch {
+            spec = spec.batch(batch);
+        }
+        if let Some(threads) = self.threads {
+            spec = spec.threads(threads);
+        }
+        Ok(spec)
+    }
+}
+
+/// A number of things, of which there must be one at least.
+pub(crate) fn count(text: &str) -> std::result::Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("expected a whole number, at least 1".to_string()),
+        Ok(count) => Ok(count),
+    }
+}

@@ -1,0 +1,94 @@
+//! `plimsoll train`: from a workload to trained weights.
+
+use crate::Result;
+use crate::progress::Watcher;
+use crate::show;
+use crate::target::{Target, count};
+use plimsoll::Trained;
+use plimsoll_memory::{format_bytes, parse_bytes};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Train a workload and write its weights and a report
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    target: Target,
+    /// The folder to write into; runs/NAME if not given
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// How often to see all samples
+    #[arg(long, value_name = "N", value_parser = count, conflicts_with = "steps")]
+    epochs: Option<usize>,
+    /// How many steps to train
+    #[arg(long, value_name = "N", value_parser = count)]
+    steps: Option<usize>,
+    /// What first weights, order and dropout are drawn from
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// The most memory that training may take, such as 300MiB
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    budget: Option<u64>,
+    /// Print nothing but errors
+    #[arg(long)]
+    quiet: bool,
+}
+
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
+    let mut spec = args.target.spec()?;
+    if let Some(epochs) = args.epochs {
+        spec = spec.epochs(epochs);
+    }
+    if let Some(steps) = args.steps {
+        spec = spec.steps(steps);
+    }
+    if let Some(seed) = args.seed {
+        spec = spec.seed(seed);
+    }
+    if let Some(budget) = args.budget {
+        spec = spec.budget(budget);
+    }
+    let folder = args.out.clone().unwrap_or_else(|| Path::new("runs").join(spec.name()));
+    let trainer = spec.trainer();
+    let (data, held_out) = spec.datasets()?;
+    if !args.quiet {
+        show::title(&spec, out)?;
+        writeln!(out, "{}", trainer.forecast(&data)?)?;
+        out.flush()?;
+    }
+
+    // A folder that cannot be had is better known before the training than after.
+    let made: Vec<&Path> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
+    fs::create_dir_all(&folder)
+        .map_err(|error| format!("cannot make the folder {}: {error}", folder.display()))?;
+    let mut watcher = Watcher::new(args.quiet);
+    let trained = trainer.fit(&data, held_out.as_ref(), &mut |progress| watcher.show(progress));
+    watcher.finish();
+    let saved = trained.and_then(|trained| trained.save(&folder).map(|()| trained));
+    let trained = saved.inspect_err(|_| {
+        // Innermost first, and none that has something in it.
+        made.iter().for_each(|folder| _ = fs::remove_dir(folder));
+    })?;
+    if args.quiet { Ok(()) } else { summarise(&trained, &folder, out) }
+}
+
+fn summarise(trained: &Trained, folder: &Path, out: &mut dyn Write) -> Result {
+    let report = &trained.report;
+    for (name, value) in &report.final_metrics {
+        writeln!(out, "{name:<10} {value:.4}")?;
+    }
+    writeln!(out, "{:<10} {:.1} steps a second", "speed", report.steps_per_second)?;
+    writeln!(
+        out,
+        "{:<10} {} predicted, {} reserved, {} allocations after the first step",
+        "memory",
+        format_bytes(report.predicted_peak_bytes),
+        format_bytes(report.arena_bytes),
+        report.allocations_after_first_step
+    )?;
+    for file in ["weights.safetensors", "run.json"] {
+        writeln!(out, "{:<10} {}", "written", folder.join(file).display())?;
+    }
+    Ok(())
+}

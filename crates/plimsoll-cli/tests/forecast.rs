@@ -1,0 +1,81 @@
+//! `plimsoll forecast` and `plimsoll bench`: what a workload takes, and how long.
+
+mod common;
+
+use common::Place;
+use serde_json::Value;
+
+fn forecast(args: &[&str]) -> Value {
+    let ran = Place::new().succeed(&[&["forecast", "--json"], args].concat());
+    serde_json::from_str(&ran.stdout).expect("JSON and nothing else")
+}
+
+#[test]
+fn the_ledger_of_every_workload_sums_to_its_peak() {
+    let listed = Place::new().succeed(&["workloads"]).stdout;
+    let names: Vec<&str> = listed
+        .lines()
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    assert_eq!(names.len(), 12);
+    for name in names {
+        let forecast = forecast(&[name]);
+        let ledger = forecast["ledger"].as_object().expect("a ledger");
+        let sum: u64 = ledger.values().filter_map(Value::as_u64).sum();
+        assert_eq!(Some(sum), forecast["peak_bytes"].as_u64(), "{name}");
+        for category in
+            ["parameters", "gradients", "optimizer", "activations", "workspace", "inputs", "padding"]
+        {
+            assert!(ledger.contains_key(category), "{name} has no {category}");
+        }
+        assert!(forecast["lower_bound_bytes"].as_u64() <= forecast["peak_bytes"].as_u64(), "{name}");
+        assert!(forecast["kernels"].as_u64() > Some(0), "{name}");
+        assert!(forecast["plan_seconds"].as_f64() > Some(0.0), "{name}");
+    }
+}
+
+#[test]
+fn the_large_workloads_have_as_many_parameters_as_their_papers_say() {
+    for (name, parameters) in [("gpt2-124m", 124_439_808), ("resnet50", 25_557_032), ("vgg16", 138_357_544)] {
+        let forecast = forecast(&[name]);
+        assert_eq!(forecast["trainable_parameters"], parameters, "{name}");
+        // Adam remembers two numbers for each parameter, all in f32.
+        assert!(forecast["ledger"]["optimizer"].as_u64() >= Some(8 * parameters), "{name}");
+    }
+}
+
+#[test]
+fn a_larger_batch_takes_more() {
+    let peak = |batch: &str| forecast(&["cnn-small", "--batch", batch])["peak_bytes"].as_u64();
+    assert!(peak("64") > peak("32"));
+    assert_eq!(peak("128"), forecast(&["cnn-small"])["peak_bytes"].as_u64());
+}
+
+#[test]
+fn the_forecast_is_what_training_then_takes() {
+    let place = Place::new();
+    place.succeed(&["train", "digits", "--steps", "3", "--quiet", "--out", "run"]);
+    assert_eq!(place.json("run/run.json")["arena_bytes"], forecast(&["digits"])["peak_bytes"]);
+}
+
+#[test]
+fn a_forecast_for_people_names_the_largest_values() {
+    let text = Place::new().succeed(&["forecast", "mlp-small"]).stdout;
+    for part in
+        ["mlp-small: ", "peak", "parameters", "optimizer", "largest", "dense0/weight", "f32[784, 100]"]
+    {
+        assert!(text.contains(part), "no `{part}` in {text}");
+    }
+}
+
+#[test]
+fn a_bench_reports_the_time_of_a_step() {
+    let ran = Place::new().succeed(&["bench", "mlp-small", "--steps", "3", "--threads", "1", "--json"]);
+    let report: Value = serde_json::from_str(&ran.stdout).expect("JSON and nothing else");
+    assert_eq!((&report["steps"], &report["threads"]), (&3.into(), &1.into()));
+    for key in ["median_seconds", "first_step_seconds", "arena_bytes"] {
+        assert!(report[key].as_f64() > Some(0.0), "{key} in {report}");
+    }
+    assert!(Place::new().succeed(&["bench", "mlp-small", "--steps", "2"]).stdout.contains("ms"));
+}

@@ -1,0 +1,150 @@
+//! `plimsoll train`, from the command to the files.
+
+mod common;
+
+use common::{FLOWERS, Place};
+
+#[test]
+fn training_digits_reads_almost_all_held_out_digits_and_writes_what_it_says() {
+    let place = Place::new();
+    let ran = place.succeed(&["train", "digits"]);
+    for part in ["peak", "activations", "accuracy", "runs/digits/weights.safetensors", "runs/digits/run.json"]
+    {
+        assert!(ran.stdout.contains(part), "no `{part}` in {}", ran.stdout);
+    }
+    assert!(ran.stderr.contains("loss"), "no progress in {}", ran.stderr);
+    assert_eq!(place.list("runs/digits"), ["run.json", "weights.safetensors"]);
+
+    let run = place.json("runs/digits/run.json");
+    let accuracy = run["final_metrics"]["accuracy"].as_f64().expect("an accuracy");
+    assert!(accuracy >= 0.95, "accuracy {accuracy}");
+    assert_eq!(run["allocations_after_first_step"], 0);
+    assert_eq!(run["predicted_peak_bytes"], run["arena_bytes"]);
+    assert!(run["arena_bytes"].as_u64() > Some(0));
+    assert!(run["steps_per_second"].as_f64() > Some(0.0));
+    let losses: Vec<f64> =
+        run["losses"].as_array().expect("losses").iter().filter_map(|x| x.as_f64()).collect();
+    // 1,438 samples to train on, 32 at a time, 15 times.
+    assert_eq!(losses.len(), 45 * 15);
+    assert!(losses[losses.len() - 1] < losses[0] / 4.0);
+}
+
+#[test]
+fn weights_are_a_safetensors_file_with_a_tensor_for_each_parameter() {
+    let place = Place::new();
+    place.succeed(&["train", "digits", "--steps", "1", "--out", "here"]);
+    let bytes = std::fs::read(place.path("here/weights.safetensors")).expect("the weights");
+    let (length, rest) = bytes.split_at(8);
+    let length = u64::from_le_bytes(length.try_into().expect("eight bytes")) as usize;
+    let header: serde_json::Value = serde_json::from_slice(&rest[..length]).expect("a header of JSON");
+    assert_eq!(header["conv0/filter"]["shape"], serde_json::json!([3, 3, 1, 16]));
+    assert_eq!(header["dense1/bias"]["shape"], serde_json::json!([10]));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_losses_and_another_seed_gives_others() {
+    let place = Place::new();
+    let losses = |out: &str, more: &[&str]| {
+        let args = [&["train", "digits", "--steps", "12", "--quiet", "--out", out], more].concat();
+        place.succeed(&args);
+        place.json(&format!("{out}/run.json"))["losses"].clone()
+    };
+    let first = losses("a", &["--seed", "5"]);
+    assert_eq!(first, losses("b", &["--seed", "5"]));
+    assert_eq!(first, losses("c", &["--seed", "5", "--threads", "1"]));
+    assert_ne!(first, losses("d", &["--seed", "6"]));
+}
+
+#[test]
+fn quiet_training_prints_nothing_and_still_writes() {
+    let place = Place::new();
+    let ran = place.succeed(&["train", "digits", "--steps", "2", "--quiet"]);
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("", ""));
+    assert_eq!(place.list("runs/digits"), ["run.json", "weights.safetensors"]);
+}
+
+#[test]
+fn a_copied_and_edited_workload_trains_on_a_file_of_ones_own() {
+    let place = Place::new();
+    let mut csv = "length,width,species\n".to_string();
+    for i in 0..40 {
+        let species = i % 2;
+        csv +=
+            &format!("{},{},{species}\n", f64::from(species) + 0.01 * f64::from(i), 1.0 - f64::from(species));
+    }
+    place.write("data.csv", &csv);
+    place.write("flowers.toml", &FLOWERS.replace("epochs = 40", "epochs = 40\nheld_out = 0.25"));
+    place.succeed(&["train", "flowers.toml"]);
+    assert_eq!(place.json("runs/flowers/run.json")["final_metrics"]["accuracy"], 1.0);
+}
+
+#[test]
+fn a_column_of_numbers_can_be_predicted_too() {
+    let place = Place::new();
+    let rows: String =
+        (0..32).map(|i| format!("{},{}\n", 0.1 * f64::from(i), 0.2 * f64::from(i) + 1.0)).collect();
+    place.write("data.csv", &format!("x,y\n{rows}"));
+    let text = FLOWERS
+        .replace("loss = \"sparse_cross_entropy\"\nmetrics = [\"accuracy\"]", "loss = \"mse\"")
+        .replace("label = \"species\"\nclasses = 2", "target = \"y\"")
+        .replace("{ dense = 2 }", "{ dense = 1 }");
+    place.write("line.toml", &text);
+    place.succeed(&["train", "line.toml"]);
+    let losses = place.json("runs/line/run.json")["losses"].clone();
+    let last = losses.as_array().and_then(|losses| losses.last()?.as_f64()).expect("a last loss");
+    assert!(last < 0.1, "loss {last}");
+}
+
+#[test]
+fn every_step_may_have_another_length() {
+    let place = Place::new();
+    let text = r#"
+loss = "sparse_cross_entropy"
+data = { kind = "synthetic-tokens", samples = 64, length = 24, vocabulary = 50 }
+model = { kind = "gpt", layers = 1, width = 16, heads = 2, context = 24, vocabulary = 50 }
+optimizer = { kind = "adam", rate = 0.01 }
+train = { batch = 4, steps = 30, lengths = [3, 24] }
+"#;
+    place.write("lengths.toml", text);
+    place.succeed(&["train", "lengths.toml"]);
+    let run = place.json("runs/lengths/run.json");
+    assert_eq!(run["losses"].as_array().map(Vec::len), Some(30));
+    assert_eq!(run["allocations_after_first_step"], 0);
+    assert_eq!(run["predicted_peak_bytes"], run["arena_bytes"]);
+}
+
+#[test]
+fn a_budget_that_is_large_enough_is_kept_and_one_that_is_not_is_refused_before_training() {
+    let place = Place::new();
+    place.succeed(&["train", "digits", "--steps", "2", "--budget", "64MiB", "--out", "fits"]);
+    let bytes = place.json("fits/run.json")["arena_bytes"].as_u64().expect("bytes");
+    let error = place.fail(&["train", "digits", "--budget", &(bytes / 2).to_string(), "--out", "over"]);
+    assert!(error.contains("budget") && error.contains(&(bytes / 2).to_string()), "{error}");
+    assert!(!place.path("over").exists());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_full_disk_is_an_error_that_leaves_nothing_half_written() {
+    let place = Place::new();
+    // Beyond 8 blocks, writes fail as on a full disk.
+    let script = "trap '' XFSZ; ulimit -f 8; $PLIMSOLL train digits --steps 1 --out full";
+    let error = place.shell(script).error();
+    assert!(error.contains("full/weights.safetensors"), "{error}");
+    assert_eq!(place.list("full"), Vec::<String>::new());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_full_disk_leaves_the_files_of_an_earlier_run_as_they_were() {
+    let place = Place::new();
+    place.succeed(&["train", "digits", "--steps", "1", "--out", "again"]);
+    let before = (place.read("again/run.json"), std::fs::read(place.path("again/weights.safetensors")).ok());
+    let script = "trap '' XFSZ; ulimit -f 8; $PLIMSOLL train digits --steps 3 --out again";
+    place.shell(script).error();
+    assert_eq!(place.list("again"), ["run.json", "weights.safetensors"]);
+    assert_eq!(
+        before,
+        (place.read("again/run.json"), std::fs::read(place.path("again/weights.safetensors")).ok())
+    );
+}

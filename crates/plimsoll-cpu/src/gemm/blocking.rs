@@ -1,0 +1,171 @@
+//! How a product is cut up: into sums over parts of the depth, tiles for the threads, blocks for the caches.
+//!
+//! Two rules keep results the same for any number of threads. What decides the order of a sum, the splits and the
+//! depth of a block, depends on the product's shape alone. What depends on the number of threads, the tiles,
+//! decides only who computes an element and never how.
+
+use super::kernel::{VECTORS, max_rows, row_panel};
+use crate::simd::Isa;
+
+/// The bytes of one item in a block: with this depth, a panel of rows fills half of a first-level cache.
+const DEPTH_BYTES: usize = 1536;
+/// The most rows and columns of a tile that is written in place.
+const TILE: [usize; 2] = [4096, 1536];
+/// The most rows and columns of a tile that is summed in workspace.
+const SUMMED_TILE: [usize; 2] = [256, 512];
+
+/// The shallowest part that is worth a sum of its own.
+const SPLIT_DEPTH: usize = 2048;
+/// The most scalars that partial sums may take.
+const SPLIT_SCALARS: usize = 1 << 18;
+/// The most parts of a sum.
+const MAX_SPLITS: usize = 32;
+
+// Rough costs in cycles, to choose tiles by.
+const PACK_CYCLES: f64 = 0.3;
+const TASK_CYCLES: f64 = 500.0;
+const WAKE_CYCLES: f64 = 8000.0;
+
+/// The size of a batch of products of `m × k` by `k × n`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) batch: usize,
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+}
+
+/// How one product is cut up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Blocking {
+    /// The parts of every sum, each summed apart, and the depth of one.
+    pub(crate) splits: usize,
+    pub(crate) split_depth: usize,
+    /// The depth of a block within a part.
+    pub(crate) depth: usize,
+    /// The rows of a register tile and of a panel.
+    pub(crate) rows: usize,
+    /// The columns of a register tile.
+    pub(crate) columns: usize,
+    pub(crate) tile_m: usize,
+    pub(crate) tile_n: usize,
+    /// The tiles down and across.
+    pub(crate) grid: [usize; 2],
+    /// The tiles of one task of the pool.
+    pub(crate) tiles_per_task: usize,
+    /// The scalars of a packed panel of rows, of the packed columns, and of a tile's sums.
+    pub(crate) a_len: usize,
+    pub(crate) b_len: usize,
+    pub(crate) c_len: usize,
+    /// The scalars of all partial sums.
+    pub(crate) partial_len: usize,
+}
+
+impl Blocking {
+    /// Cuts up a product of scalars of `size` bytes. `in_place` says that the result is memory of such scalars in
+    /// rows at equal distances, which can be summed up where it is.
+    pub(crate) fn new(shape: Shape, isa: Isa, size: usize, in_place: bool, threads: usize) -> Self {
+        let Shape { batch, m, n, k } = shape;
+        let results = (batch * m * n).max(1);
+        let splits = (k / SPLIT_DEPTH).min(SPLIT_SCALARS / results).clamp(1, MAX_SPLITS);
+        let split_depth = k.div_ceil(splits).max(1);
+        let splits = k.div_ceil(split_depth).max(1);
+        // Blocks of equal depth: a shallow last one would cost as much traffic as a deep one.
+        let depth = split_depth.div_ceil(split_depth.div_ceil(DEPTH_BYTES / size));
+
+        let lanes = isa.lanes(size);
+        let columns = VECTORS * lanes;
+        let limit = if in_place || splits > 1 { TILE } else { SUMMED_TILE };
+        let tiling = Tiling { m, n, max_rows: max_rows(isa), columns };
+        let (work, units) = (split_depth as f64, (batch * splits) as f64);
+        let cost = |tile_m: usize, tile_n: usize| {
+            let sums = (tile_m * tile_n) as f64 / lanes as f64;
+            work * (sums + PACK_CYCLES * (tile_m + tile_n) as f64) + TASK_CYCLES
+        };
+        let mut best = (f64::INFINITY, tiling.cut(1, 1));
+        for down in counts(m.div_ceil(limit[0]), threads) {
+            for across in counts(n.div_ceil(limit[1]), threads) {
+                let cut = tiling.cut(down, across);
+                let tiles = units * (cut.grid[0] * cut.grid[1]) as f64;
+                let rounds = (tiles / threads as f64).ceil();
+                let wake = if tiles > 1.0 && threads > 1 { WAKE_CYCLES } else { 0.0 };
+                let time = (rounds + 0.05) * cost(cut.tile_m, cut.tile_n) + wake;
+                if time < best.0 {
+                    best = (time, cut);
+                }
+            }
+        }
+        let Cut { rows, tile_m, tile_n, grid } = best.1;
+        let tiles = batch * splits * grid[0] * grid[1];
+        let tile_cycles = cost(tile_m, tile_n);
+        let tiles_per_task = if tiles as f64 * tile_cycles < WAKE_CYCLES {
+            tiles.max(1)
+        } else {
+            ((WAKE_CYCLES / tile_cycles) as usize).clamp(1, tiles.div_ceil(4 * threads))
+        };
+
+        let line = 64 / size;
+        let tile_sums = if in_place || splits > 1 { 0 } else { tile_m * tile_n };
+        Self {
+            splits,
+            split_depth,
+            depth,
+            rows,
+            columns,
+            tile_m,
+            tile_n,
+            grid,
+            tiles_per_task,
+            a_len: (row_panel(isa, size) * depth).next_multiple_of(line),
+            b_len: (tile_n * depth).next_multiple_of(line),
+            c_len: tile_sums.next_multiple_of(line),
+            partial_len: if splits > 1 { (splits * results).next_multiple_of(line) } else { 0 },
+        }
+    }
+
+    /// The scalars of workspace that one thread needs for itself.
+    pub(crate) fn worker_len(&self) -> usize {
+        self.a_len + self.b_len + self.c_len
+    }
+
+    /// The scalars of workspace in all.
+    pub(crate) fn len(&self, threads: usize) -> usize {
+        self.partial_len + threads * self.worker_len()
+    }
+}
+
+/// Numbers of tiles to try in one dimension: `least` and its small multiples.
+fn counts(least: usize, threads: usize) -> impl Iterator<Item = usize> + Clone {
+    const FACTORS: [usize; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
+    let most = if threads > 1 { 2 * threads } else { 1 };
+    FACTORS.into_iter().take_while(move |&factor| factor <= most).map(move |factor| least.max(1) * factor)
+}
+
+/// What the tiles are cut from.
+struct Tiling {
+    m: usize,
+    n: usize,
+    max_rows: usize,
+    columns: usize,
+}
+
+/// One way to cut a result into tiles of whole register tiles.
+#[derive(Clone, Copy)]
+struct Cut {
+    rows: usize,
+    tile_m: usize,
+    tile_n: usize,
+    grid: [usize; 2],
+}
+
+impl Tiling {
+    /// Cuts into at most `down × across` tiles. Register tiles get equally many rows, as far as they divide.
+    fn cut(&self, down: usize, across: usize) -> Cut {
+        let Self { m, n, max_rows, columns } = *self;
+        let panels = m.div_ceil(max_rows).div_ceil(down).max(1);
+        let rows = m.div_ceil(panels * down).max(1);
+        let tile_m = rows * panels;
+        let tile_n = n.div_ceil(columns).div_ceil(across).max(1) * columns;
+        Cut { rows, tile_m, tile_n, grid: [m.div_ceil(tile_m), n.div_ceil(tile_n)] }
+    }
+}

@@ -1,0 +1,139 @@
+//! Matrix products in memory that the caller provides.
+//!
+//! Every layer's time is in here, and so is the memory that other libraries hide: packed copies of operands. This
+//! one declares them as workspace, takes them from the caller, and gives the same bits on any number of threads.
+//! Its operands need not be matrices in memory: anything that can be copied into panels will do, which is how
+//! convolutions use it.
+
+mod blocking;
+mod kernel;
+mod pack;
+mod product;
+
+use crate::element::Element;
+use crate::pool::Pool;
+use crate::simd::Isa;
+pub(crate) use blocking::Shape;
+pub(crate) use pack::{BatchStrides, Operand, Panels, Run, Strided, pack_runs};
+pub use product::WORKSPACE_ALIGN;
+pub(crate) use product::{Product, Rows, Target, workspace};
+
+/// A batch of matrices to read, with all distances in elements. Transposed, broadcast and reversed matrices are
+/// matters of strides.
+#[derive(Clone, Copy, Debug)]
+pub struct Matrix<T> {
+    /// The address of the first element of the first matrix.
+    pub start: *const T,
+    /// The distance from one row to the next.
+    pub row_stride: isize,
+    /// The distance from one column to the next.
+    pub column_stride: isize,
+    /// The distances from one matrix to the next in the outer and the inner batch dimension.
+    pub batch_strides: [isize; 2],
+}
+
+/// A batch of matrices to write, with all distances in elements. The elements of a row follow each other.
+#[derive(Clone, Copy, Debug)]
+pub struct MatrixMut<T> {
+    /// The address of the first element of the first matrix.
+    pub start: *mut T,
+    /// The distance from one row to the next.
+    pub row_stride: isize,
+    /// The distances from one matrix to the next in the outer and the inner batch dimension.
+    pub batch_strides: [isize; 2],
+}
+
+/// A batch of products `c = alpha * a · b` or `c += alpha * a · b`, of `m × k` by `k × n`.
+///
+/// Sums are kept in [`Element::Acc`] over the whole of `k` and rounded to `T` once. How they are ordered depends
+/// on the sizes alone, so results do not depend on the number of threads.
+#[derive(Clone, Copy, Debug)]
+pub struct Gemm<T: Element> {
+    /// The matrices in the outer and the inner batch dimension.
+    pub batch: [usize; 2],
+    /// The rows of `a` and `c`.
+    pub m: usize,
+    /// The columns of `b` and `c`.
+    pub n: usize,
+    /// The columns of `a` and the rows of `b`.
+    pub k: usize,
+    /// The factor of every product.
+    pub alpha: T::Acc,
+    /// The left operands.
+    pub a: Matrix<T>,
+    /// The right operands.
+    pub b: Matrix<T>,
+    /// The results.
+    pub c: MatrixMut<T>,
+    /// Whether to add to `c` or to replace it.
+    pub accumulate: bool,
+}
+
+/// The bytes of workspace that [`gemm`] needs for `batch` products of `m × k` by `k × n` on a pool of `threads`.
+/// The same on every machine.
+pub fn gemm_workspace<T: Element>(batch: usize, m: usize, n: usize, k: usize, threads: usize) -> usize {
+    let bytes = workspace::<T>(Shape { batch, m, n, k }, true, threads);
+    // A column may be computed as a row.
+    if n == 1 { bytes.max(workspace::<T>(Shape { batch, m: n, n: m, k }, true, threads)) } else { bytes }
+}
+
+/// Computes a batch of products.
+///
+/// # Panics
+///
+/// When `workspace` is smaller than [`gemm_workspace`] says, or not aligned to [`WORKSPACE_ALIGN`].
+///
+/// # Safety
+///
+/// Every element that the sizes and strides of `args` reach is valid memory: `a` and `b` initialised and not
+/// written meanwhile, `c` written by nobody else, and initialised if it is accumulated to. No element of `c` is
+/// reached twice, and `c` overlaps neither the operands nor `workspace`.
+pub unsafe fn gemm<T: Element>(pool: &Pool, args: &Gemm<T>, workspace: &mut [u8]) {
+    // SAFETY: the contract is the same.
+    unsafe { gemm_with(Isa::detect(), pool, args, workspace) }
+}
+
+/// [`gemm`] on an instruction set of choice, for tests.
+///
+/// # Panics
+///
+/// As [`gemm`], and when the machine does not have the instruction set.
+///
+/// # Safety
+///
+/// As for [`gemm`].
+#[doc(hidden)]
+pub unsafe fn gemm_with<T: Element>(isa: Isa, pool: &Pool, args: &Gemm<T>, workspace: &mut [u8]) {
+    let Gemm { batch, m, n, k, alpha, a, b, c, accumulate } = *args;
+    let strides = |strides| BatchStrides { inner: batch[1].max(1), strides };
+    let rows = Strided {
+        start: a.start,
+        lead_stride: a.row_stride,
+        depth_stride: a.column_stride,
+        batch: strides(a.batch_strides),
+    };
+    let columns = Strided {
+        start: b.start,
+        lead_stride: b.column_stride,
+        depth_stride: b.row_stride,
+        batch: strides(b.batch_strides),
+    };
+    let batch = batch[0] * batch[1];
+    let target = |stride| Rows { start: c.start, stride, batch: strides(c.batch_strides) };
+    // A column whose elements follow each other is a row of the transposed product, which fills its vectors.
+    let product = if n == 1 && c.row_stride == 1 {
+        let shape = Shape { batch, m: n, n: m, k };
+        Product { shape, a: &columns, b: &rows, target: &target(0), alpha, accumulate }
+    } else {
+        Product {
+            shape: Shape { batch, m, n, k },
+            a: &rows,
+            b: &columns,
+            target: &target(c.row_stride),
+            alpha,
+            accumulate,
+        }
+    };
+    // SAFETY: the caller vouches for the operands and the result.
+    unsafe { product.run(pool, isa, workspace) }
+}

@@ -1,0 +1,370 @@
+//! One batch of products, from packed operands to its result, on the threads of a pool.
+
+use super::blocking::{Blocking, Shape};
+use super::kernel::{Tile, row_panel};
+use super::pack::{BatchStrides, InPlace, Operand, Panels};
+use crate::element::{Element, Real};
+use crate::pool::Pool;
+use crate::simd::{Body, Isa, Vector};
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// The alignment of workspace in bytes.
+pub const WORKSPACE_ALIGN: usize = 64;
+
+/// Where a batch of products goes: rows of consecutive elements.
+pub(crate) trait Target<T>: Sync {
+    /// The address of row `row`.
+    fn row(&self, batch: usize, row: usize) -> *mut T;
+
+    /// The distance between rows, if it is the same for all.
+    fn stride(&self) -> Option<isize>;
+}
+
+/// A matrix whose rows are at equal distances.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rows<T> {
+    pub(crate) start: *mut T,
+    pub(crate) stride: isize,
+    pub(crate) batch: BatchStrides,
+}
+
+// SAFETY: tasks write disjoint parts of the rows, inside a product whose caller vouches for them.
+unsafe impl<T: Element> Sync for Rows<T> {}
+
+impl<T: Element> Target<T> for Rows<T> {
+    fn row(&self, batch: usize, row: usize) -> *mut T {
+        self.start.wrapping_offset(self.batch.offset(batch)).wrapping_offset(row as isize * self.stride)
+    }
+
+    fn stride(&self) -> Option<isize> {
+        Some(self.stride)
+    }
+}
+
+/// `target = alpha * a · b`, or `target += alpha * a · b`.
+pub(crate) struct Product<'a, T: Element, A, B, C> {
+    pub(crate) shape: Shape,
+    pub(crate) a: &'a A,
+    pub(crate) b: &'a B,
+    pub(crate) target: &'a C,
+    pub(crate) alpha: T::Acc,
+    pub(crate) accumulate: bool,
+}
+
+/// The bytes of workspace of a product into `T`, on any instruction set. `even_rows` says that the rows of the
+/// result are at equal distances.
+pub(crate) fn workspace<T: Element>(shape: Shape, even_rows: bool, threads: usize) -> usize {
+    let size = size_of::<T::Acc>();
+    let len = |isa| Blocking::new(shape, isa, size, T::IS_ACC && even_rows, threads).len(threads);
+    if shape.batch * shape.m * shape.n * shape.k == 0 {
+        return 0;
+    }
+    Isa::ALL.map(len).into_iter().max().unwrap_or(0) * size
+}
+
+impl<T, A, B, C> Product<'_, T, A, B, C>
+where
+    T: Element,
+    A: Operand<T::Acc>,
+    B: Operand<T::Acc>,
+    C: Target<T>,
+{
+    /// Computes the product.
+    ///
+    /// # Panics
+    ///
+    /// When `workspace` is smaller than [`workspace`] says or not aligned to [`WORKSPACE_ALIGN`].
+    ///
+    /// # Safety
+    ///
+    /// The operands and the target are valid for the shape; the target overlaps neither the operands nor itself.
+    pub(crate) unsafe fn run(&self, pool: &Pool, isa: Isa, workspace: &mut [u8]) {
+        let Shape { batch, m, n, k } = self.shape;
+        let threads = pool.threads();
+        if batch * m * n == 0 {
+            return;
+        }
+        let in_place = T::IS_ACC && self.target.stride().is_some();
+        let size = size_of::<T::Acc>();
+        let blocking = Blocking::new(self.shape, isa, size, in_place, threads);
+        let bytes = if k == 0 { 0 } else { blocking.len(threads) * size };
+        let scratch = workspace.as_mut_ptr();
+        assert!(
+            workspace.len() >= bytes,
+            "a product needs {bytes} bytes of workspace, not {}",
+            workspace.len()
+        );
+        assert!(bytes == 0 || scratch.addr().is_multiple_of(WORKSPACE_ALIGN), "workspace is not aligned");
+        let job =
+            Job { product: self, blocking, in_place, scratch: scratch.cast::<T::Acc>(), lanes: PhantomData };
+
+        if k == 0 {
+            if !self.accumulate {
+                // SAFETY: the caller vouches for the target.
+                unsafe { job.clear() };
+            }
+            return;
+        }
+        let Blocking { splits, grid, tiles_per_task, .. } = blocking;
+        let tiles = batch * splits * grid[0] * grid[1];
+        pool.run(tiles.div_ceil(tiles_per_task), &|worker, task| {
+            let first = task * tiles_per_task;
+            let tiles = first..tiles.min(first + tiles_per_task);
+            isa.run(Tiles { job: &job, worker, tiles });
+        });
+        if splits > 1 {
+            let rows_per_task = 4096usize.div_ceil(n);
+            pool.run((batch * m).div_ceil(rows_per_task), &|_, task| {
+                let first = task * rows_per_task;
+                let rows = first..(batch * m).min(first + rows_per_task);
+                isa.run(Sums { job: &job, rows });
+            });
+        }
+    }
+}
+
+/// A product while it runs.
+struct Job<'a, T: Element, A, B, C> {
+    product: &'a Product<'a, T, A, B, C>,
+    blocking: Blocking,
+    in_place: bool,
+    /// Partial sums, then the workspace of each thread.
+    scratch: *mut T::Acc,
+    lanes: PhantomData<T>,
+}
+
+// SAFETY: tasks write disjoint partial sums, and each thread writes its own workspace.
+unsafe impl<T: Element, A: Sync, B: Sync, C: Sync> Sync for Job<'_, T, A, B, C> {}
+
+/// Some tiles, for one thread.
+struct Tiles<'a, T: Element, A, B, C> {
+    job: &'a Job<'a, T, A, B, C>,
+    worker: usize,
+    tiles: Range<usize>,
+}
+
+impl<T, A, B, C> Body<T::Acc> for Tiles<'_, T, A, B, C>
+where
+    T: Element,
+    A: Operand<T::Acc>,
+    B: Operand<T::Acc>,
+    C: Target<T>,
+{
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+        for tile in self.tiles {
+            // SAFETY: the caller vouches for the instruction set, and the product's for the rest.
+            unsafe { self.job.tile::<V>(self.worker, tile) };
+        }
+    }
+}
+
+/// Some rows of the result, from their partial sums.
+struct Sums<'a, T: Element, A, B, C> {
+    job: &'a Job<'a, T, A, B, C>,
+    rows: Range<usize>,
+}
+
+impl<T, A, B, C> Body<T::Acc> for Sums<'_, T, A, B, C>
+where
+    T: Element,
+    A: Operand<T::Acc>,
+    B: Operand<T::Acc>,
+    C: Target<T>,
+{
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+        let Job { product, blocking, scratch, .. } = self.job;
+        let Shape { m, n, .. } = product.shape;
+        for row in self.rows {
+            let (batch, row) = (row / m, row % m);
+            let sums = scratch.wrapping_add((batch * blocking.splits * m + row) * n);
+            // SAFETY: every tile has been computed, so all partial sums of the row are there.
+            unsafe { self.job.write(batch, row, 0..n, sums, blocking.splits, m * n) };
+        }
+    }
+}
+
+/// Where a tile's register tiles are summed up, and how.
+struct Place<S> {
+    start: *mut S,
+    stride: isize,
+    alpha: S,
+    add: bool,
+}
+
+impl<T, A, B, C> Job<'_, T, A, B, C>
+where
+    T: Element,
+    A: Operand<T::Acc>,
+    B: Operand<T::Acc>,
+    C: Target<T>,
+{
+    /// Computes one tile over one part of the depth.
+    #[inline(always)]
+    unsafe fn tile<V: Vector<Scalar = T::Acc>>(&self, worker: usize, index: usize) {
+        let Shape { m, n, k, .. } = self.product.shape;
+        let Blocking { splits, split_depth, grid, tile_m, tile_n, .. } = self.blocking;
+        let (unit, tile) = (index / (grid[0] * grid[1]), index % (grid[0] * grid[1]));
+        let (batch, split) = (unit / splits, unit % splits);
+        let (down, across) = (tile / grid[1], tile % grid[1]);
+        let rows = down * tile_m..m.min((down + 1) * tile_m);
+        let columns = across * tile_n..n.min((across + 1) * tile_n);
+        let depth = split * split_depth..k.min((split + 1) * split_depth);
+
+        let own = self.scratch.wrapping_add(self.blocking.partial_len + worker * self.blocking.worker_len());
+        let sums = own.wrapping_add(self.blocking.a_len + self.blocking.b_len);
+        let place = if splits > 1 {
+            let start = self.scratch.wrapping_add((unit * m + rows.start) * n + columns.start);
+            Place { start, stride: n as isize, alpha: T::Acc::ONE, add: false }
+        } else if self.in_place {
+            let start = self.product.target.row(batch, rows.start).wrapping_add(columns.start).cast();
+            let stride = self.product.target.stride().unwrap_or(0);
+            Place { start, stride, alpha: self.product.alpha, add: self.product.accumulate }
+        } else {
+            Place { start: sums, stride: tile_n as isize, alpha: T::Acc::ONE, add: false }
+        };
+        // SAFETY: the ranges are within the product, and the place has room for the tile.
+        unsafe {
+            self.blocks::<V>(batch, rows.clone(), columns.clone(), depth, own, place);
+            if splits == 1 && !self.in_place {
+                for (i, row) in rows.enumerate() {
+                    self.write(batch, row, columns.clone(), sums.add(i * tile_n), 1, 0);
+                }
+            }
+        }
+    }
+
+    /// Sums up a tile, block by block.
+    #[inline(always)]
+    unsafe fn blocks<V: Vector<Scalar = T::Acc>>(
+        &self,
+        batch: usize,
+        rows: Range<usize>,
+        columns: Range<usize>,
+        depth: Range<usize>,
+        own: *mut T::Acc,
+        place: Place<T::Acc>,
+    ) {
+        let (a, b) = (self.product.a, self.product.b);
+        let (packed_a, packed_b) = (own, own.wrapping_add(self.blocking.a_len));
+        let (tile_rows, tile_columns) = (self.blocking.rows, self.blocking.columns);
+        let row_panel = row_panel(V::ISA, size_of::<T::Acc>());
+        // Few rows do not repay the packing of columns that can be read in place.
+        let a_in_place = a.in_place(batch).filter(spreads);
+        let b_in_place = b.in_place(batch).filter(|b| rows.len() <= 2 * tile_rows && b.lead_stride == 1);
+        // Only whole register tiles of columns can be read in place.
+        let packed_from = match b_in_place {
+            Some(_) => columns.end - columns.len() % tile_columns,
+            None => columns.start,
+        };
+        // SAFETY: all ranges are within the product; each packed part is within the thread's workspace.
+        unsafe {
+            for block in cut(depth.clone(), self.blocking.depth) {
+                let panels = Panels { out: packed_b, items: tile_columns, width: tile_columns };
+                b.pack::<V>(batch, packed_from..columns.end, block.clone(), panels);
+
+                for row_tile in cut(rows.clone(), tile_rows) {
+                    let (a, a_row, a_depth) = match a_in_place {
+                        Some(a) => (a.at(row_tile.start, block.start), a.lead_stride, a.depth_stride),
+                        None => {
+                            let panels = Panels { out: packed_a, items: tile_rows, width: row_panel };
+                            a.pack::<V>(batch, row_tile.clone(), block.clone(), panels);
+                            (packed_a.cast_const(), 1, row_panel as isize)
+                        }
+                    };
+                    let row = (row_tile.start - rows.start) as isize;
+                    let c = place.start.wrapping_offset(row * place.stride);
+                    for column_tile in cut(columns.clone(), tile_columns) {
+                        let (b, b_depth) = match b_in_place {
+                            Some(b) if column_tile.start < packed_from => {
+                                (b.at(column_tile.start, block.start), b.depth_stride)
+                            }
+                            _ => {
+                                let panel = packed_b.add((column_tile.start - packed_from) * block.len());
+                                (panel.cast_const(), tile_columns as isize)
+                            }
+                        };
+                        Tile {
+                            depth: block.len(),
+                            a,
+                            a_row,
+                            a_depth,
+                            b,
+                            b_depth,
+                            c: c.wrapping_add(column_tile.start - columns.start),
+                            c_row: place.stride,
+                            rows: row_tile.len(),
+                            columns: column_tile.len(),
+                            alpha: place.alpha,
+                            add: place.add || block.start > depth.start,
+                        }
+                        .run::<V>();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes `columns` of a row of the result: the sum of `parts` rows of sums, `part_stride` apart.
+    #[inline(always)]
+    unsafe fn write(
+        &self,
+        batch: usize,
+        row: usize,
+        columns: Range<usize>,
+        sums: *const T::Acc,
+        parts: usize,
+        part_stride: usize,
+    ) {
+        const CHUNK: usize = 64;
+        let target = self.product.target.row(batch, row);
+        for chunk in cut(columns.clone(), CHUNK) {
+            let mut total = [T::Acc::ZERO; CHUNK];
+            // SAFETY: the sums have a scalar for every column, and the row is the caller's to write.
+            unsafe {
+                for part in 0..parts {
+                    let sums = sums.add(part * part_stride + chunk.start - columns.start);
+                    for (j, total) in total[..chunk.len()].iter_mut().enumerate() {
+                        *total += *sums.add(j);
+                    }
+                }
+                for (&total, column) in total.iter().zip(chunk) {
+                    let element = target.wrapping_add(column);
+                    let old = if self.product.accumulate { (*element).widen() } else { T::Acc::ZERO };
+                    *element = T::round(total.mul_add(self.product.alpha, old));
+                }
+            }
+        }
+    }
+
+    /// Sets the result to zero.
+    unsafe fn clear(&self) {
+        let Shape { batch, m, n, .. } = self.product.shape;
+        for index in 0..batch * m {
+            let row = self.product.target.row(index / m, index % m);
+            for column in 0..n {
+                // SAFETY: the row is the caller's to write.
+                unsafe { *row.wrapping_add(column) = T::default() };
+            }
+        }
+    }
+}
+
+/// Cuts a range into pieces of `step` and a last one of what remains.
+#[inline(always)]
+fn cut(range: Range<usize>, step: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = range.end;
+    range.step_by(step).map(move |start| start..end.min(start + step))
+}
+
+/// Whether the rows of a register tile spread over a first-level cache. At a distance of pages they would all
+/// compete for one set of it.
+fn spreads<S>(rows: &InPlace<S>) -> bool {
+    !(rows.lead_stride.unsigned_abs() * size_of::<S>()).is_multiple_of(4096)
+}

@@ -1,0 +1,290 @@
+//! The gradient of scaled dot-product attention.
+//!
+//! Probabilities are computed again from the scores and the log-sum of each query. One task takes a whole head:
+//! the gradients of its keys and values are sums over all its queries, and are added up in one order only.
+
+use super::attention::{Heads, KEYS, QUERIES};
+use super::common::*;
+use super::matrix::{Matrix, Multiply, Size, alone};
+use crate::element::Real;
+use crate::math::Float;
+use crate::routine::{Call, Routine};
+use crate::simd::{Body, Vector};
+use plimsoll_graph::op::Attention;
+use plimsoll_graph::program::{Operand, View};
+use std::marker::PhantomData;
+
+/// Prepares `Op::AttentionGrad`. Operands may be strided views.
+pub(crate) fn prepare(attention: Attention, reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
+    for_float!(reads[0].dtype, Backward::new(attention, reads))
+}
+
+struct Backward<T> {
+    heads: Heads,
+    /// The views of q, k and v, the output, the log-sum, and the output's gradient.
+    views: [View; 6],
+    element: PhantomData<T>,
+}
+
+impl<T: Number> Backward<T> {
+    fn new(attention: Attention, reads: &[Operand]) -> Self {
+        let views = [0, 1, 2, 3, 4, 5].map(|index| reads[index].view);
+        Self { heads: Heads::new(attention, &reads[0], &reads[1]), views, element: PhantomData }
+    }
+
+    /// The bytes of a worker's probabilities, their gradients, the gradients of a block of queries, of all keys
+    /// and of all values, and of the workspace of its products.
+    fn parts(&self) -> [usize; 6] {
+        let Heads { keys, width, .. } = self.heads;
+        let products = self.heads.block_sizes().flat_map(|(queries, keys)| {
+            let scores = Size { m: queries, n: keys, k: width };
+            let to_keys = Size { m: keys, n: width, k: queries };
+            let to_queries = Size { m: queries, n: width, k: keys };
+            [scores, to_keys, to_queries].map(|size| size.workspace::<T::Acc>(1))
+        });
+        let (block, gradients) = (bytes_of::<T::Acc>(QUERIES * KEYS), bytes_of::<T::Acc>(keys * width));
+        let queries = bytes_of::<T::Acc>(QUERIES * width);
+        [block, block, queries, gradients, gradients, products.max().unwrap_or(0)]
+    }
+}
+
+impl<T: Number> Routine for Backward<T> {
+    fn workspace(&self, threads: usize) -> usize {
+        threads * self.parts().iter().sum::<usize>()
+    }
+
+    unsafe fn run(&self, call: &Call<'_>) {
+        let Heads { isa, batch, heads, .. } = self.heads;
+        let parts = self.parts();
+        let workspace = Address::<u8>::workspace(call, 0);
+        let operands = [0, 1, 2, 3, 5].map(|index| (Address::<T>::read(call, index), self.views[index]));
+        let log_sum = (Address::<T::Acc>::read(call, 4), self.views[4]);
+        let results = [0, 1, 2].map(|index| {
+            let dense = View::dense(self.views[index].shape);
+            (Address::<T>::write(call, index), dense)
+        });
+        call.pool.run(batch * heads, &|worker, task| {
+            let (batch, head) = (task / heads, task % heads);
+            let own = workspace.at(worker * parts.iter().sum::<usize>());
+            let part = |index: usize| own.at(parts[..index].iter().sum());
+            let [q, k, v, output, doutput] =
+                operands.map(|(start, view)| self.heads.head(start, &view, batch, head));
+            let [dq, dk, dv] = results.map(|(start, view)| self.heads.head(start, &view, batch, head));
+            let (start, view) = log_sum;
+            let log_sum = Matrix {
+                start: start.at(view.offset + batch * view.strides[0] + head * view.strides[1]),
+                rows: view.strides[2],
+                columns: 0,
+            };
+            isa.run(Head::<T> {
+                heads: self.heads,
+                q,
+                k,
+                v,
+                output,
+                log_sum,
+                doutput,
+                results: [dq, dk, dv],
+                probabilities: part(0).cast(),
+                slopes: part(1).cast(),
+                queries: part(2).cast(),
+                keys: part(3).cast(),
+                values: part(4).cast(),
+                products: Multiply { pool: alone(), isa, workspace: part(5) },
+            });
+        });
+    }
+}
+
+/// One head of one element of the batch.
+struct Head<'a, T: Number> {
+    heads: Heads,
+    q: Matrix<T>,
+    k: Matrix<T>,
+    v: Matrix<T>,
+    output: Matrix<T>,
+    log_sum: Matrix<T::Acc>,
+    doutput: Matrix<T>,
+    /// The gradients of q, k and v.
+    results: [Matrix<T>; 3],
+    /// The probabilities of a block of queries and keys.
+    probabilities: Address<T::Acc>,
+    /// The gradients of the probabilities, then of the scores.
+    slopes: Address<T::Acc>,
+    /// The gradients of a block of queries, of all keys and of all values.
+    queries: Address<T::Acc>,
+    keys: Address<T::Acc>,
+    values: Address<T::Acc>,
+    products: Multiply<'a>,
+}
+
+impl<T: Number> Body<T::Acc> for Head<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+        let Heads { queries, keys, width, .. } = self.heads;
+        // SAFETY: the worker's memory has room for what is kept, blocks are within the operands, and no other task
+        // writes to this head's results.
+        unsafe {
+            self.keys.slice_mut(keys * width).fill(T::Acc::ZERO);
+            self.values.slice_mut(keys * width).fill(T::Acc::ZERO);
+            for first in (0..queries).step_by(QUERIES) {
+                self.query_block(first);
+            }
+            let [_, dk, dv] = self.results;
+            self.finish(self.keys, dk, keys);
+            self.finish(self.values, dv, keys);
+        }
+    }
+}
+
+impl<T: Number> Head<'_, T> {
+    /// Computes the gradients of a block of queries and adds its part to those of keys and values.
+    #[inline(always)]
+    unsafe fn query_block(&self, first: usize) {
+        let width = self.heads.width;
+        let count = self.heads.query_count(first);
+        let (one, scale) = (T::Acc::ONE, T::Acc::of(self.heads.scale));
+        let (probabilities, slopes) = (Matrix::new(self.probabilities, KEYS), Matrix::new(self.slopes, KEYS));
+        let (q, doutput) = (self.q.at(first, 0), self.doutput.at(first, 0));
+        // SAFETY: the caller vouches for the block, and blocks of keys are within the operands.
+        unsafe {
+            let mut means = [T::Acc::ZERO; QUERIES];
+            for (query, mean) in means[..count].iter_mut().enumerate() {
+                *mean = self.mean_slope(first + query);
+            }
+            for (key, keys) in self.heads.key_blocks(first + count - 1) {
+                let (k, v) = (self.k.at(key, 0), self.v.at(key, 0));
+                let dk = Matrix::new(self.keys.at(key * width), width);
+                let dv = Matrix::new(self.values.at(key * width), width);
+                let size = Size { m: count, n: keys, k: width };
+                self.products.run(size, scale, q, k.transposed(), probabilities, false);
+                self.products.run(size, one, doutput, v.transposed(), slopes, false);
+                for (query, mean) in means[..count].iter().enumerate() {
+                    let visible = self.heads.visible(first + query).saturating_sub(key).min(keys);
+                    let log_sum = self.log_sum.at(first + query, 0).start.get();
+                    let probabilities = self.probabilities.at(query * KEYS).slice_mut(KEYS);
+                    let slopes = self.slopes.at(query * KEYS).slice_mut(KEYS);
+                    score_slopes(probabilities, slopes, visible, keys, log_sum, *mean);
+                }
+                let size = Size { m: keys, n: width, k: count };
+                self.products.run(size, one, probabilities.transposed(), doutput, dv, true);
+                self.products.run(size, scale, slopes.transposed(), q, dk, true);
+                let size = Size { m: count, n: width, k: keys };
+                self.products.run(size, scale, slopes, k, Matrix::new(self.queries, width), key > 0);
+            }
+            self.finish(self.queries, self.results[0].at(first, 0), count);
+        }
+    }
+
+    /// The mean of the gradients of a query's probabilities, weighted by them: the product of its output with the
+    /// output's gradient.
+    #[inline(always)]
+    unsafe fn mean_slope(&self, query: usize) -> T::Acc {
+        let (output, doutput) = (self.output.at(query, 0), self.doutput.at(query, 0));
+        let mut sum = LaneSum::zero();
+        let mut chunk = [T::Acc::ZERO; CHUNK];
+        for (at, count) in chunks(self.heads.width) {
+            for (offset, product) in chunk[..count].iter_mut().enumerate() {
+                // SAFETY: the caller vouches for the query.
+                let (output, slope) =
+                    unsafe { (output.at(0, at + offset).start.get(), doutput.at(0, at + offset).start.get()) };
+                *product = output.widen() * slope.widen();
+            }
+            sum.add(&chunk[..count]);
+        }
+        sum.total()
+    }
+
+    /// Writes rows of gradients to where they belong.
+    #[inline(always)]
+    unsafe fn finish(&self, from: Address<T::Acc>, to: Matrix<T>, rows: usize) {
+        let width = self.heads.width;
+        for row in 0..rows {
+            // SAFETY: the caller vouches for the rows.
+            unsafe { round(from.at(row * width).slice(width), to.at(row, 0).start.slice_mut(width)) };
+        }
+    }
+}
+
+/// Turns scores into probabilities, and gradients of probabilities into gradients of scores: of the first
+/// `visible` of `count`; the others are zero.
+#[inline(always)]
+fn score_slopes<A: Scalar>(
+    scores: &mut [A],
+    slopes: &mut [A],
+    visible: usize,
+    count: usize,
+    log_sum: A,
+    mean: A,
+) {
+    // Whole lanes, so that the loop has no remainder.
+    let end = visible.next_multiple_of(LANES);
+    for (score, slope) in scores[..end].iter_mut().zip(&mut slopes[..end]) {
+        *score = A::exp(*score - log_sum);
+        *slope = *score * (*slope - mean);
+    }
+    let rest = visible..end.max(count);
+    scores[rest.clone()].fill(A::ZERO);
+    slopes[rest].fill(A::ZERO);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::attention::tests::{CASES, indices, naive};
+    use super::super::testing::*;
+    use super::*;
+
+    #[test]
+    fn gradients_follow_the_formula_of_dense_or_strided_operands() {
+        for dtype in FLOATS {
+            for (batch, queries, keys, heads, width, causal) in CASES {
+                for order in [[0, 1, 2, 3], [2, 0, 1, 3]] {
+                    let mut random = Random::new(keys as u64);
+                    let query_dims = [batch, queries, heads, width];
+                    let key_dims = [batch, keys, heads, width];
+                    let q = random.strided(dtype, &query_dims, &order);
+                    let [k, v] = [0, 1].map(|_| random.strided(dtype, &key_dims, &order));
+                    let dout = random.strided(dtype, &query_dims, &order);
+                    let attention = Attention { causal, scale: 0.7 };
+                    let (probabilities, log_sums) = naive(attention, &q, &k);
+                    let mut output = vec![0.0; q.values().len()];
+                    let mut expected = [q.values(), k.values(), v.values()].map(|values| vec![0.0; values.len()]);
+                    let at = |count: usize, b: usize, i: usize, h: usize| ((b * count + i) * heads + h) * width;
+                    for (b, h, i) in indices([batch, heads, queries]) {
+                        let row = &probabilities[((b * heads + h) * queries + i) * keys..][..keys];
+                        let (mut slopes, mut mean) = (vec![0.0; keys], 0.0);
+                        for (j, probability) in row.iter().enumerate() {
+                            for d in 0..width {
+                                let (value, slope) = (v.at(&[b, j, h, d]), dout.at(&[b, i, h, d]));
+                                output[at(queries, b, i, h) + d] += probability * value;
+                                expected[2][at(keys, b, j, h) + d] += probability * slope;
+                                slopes[j] += value * slope;
+                            }
+                            mean += probability * slopes[j];
+                        }
+                        for (j, probability) in row.iter().enumerate() {
+                            let slope = probability * (slopes[j] - mean) * attention.scale;
+                            for d in 0..width {
+                                expected[0][at(queries, b, i, h) + d] += slope * k.at(&[b, j, h, d]);
+                                expected[1][at(keys, b, j, h) + d] += slope * q.at(&[b, i, h, d]);
+                            }
+                        }
+                    }
+                    let output = Tensor::new(dtype, &query_dims, output);
+                    let log_sums = Tensor::new(dtype.accumulator(), &[batch, heads, queries], log_sums);
+                    let prepare = |reads: &[_], writes: &[_]| prepare(attention, reads, writes);
+                    let results = [(dtype, &query_dims[..]), (dtype, &key_dims), (dtype, &key_dims)];
+                    let reads = [&q, &k, &v, &output, &log_sums, &dout];
+                    let actual = run(prepare, &reads, &results, &[]);
+                    // The output that a query's mean slope is computed from is rounded to the type.
+                    let tolerance = 8.0 * unit(dtype) + 200.0 * unit(dtype.accumulator());
+                    for (index, name) in ["dq", "dk", "dv"].iter().enumerate() {
+                        assert_close(&actual[index], &expected[index], tolerance, name);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! What the kernels with a routine of their own share: addresses that tasks work on, scratch memory in parts,
+//! sums in a fixed order.
+//!
+//! Results must not depend on the thread count, nor should they on the width of the machine's vectors. So work is
+//! cut into tasks by the shapes alone, and a sum over a row is always kept in the same [`LANES`] partial sums.
+//!
+//! Elements go through small arrays of the accumulator type on the stack, a [`CHUNK`] at a time. That widens
+//! halves once, lets a result replace the operand it was computed from, and leaves the compiler loops over plain
+//! arrays, which it turns into vector code.
+
+use crate::element::{Element, Real};
+use crate::math::Float;
+use crate::pool::Pool;
+use crate::routine::{ALIGNMENT, Call};
+use plimsoll_graph::DType;
+use std::ops::{Div, Neg, Range, Sub};
+
+/// A type that kernels compute in, with the usual arithmetic and functions.
+pub(super) trait Scalar:
+    Real + Float + Sub<Output = Self> + Div<Output = Self> + Neg<Output = Self>
+{
+    const NAN: Self;
+    const INFINITY: Self;
+
+    /// The nearest number.
+    fn of(value: f64) -> Self;
+
+    fn is_nan(self) -> bool;
+}
+
+macro_rules! scalar {
+    ($($float:ident)*) => {$(
+        impl Scalar for $float {
+            const NAN: Self = $float::NAN;
+            const INFINITY: Self = $float::INFINITY;
+
+            #[inline(always)]
+            fn of(value: f64) -> Self {
+                value as $float
+            }
+
+            #[inline(always)]
+            fn is_nan(self) -> bool {
+                self.is_nan()
+            }
+        }
+    )*};
+}
+
+scalar!(f32 f64);
+
+/// An element type whose sums are kept in a [`Scalar`].
+pub(super) trait Number: Element<Acc: Scalar> {}
+
+impl<T: Element<Acc: Scalar>> Number for T {}
+
+/// Prepares `$routine<T>` with these arguments for the float type `$dtype`.
+macro_rules! for_float {
+    ($dtype:expr, $routine:ident::new($($argument:expr),* $(,)?)) => {
+        match $dtype {
+            plimsoll_graph::DType::F32 => Box::new($routine::<f32>::new($($argument),*)),
+            plimsoll_graph::DType::F64 => Box::new($routine::<f64>::new($($argument),*)),
+            plimsoll_graph::DType::F16 => Box::new($routine::<half::f16>::new($($argument),*)),
+            plimsoll_graph::DType::BF16 => Box::new($routine::<half::bf16>::new($($argument),*)),
+            other => unreachable!("the op takes floats, the graph let {other} through"),
+        }
+    };
+}
+pub(super) use for_float;
+
+/// An address that the tasks of a kernel share.
+pub(super) struct Address<T>(*mut T);
+
+impl<T> Clone for Address<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Address<T> {}
+
+// SAFETY: it is only an address; every access through it is unsafe and vouches for the memory.
+unsafe impl<T: Send> Send for Address<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Address<T> {}
+
+impl<T: Copy> Address<T> {
+    /// Where read number `index` of the kernel begins.
+    pub(super) fn read(call: &Call<'_>, index: usize) -> Self {
+        Self(call.reads[index].cast_mut().cast())
+    }
+
+    /// Where write number `index` of the kernel begins.
+    pub(super) fn write(call: &Call<'_>, index: usize) -> Self {
+        Self(call.writes[index].cast())
+    }
+
+    /// The address `bytes` into the workspace.
+    pub(super) fn workspace(call: &Call<'_>, bytes: usize) -> Self {
+        Self(call.workspace.wrapping_add(bytes).cast())
+    }
+
+    /// The address `elements` further on.
+    #[inline(always)]
+    pub(super) fn at(self, elements: usize) -> Self {
+        Self(self.0.wrapping_add(elements))
+    }
+
+    /// The same address for another type.
+    #[inline(always)]
+    pub(super) fn cast<U>(self) -> Address<U> {
+        Address(self.0.cast())
+    }
+
+    /// The plain pointer.
+    #[inline(always)]
+    pub(super) fn pointer(self) -> *mut T {
+        self.0
+    }
+
+    /// The element here.
+    ///
+    /// # Safety
+    /// It must be initialised and not be written meanwhile.
+    #[inline(always)]
+    pub(super) unsafe fn get(self) -> T {
+        // SAFETY: the caller vouches for the element.
+        unsafe { *self.0 }
+    }
+
+    /// Writes the element here.
+    ///
+    /// # Safety
+    /// The memory must be valid and not be accessed meanwhile.
+    #[inline(always)]
+    pub(super) unsafe fn set(self, value: T) {
+        // SAFETY: the caller vouches for the memory.
+        unsafe { *self.0 = value }
+    }
+
+    /// The `count` elements from here on, to be read.
+    ///
+    /// # Safety
+    /// The memory must be valid and initialised, and not be written while the slice is in use.
+    #[inline(always)]
+    pub(super) unsafe fn slice<'a>(self, count: usize) -> &'a [T] {
+        // SAFETY: the caller vouches for the memory.
+        unsafe { std::slice::from_raw_parts(self.0, count) }
+    }
+
+    /// The `count` elements from here on, to be written.
+    ///
+    /// # Safety
+    /// The memory must be valid, and not be accessed otherwise while the slice is in use.
+    #[inline(always)]
+    pub(super) unsafe fn slice_mut<'a>(self, count: usize) -> &'a mut [T] {
+        // SAFETY: the caller vouches for the memory, and any bits are a number.
+        unsafe { std::slice::from_raw_parts_mut(self.0, count) }
+    }
+}
+
+/// Integers of either width that name rows or classes.
+#[derive(Clone, Copy)]
+pub(super) struct Indices {
+    address: Address<u8>,
+    wide: bool,
+}
+
+impl Indices {
+    /// Read number `index` of the kernel, of type `dtype`.
+    pub(super) fn read(call: &Call<'_>, index: usize, dtype: DType) -> Self {
+        Self { address: Address::read(call, index), wide: dtype == DType::I64 }
+    }
+
+    /// The index at `position`.
+    ///
+    /// # Safety
+    /// The position must be within the operand.
+    #[inline(always)]
+    pub(super) unsafe fn get(self, position: usize) -> i64 {
+        // SAFETY: the caller vouches for the position.
+        unsafe {
+            match self.wide {
+                true => *self.address.pointer().cast::<i64>().add(position),
+                false => i64::from(*self.address.pointer().cast::<i32>().add(position)),
+            }
+        }
+    }
+
+    /// The index at `position` if it is one of `0..bound`.
+    ///
+    /// # Safety
+    /// The position must be within the operand.
+    #[inline(always)]
+    pub(super) unsafe fn below(self, position: usize, bound: usize) -> Option<usize> {
+        // SAFETY: the caller vouches for the position.
+        let index = unsafe { self.get(position) };
+        usize::try_from(index).ok().filter(|&index| index < bound)
+    }
+}
+
+/// The bytes of `count` elements of workspace, rounded up so that what follows is aligned.
+pub(super) const fn bytes_of<T>(count: usize) -> usize {
+    (count * size_of::<T>()).next_multiple_of(ALIGNMENT)
+}
+
+/// Calls `task` for ranges of at most `step` items that make up `0..items`, and for the worker that runs it.
+pub(super) fn each_range(
+    pool: &Pool,
+    items: usize,
+    step: usize,
+    task: &(dyn Fn(usize, Range<usize>) + Sync),
+) {
+    pool.run(items.div_ceil(step), &|worker, index| task(worker, index * step..items.min((index + 1) * step)));
+}
+
+/// How many rows of `width` elements make a task worth handing to a thread.
+pub(super) fn rows_per_task(width: usize) -> usize {
+    (16 * 1024 / width.max(1)).max(1)
+}
+
+/// The partial sums that a sum over a row is kept in.
+pub(super) const LANES: usize = 32;
+
+/// How many elements are staged at a time.
+pub(super) const CHUNK: usize = 256;
+
+/// Elements of the accumulator type, staged.
+pub(super) type Chunk<A> = [A; CHUNK];
+
+/// The ranges of at most [`CHUNK`] elements that make up `0..width`.
+#[inline(always)]
+pub(super) fn chunks(width: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..width).step_by(CHUNK).map(move |start| (start, CHUNK.min(width - start)))
+}
+
+/// Stages the `count` elements from `from` on.
+///
+/// # Safety
+/// They must be initialised and not be written meanwhile.
+#[inline(always)]
+pub(super) unsafe fn load<T: Element>(from: Address<T>, count: usize, to: &mut Chunk<T::Acc>) {
+    // SAFETY: the caller vouches for the elements.
+    let from = unsafe { from.slice(count) };
+    widen(from, to);
+}
+
+/// Writes the first `count` staged elements from `to` on.
+///
+/// # Safety
+/// The memory must be valid and not be accessed meanwhile.
+#[inline(always)]
+pub(super) unsafe fn store<T: Element>(from: &Chunk<T::Acc>, to: Address<T>, count: usize) {
+    // SAFETY: the caller vouches for the memory.
+    let to = unsafe { to.slice_mut(count) };
+    round(from, to);
+}
+
+/// Widens every element of `from` into the beginning of `to`.
+#[inline(always)]
+pub(super) fn widen<T: Element>(from: &[T], to: &mut [T::Acc]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = from.widen();
+    }
+}
+
+/// Rounds the beginning of `from` into every element of `to`.
+#[inline(always)]
+pub(super) fn round<T: Element>(from: &[T::Acc], to: &mut [T]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = T::round(*from);
+    }
+}
+
+/// A running sum in [`LANES`] parts, whose order depends only on how many elements are added.
+#[derive(Clone, Copy)]
+pub(super) struct LaneSum<A>([A; LANES]);
+
+impl<A: Real> LaneSum<A> {
+    /// The sum of nothing.
+    #[inline(always)]
+    pub(super) fn zero() -> Self {
+        Self([A::ZERO; LANES])
+    }
+
+    /// Adds the elements, the first to the first part.
+    #[inline(always)]
+    pub(super) fn add(&mut self, elements: &[A]) {
+        let (whole, rest) = elements.as_chunks::<LANES>();
+        for chunk in whole {
+            for (sum, element) in self.0.iter_mut().zip(chunk) {
+                *sum += *element;
+            }
+        }
+        for (sum, element) in self.0.iter_mut().zip(rest) {
+            *sum += *element;
+        }
+    }
+
+    /// The sum.
+    #[inline(always)]
+    pub(super) fn total(mut self) -> A {
+        let mut half = LANES / 2;
+        while half > 0 {
+            for lane in 0..half {
+                self.0[lane] = self.0[lane] + self.0[lane + half];
+            }
+            half /= 2;
+        }
+        self.0[0]
+    }
+}
+
+/// A running maximum in [`LANES`] parts. NaN is passed over.
+pub(super) struct LaneMax<A>([A; LANES]);
+
+impl<A: Scalar> LaneMax<A> {
+    /// The largest of nothing.
+    #[inline(always)]
+    pub(super) fn none() -> Self {
+        Self([-A::INFINITY; LANES])
+    }
+
+    /// Takes the elements in.
+    #[inline(always)]
+    pub(super) fn add(&mut self, elements: &[A]) {
+        let (whole, rest) = elements.as_chunks::<LANES>();
+        for chunk in whole {
+            for (largest, element) in self.0.iter_mut().zip(chunk) {
+                *largest = larger(*largest, *element);
+            }
+        }
+        for (largest, element) in self.0.iter_mut().zip(rest) {
+            *largest = larger(*largest, *element);
+        }
+    }
+
+    /// The largest.
+    #[inline(always)]
+    pub(super) fn largest(self) -> A {
+        self.0.into_iter().fold(-A::INFINITY, larger)
+    }
+}
+
+/// The larger of two numbers; the first if the second is NaN.
+#[inline(always)]
+pub(super) fn larger<A: Scalar>(a: A, b: A) -> A {
+    if b > a { b } else { a }
+}

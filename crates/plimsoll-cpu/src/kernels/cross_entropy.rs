@@ -1,0 +1,295 @@
+//! Cross-entropy of logits against class indices, and its gradient.
+//!
+//! The probabilities are never written: the forward kernel keeps one log-sum for each row, from which the
+//! gradient recomputes them, in the memory of the logits if it may.
+
+use super::common::*;
+use crate::element::Real;
+use crate::math::Float;
+use crate::routine::{Call, Routine};
+use crate::simd::{Body, Isa, Vector};
+use plimsoll_graph::DType;
+use plimsoll_graph::program::Operand;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// Prepares `Op::CrossEntropy`.
+///
+/// A negative label gives a loss of zero, one past the classes gives NaN; the log-sum is that of the logits in
+/// either case.
+pub(crate) fn prepare(reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
+    for_float!(reads[0].dtype, CrossEntropy::new(reads))
+}
+
+/// Prepares `Op::CrossEntropyGrad`, which may overwrite the logits.
+///
+/// The gradient of a row with a negative label is zero, with one past the classes NaN.
+pub(crate) fn prepare_grad(reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
+    for_float!(reads[0].dtype, CrossEntropyGrad::new(reads))
+}
+
+/// The extents of the logits, the type of the labels.
+#[derive(Clone, Copy)]
+struct Geometry {
+    isa: Isa,
+    rows: usize,
+    classes: usize,
+    labels: DType,
+}
+
+impl Geometry {
+    fn new(reads: &[Operand]) -> Self {
+        let logits = reads[0].view.shape;
+        Self { isa: Isa::detect(), rows: logits[0], classes: logits[1], labels: reads[1].dtype }
+    }
+}
+
+struct CrossEntropy<T> {
+    geometry: Geometry,
+    element: PhantomData<T>,
+}
+
+impl<T: Number> CrossEntropy<T> {
+    fn new(reads: &[Operand]) -> Self {
+        Self { geometry: Geometry::new(reads), element: PhantomData }
+    }
+}
+
+impl<T: Number> Routine for CrossEntropy<T> {
+    fn workspace(&self, _threads: usize) -> usize {
+        0
+    }
+
+    unsafe fn run(&self, call: &Call<'_>) {
+        let Geometry { isa, rows, classes, labels } = self.geometry;
+        let losses = Losses::<T> {
+            logits: Address::read(call, 0),
+            labels: Indices::read(call, 1, labels),
+            loss: Address::write(call, 0),
+            log_sum: Address::write(call, 1),
+            classes,
+            rows: 0..0,
+        };
+        each_range(call.pool, rows, rows_per_task(classes), &|_, rows| isa.run(Losses { rows, ..losses }));
+    }
+}
+
+/// The losses of some rows.
+struct Losses<T: Number> {
+    logits: Address<T>,
+    labels: Indices,
+    loss: Address<T::Acc>,
+    log_sum: Address<T::Acc>,
+    classes: usize,
+    rows: Range<usize>,
+}
+
+impl<T: Number> Body<T::Acc> for Losses<T> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+        for row in self.rows {
+            // SAFETY: the row is within the operands, and no other task writes to its results.
+            unsafe {
+                let logits = self.logits.at(row * self.classes);
+                let log_sum = log_sum(logits, self.classes);
+                let loss = match self.labels.below(row, self.classes) {
+                    Some(label) => log_sum - logits.at(label).get().widen(),
+                    None if self.labels.get(row) < 0 => T::Acc::ZERO,
+                    None => T::Acc::NAN,
+                };
+                self.log_sum.at(row).set(log_sum);
+                self.loss.at(row).set(loss);
+            }
+        }
+    }
+}
+
+/// The logarithm of the sum of exponentials, relative to the largest so that none overflows.
+///
+/// # Safety
+/// The logits must be initialised and not be written meanwhile.
+#[inline(always)]
+unsafe fn log_sum<T: Number>(logits: Address<T>, classes: usize) -> T::Acc {
+    let mut chunk: Chunk<T::Acc> = [T::Acc::ZERO; CHUNK];
+    let (mut largest, mut sum) = (LaneMax::none(), LaneSum::zero());
+    for (at, count) in chunks(classes) {
+        // SAFETY: the caller vouches for the logits.
+        unsafe { load(logits.at(at), count, &mut chunk) };
+        largest.add(&chunk[..count]);
+    }
+    let largest = largest.largest();
+    for (at, count) in chunks(classes) {
+        // SAFETY: the caller vouches for the logits.
+        unsafe { load(logits.at(at), count, &mut chunk) };
+        for logit in &mut chunk[..count] {
+            *logit = T::Acc::exp(*logit - largest);
+        }
+        sum.add(&chunk[..count]);
+    }
+    largest + T::Acc::ln(sum.total())
+}
+
+struct CrossEntropyGrad<T> {
+    geometry: Geometry,
+    element: PhantomData<T>,
+}
+
+impl<T: Number> CrossEntropyGrad<T> {
+    fn new(reads: &[Operand]) -> Self {
+        Self { geometry: Geometry::new(reads), element: PhantomData }
+    }
+}
+
+impl<T: Number> Routine for CrossEntropyGrad<T> {
+    fn workspace(&self, _threads: usize) -> usize {
+        0
+    }
+
+    unsafe fn run(&self, call: &Call<'_>) {
+        let Geometry { isa, rows, classes, labels } = self.geometry;
+        let gradients = Gradients::<T> {
+            logits: Address::read(call, 0),
+            labels: Indices::read(call, 1, labels),
+            log_sum: Address::read(call, 2),
+            loss: Address::read(call, 3),
+            result: Address::write(call, 0),
+            classes,
+            rows: 0..0,
+        };
+        each_range(call.pool, rows, rows_per_task(classes), &|_, rows| isa.run(Gradients { rows, ..gradients }));
+    }
+}
+
+/// The gradients of some rows of logits.
+struct Gradients<T: Number> {
+    logits: Address<T>,
+    labels: Indices,
+    log_sum: Address<T::Acc>,
+    loss: Address<T::Acc>,
+    result: Address<T>,
+    classes: usize,
+    rows: Range<usize>,
+}
+
+impl<T: Number> Body<T::Acc> for Gradients<T> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+        let classes = self.classes;
+        for row in self.rows {
+            // SAFETY: the row is within the operands, no other task writes to it, and a chunk of logits, or the
+            // one that the label names, is read before it is overwritten.
+            unsafe {
+                let logits = self.logits.at(row * classes);
+                let result = self.result.at(row * classes);
+                let (log_sum, mut slope) = (self.log_sum.at(row).get(), self.loss.at(row).get());
+                let label = self.labels.get(row);
+                if label < 0 {
+                    result.slice_mut(classes).fill(T::round(T::Acc::ZERO));
+                    continue;
+                }
+                let label = self.labels.below(row, classes);
+                if label.is_none() {
+                    slope = T::Acc::NAN;
+                }
+                let chosen = label.map(|label| logits.at(label).get().widen());
+                let mut chunk: Chunk<T::Acc> = [T::Acc::ZERO; CHUNK];
+                for (start, count) in chunks(classes) {
+                    load(logits.at(start), count, &mut chunk);
+                    for logit in &mut chunk[..count] {
+                        *logit = T::Acc::exp(*logit - log_sum) * slope;
+                    }
+                    store(&chunk, result.at(start), count);
+                }
+                if let (Some(label), Some(logit)) = (label, chosen) {
+                    let gradient = (T::Acc::exp(logit - log_sum) - T::Acc::ONE) * slope;
+                    result.at(label).set(T::round(gradient));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::*;
+    use super::*;
+
+    /// Logits, labels that include a negative one and one past the classes, and the expected loss and log-sum.
+    fn case(dtype: DType, index: DType, rows: usize, classes: usize) -> (Tensor, Tensor, Vec<f64>, Vec<f64>) {
+        let mut random = Random::new((rows * classes) as u64);
+        let logits = (0..rows * classes).map(|_| random.float() * 20.0).collect();
+        let logits = Tensor::new(dtype, &[rows, classes], logits);
+        let label = |row: usize| match row {
+            1 => -3.0,
+            2 => classes as f64,
+            _ => random.below(classes) as f64,
+        };
+        let labels: Vec<f64> = (0..rows).map(label).collect();
+        let values = logits.values();
+        let row = |row: usize| &values[row * classes..(row + 1) * classes];
+        let log_sum: Vec<f64> = (0..rows).map(|n| row(n).iter().map(|x| x.exp()).sum::<f64>().ln()).collect();
+        let loss = (0..rows).map(|n| match labels[n] {
+            label if label < 0.0 => 0.0,
+            label => row(n).get(label as usize).map_or(f64::NAN, |logit| log_sum[n] - logit),
+        });
+        let loss = loss.collect();
+        (logits, Tensor::new(index, &[rows], labels), loss, log_sum)
+    }
+
+    #[test]
+    fn the_loss_is_the_log_sum_less_the_chosen_logit() {
+        for dtype in FLOATS {
+            for (rows, classes, index) in [(1, 1, DType::I32), (5, 10, DType::I64), (70, 777, DType::I32)] {
+                let (logits, labels, loss, log_sum) = case(dtype, index, rows, classes);
+                let shape = [rows];
+                let results = [(dtype.accumulator(), &shape[..]); 2];
+                let actual = run(prepare, &[&logits, &labels], &results, &[]);
+                let tolerance = 8.0 * unit(dtype.accumulator());
+                assert_close(&actual[1], &log_sum, tolerance, "log-sum");
+                // The difference of numbers of up to about 30.
+                assert_close(&actual[0], &loss, 30.0 * tolerance, "loss");
+            }
+        }
+    }
+
+    #[test]
+    fn the_gradient_is_the_probabilities_less_the_chosen_one_in_place_or_not() {
+        for dtype in FLOATS {
+            for (rows, classes, index) in [(1, 1, DType::I64), (5, 10, DType::I32), (70, 777, DType::I64)] {
+                let (logits, labels, _, log_sum) = case(dtype, index, rows, classes);
+                let slopes = Random::new(5).tensor(dtype.accumulator(), &[rows]);
+                let log_sum = Tensor::new(dtype.accumulator(), &[rows], log_sum);
+                let expected: Vec<f64> = (0..rows * classes)
+                    .map(|at| {
+                        let (row, class) = (at / classes, at % classes);
+                        let label = labels.at(&[row]);
+                        let chosen = f64::from(label == class as f64);
+                        let probability = (logits.at(&[row, class]) - log_sum.at(&[row])).exp();
+                        match label {
+                            label if label < 0.0 => 0.0,
+                            label if label >= classes as f64 => f64::NAN,
+                            _ => (probability - chosen) * slopes.at(&[row]),
+                        }
+                    })
+                    .collect();
+                for in_place in [&[][..], &[(0, 0)]] {
+                    let reads = [&logits, &labels, &log_sum, &slopes];
+                    let actual = run(prepare_grad, &reads, &[(dtype, &[rows, classes])], in_place);
+                    assert_close(&actual[0], &expected, 60.0 * unit(dtype), "gradient");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn large_logits_do_not_overflow() {
+        let logits = Tensor::new(DType::F32, &[1, 3], vec![1000.0, 1001.0, -1e30]);
+        let labels = Tensor::new(DType::I32, &[1], vec![1.0]);
+        let actual = run(prepare, &[&logits, &labels], &[(DType::F32, &[1][..]); 2], &[]);
+        assert_close(&actual[0], &[(-1f64).exp().ln_1p()], 1e-4, "loss");
+    }
+}

@@ -1,0 +1,231 @@
+//! Matrix products of views.
+//!
+//! Transposed, permuted and broadcast operands are matters of strides. What remains is to say a batch over any
+//! number of axes with the two that a batch of products has: neighbouring axes that step alike are one axis, a
+//! batch of rows against one matrix is a longer matrix, and what is still left over is a loop.
+
+use super::common::*;
+use crate::element::{Element, Real};
+use crate::gemm::{Gemm, Matrix, MatrixMut, gemm, gemm_workspace};
+use crate::routine::{Call, Routine};
+use plimsoll_graph::MAX_RANK;
+use plimsoll_graph::program::Operand;
+use std::marker::PhantomData;
+
+/// Prepares `Op::Dot`. Operands may be strided views.
+pub(crate) fn prepare(
+    transpose_a: bool,
+    transpose_b: bool,
+    reads: &[Operand],
+    _writes: &[Operand],
+) -> Box<dyn Routine> {
+    let products = Products::new(transpose_a, transpose_b, &reads[0], &reads[1]);
+    for_float!(reads[0].dtype, Dot::new(products))
+}
+
+/// An axis of a batch: how many matrices there are along it, and the distances between those of a, b and c.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Axis {
+    count: usize,
+    steps: [usize; 3],
+}
+
+/// Products of `m × k` by `k × n`, over the axes of a batch.
+#[derive(Clone, Copy)]
+struct Products {
+    m: usize,
+    n: usize,
+    k: usize,
+    /// The offset and the distances between rows and between columns of a and b.
+    a: [usize; 3],
+    b: [usize; 3],
+    axes: [Axis; MAX_RANK],
+    rank: usize,
+}
+
+impl Products {
+    fn new(transpose_a: bool, transpose_b: bool, a: &Operand, b: &Operand) -> Self {
+        let lead = a.view.shape.rank() - 2;
+        let matrix = |operand: &Operand, transposed: bool| {
+            let view = operand.view;
+            let (rows, columns) = if transposed { (lead + 1, lead) } else { (lead, lead + 1) };
+            let strides = [view.offset, view.strides[rows], view.strides[columns]];
+            (view.shape[rows], view.shape[columns], strides)
+        };
+        let ((m, k, a_strides), (_, n, b_strides)) = (matrix(a, transpose_a), matrix(b, transpose_b));
+        let mut products =
+            Products { m, n, k, a: a_strides, b: b_strides, axes: [Axis { count: 1, steps: [0; 3] }; MAX_RANK], rank: 0 };
+        let mut step = m * n;
+        for axis in (0..lead).rev() {
+            let count = a.view.shape[axis];
+            products.push(Axis { count, steps: [a.view.strides[axis], b.view.strides[axis], step] });
+            step *= count;
+        }
+        products
+    }
+
+    /// Takes in the next axis outwards.
+    fn push(&mut self, axis: Axis) {
+        if axis.count == 1 {
+            return;
+        }
+        let continues_rows = axis.steps[1] == 0 && axis.steps[0] == self.m * self.a[1];
+        if self.rank == 0 && continues_rows {
+            self.m *= axis.count;
+            return;
+        }
+        let last = self.rank.checked_sub(1).map(|last| &mut self.axes[last]);
+        match last {
+            Some(inner) if inner.steps.map(|step| step * inner.count) == axis.steps => inner.count *= axis.count,
+            _ => {
+                self.axes[self.rank] = axis;
+                self.rank += 1;
+            }
+        }
+    }
+
+    /// The axes that are batched, outer and inner, and those that are looped over.
+    fn split(&self) -> ([Axis; 2], &[Axis]) {
+        ([self.axes[1], self.axes[0]], &self.axes[2..self.rank.max(2)])
+    }
+}
+
+struct Dot<T> {
+    products: Products,
+    element: PhantomData<T>,
+}
+
+impl<T> Dot<T> {
+    fn new(products: Products) -> Self {
+        Self { products, element: PhantomData }
+    }
+}
+
+impl<T: Element> Routine for Dot<T> {
+    fn workspace(&self, threads: usize) -> usize {
+        let ([outer, inner], _) = self.products.split();
+        let Products { m, n, k, .. } = self.products;
+        gemm_workspace::<T>(outer.count * inner.count, m, n, k, threads)
+    }
+
+    unsafe fn run(&self, call: &Call<'_>) {
+        let Products { m, n, k, a: [a_offset, a_row, a_column], b: [b_offset, b_row, b_column], .. } = self.products;
+        let ([outer, inner], looped) = self.products.split();
+        let (a, b, c) = (Address::<T>::read(call, 0), Address::<T>::read(call, 1), Address::<T>::write(call, 0));
+        // SAFETY: the workspace is as large as was asked for.
+        let workspace = unsafe { Address::workspace(call, 0).slice_mut(self.workspace(call.pool.threads())) };
+        let batch_strides = |operand: usize| [outer, inner].map(|axis| axis.steps[operand] as isize);
+        for repeat in 0..looped.iter().map(|axis| axis.count).product() {
+            let mut offsets = [a_offset, b_offset, 0];
+            let mut rest: usize = repeat;
+            for axis in looped {
+                let index = rest % axis.count;
+                rest /= axis.count;
+                for (offset, step) in offsets.iter_mut().zip(axis.steps) {
+                    *offset += index * step;
+                }
+            }
+            let args = Gemm {
+                batch: [outer.count, inner.count],
+                m,
+                n,
+                k,
+                alpha: T::Acc::ONE,
+                a: Matrix {
+                    start: a.at(offsets[0]).pointer().cast_const(),
+                    row_stride: a_row as isize,
+                    column_stride: a_column as isize,
+                    batch_strides: batch_strides(0),
+                },
+                b: Matrix {
+                    start: b.at(offsets[1]).pointer().cast_const(),
+                    row_stride: b_row as isize,
+                    column_stride: b_column as isize,
+                    batch_strides: batch_strides(1),
+                },
+                c: MatrixMut {
+                    start: c.at(offsets[2]).pointer(),
+                    row_stride: n as isize,
+                    batch_strides: batch_strides(2),
+                },
+                accumulate: false,
+            };
+            // SAFETY: the views are within their buffers, and the result is dense in its own.
+            unsafe { gemm(call.pool, &args, workspace) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::*;
+    use super::*;
+    use plimsoll_graph::DType;
+
+    fn check(dtype: DType, transposes: [bool; 2], a: &Tensor, b: &Tensor) {
+        let shape = a.operand().view.shape;
+        let lead = shape.rank() - 2;
+        let last_two = |tensor: &Tensor, swap: bool| {
+            let [x, y] = [0, 1].map(|axis| tensor.operand().view.shape[lead + axis]);
+            if swap { [y, x] } else { [x, y] }
+        };
+        let ([m, k], [_, n]) = (last_two(a, transposes[0]), last_two(b, transposes[1]));
+        let dims = [&shape[..lead], &[m, n]].concat();
+        let (a_values, b_values) = (a.values(), b.values());
+        let at = |values: &[f64], batch: usize, swap: bool, [rows, columns]: [usize; 2], i: usize, j: usize| {
+            values[batch * rows * columns + if swap { j * rows + i } else { i * columns + j }]
+        };
+        let expected: Vec<f64> = (0..dims.iter().product())
+            .map(|place| {
+                let (batch, i, j) = (place / (m * n), place / n % m, place % n);
+                let term = |p: usize| {
+                    at(&a_values, batch, transposes[0], [m, k], i, p) * at(&b_values, batch, transposes[1], [k, n], p, j)
+                };
+                (0..k).map(term).sum()
+            })
+            .collect();
+        let prepare = |reads: &[_], writes: &[_]| prepare(transposes[0], transposes[1], reads, writes);
+        let actual = run(prepare, &[a, b], &[(dtype, &dims)], &[]);
+        let tolerance = unit(dtype) + k as f64 * unit(dtype.accumulator());
+        assert_close(&actual[0], &expected, tolerance, &format!("{dtype} {transposes:?} {dims:?} over {k}"));
+    }
+
+    #[test]
+    fn products_of_views_in_any_order_of_memory_are_those_of_their_elements() {
+        for dtype in FLOATS {
+            for (lead, m, n, k) in [(&[][..], 1, 1, 1), (&[2, 3], 5, 7, 9), (&[2, 1, 3, 2], 4, 3, 33), (&[3], 4, 2, 0)] {
+                for transposes in [[false, false], [true, false], [false, true], [true, true]] {
+                    let mut random = Random::new(k as u64);
+                    let dims = |rows, columns, swap| {
+                        [lead, &if swap { [columns, rows] } else { [rows, columns] }].concat()
+                    };
+                    let (a, b) = (dims(m, k, transposes[0]), dims(k, n, transposes[1]));
+                    let straight: Vec<usize> = (0..a.len()).collect();
+                    let reversed: Vec<usize> = (0..a.len()).rev().collect();
+                    for order in [straight, reversed] {
+                        let (a, b) = (random.strided(dtype, &a, &order), random.strided(dtype, &b, &order));
+                        check(dtype, transposes, &a, &b);
+                    }
+                    check(dtype, transposes, &random.tensor(dtype, &a), &random.tensor(dtype, &b));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_matrix_repeated_over_the_batch_multiplies_every_row() {
+        let mut random = Random::new(7);
+        for rows_dense in [true, false] {
+            let dims = [4, 5, 6, 7];
+            let a = if rows_dense {
+                random.tensor(DType::F32, &dims)
+            } else {
+                random.strided(DType::F32, &dims, &[1, 2, 0, 3])
+            };
+            let b = random.tensor(DType::F32, &[7, 3]).broadcast(&[4, 5, 7, 3]);
+            let products = Products::new(false, false, &a.operand(), &b.operand());
+            assert_eq!(products.rank == 0, rows_dense, "rows that follow each other are one matrix");
+            check(DType::F32, [false, false], &a, &b);
+        }
+    }
+}

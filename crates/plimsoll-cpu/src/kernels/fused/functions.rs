@@ -1,0 +1,318 @@
+//! The compiled function for each instruction on each kind of number.
+
+use super::map::{Choose, Map1, Map2, MapArgs, One, Two};
+use crate::element::Element;
+use crate::kernels::instance::{Instance, instance};
+use crate::kernels::number::{Kind, Number, Sticky, with_number};
+use crate::math::Float;
+use crate::simd::Isa;
+use half::{bf16, f16};
+use plimsoll_graph::DType;
+use plimsoll_graph::op::{Binary, Comparison, Unary};
+use std::marker::PhantomData;
+
+pub(super) type Map = Instance<MapArgs>;
+
+/// Defines functions of one element of any type of a trait.
+macro_rules! map1 {
+    ($($name:ident<$t:ident: $bound:path>($x:ident) -> $out:ty { $body:expr })*) => {
+        $(
+            struct $name<$t>(PhantomData<$t>);
+
+            impl<$t: $bound + Default> Map1 for $name<$t> {
+                type In = $t;
+                type Out = $out;
+
+                #[inline(always)]
+                fn apply($x: $t) -> $out {
+                    $body
+                }
+            }
+        )*
+    };
+}
+
+/// Defines functions of two elements of any type of a trait.
+macro_rules! map2 {
+    ($($name:ident<$t:ident: $bound:path>($a:ident, $b:ident) -> $out:ty { $body:expr })*) => {
+        $(
+            struct $name<$t>(PhantomData<$t>);
+
+            impl<$t: $bound + Default> Map2 for $name<$t> {
+                type In = $t;
+                type Out = $out;
+
+                #[inline(always)]
+                fn apply($a: $t, $b: $t) -> $out {
+                    $body
+                }
+            }
+        )*
+    };
+}
+
+map1! {
+    Same<T: Number>(x) -> T { x }
+    Neg<T: Number>(x) -> T { T::neg(x) }
+    Magnitude<T: Number>(x) -> T { if x < T::default() { T::neg(x) } else { x } }
+    Rectify<T: Number>(x) -> T { if x > T::default() { x } else { T::default() } }
+    Abs<T: Float>(x) -> T { T::abs(x) }
+    Sign<T: Float>(x) -> T { T::sign(x) }
+    Exp<T: Float>(x) -> T { T::exp(x) }
+    Log<T: Float>(x) -> T { T::ln(x) }
+    Softplus<T: Float>(x) -> T { T::softplus(x) }
+    Sqrt<T: Float>(x) -> T { T::sqrt(x) }
+    Rsqrt<T: Float>(x) -> T { T::recip(T::sqrt(x)) }
+    Sin<T: Float>(x) -> T { T::sin(x) }
+    Cos<T: Float>(x) -> T { T::cos(x) }
+    Tanh<T: Float>(x) -> T { T::tanh(x) }
+    Sigmoid<T: Float>(x) -> T { T::sigmoid(x) }
+    Erf<T: Float>(x) -> T { T::erf(x) }
+    Relu<T: Float>(x) -> T { T::relu(x) }
+    Gelu<T: Float>(x) -> T { T::gelu(x) }
+    GeluSlope<T: Float>(x) -> T { T::gelu_slope(x) }
+    Floor<T: Float>(x) -> T { T::floor(x) }
+    IsFinite<T: Float>(x) -> u8 { u8::from(T::is_finite(x)) }
+}
+
+map2! {
+    Add<T: Number>(a, b) -> T { T::add(a, b) }
+    Sub<T: Number>(a, b) -> T { T::sub(a, b) }
+    Mul<T: Number>(a, b) -> T { T::mul(a, b) }
+    Div<T: Number>(a, b) -> T { T::div(a, b) }
+    Max<T: Number>(a, b) -> T { T::max(a, b) }
+    Min<T: Number>(a, b) -> T { T::min(a, b) }
+    Pow<T: Float>(a, b) -> T { T::pow(a, b) }
+    Eq<T: Number>(a, b) -> u8 { u8::from(a == b) }
+    Ne<T: Number>(a, b) -> u8 { u8::from(a != b) }
+    Lt<T: Number>(a, b) -> u8 { u8::from(a < b) }
+    Le<T: Number>(a, b) -> u8 { u8::from(a <= b) }
+}
+
+/// The sign of an integer: −1, 0 or 1.
+struct IntegerSign<T>(PhantomData<T>);
+/// Logical not of 0 or 1.
+struct Not;
+/// Rounds to half precision.
+struct Round<H>(PhantomData<H>);
+/// Converts between kinds.
+struct Convert<A, B>(PhantomData<(A, B)>);
+/// Converts to 0 or 1: whether it is not zero.
+struct Truth<A>(PhantomData<A>);
+/// Converts to half precision, rounding once.
+struct Halve<A, H>(PhantomData<(A, H)>);
+
+macro_rules! integer_sign {
+    ($($t:ident $sign:expr;)*) => {
+        $(impl Map1 for IntegerSign<$t> {
+            type In = $t;
+            type Out = $t;
+
+            #[inline(always)]
+            fn apply(x: $t) -> $t {
+                let sign: fn($t) -> $t = $sign;
+                sign(x)
+            }
+        })*
+    };
+}
+
+integer_sign! {
+    i32 |x| i32::from(x > 0) - i32::from(x < 0);
+    i64 |x| i64::from(x > 0) - i64::from(x < 0);
+    u8 |x| u8::from(x > 0);
+}
+
+impl Map1 for Not {
+    type In = u8;
+    type Out = u8;
+
+    #[inline(always)]
+    fn apply(x: u8) -> u8 {
+        x ^ 1
+    }
+}
+
+impl<H: Element<Acc = f32>> Map1 for Round<H> {
+    type In = f32;
+    type Out = f32;
+
+    #[inline(always)]
+    fn apply(x: f32) -> f32 {
+        H::round(x).widen()
+    }
+}
+
+macro_rules! convert {
+    ($($a:ident to $($b:ident)*;)*) => {
+        $($(impl Map1 for Convert<$a, $b> {
+            type In = $a;
+            type Out = $b;
+
+            #[inline(always)]
+            fn apply(x: $a) -> $b {
+                x as $b
+            }
+        })*)*
+    };
+}
+
+convert! {
+    f32 to f32 f64 i32 i64 u8;
+    f64 to f32 f64 i32 i64 u8;
+    i32 to f32 f64 i32 i64 u8;
+    i64 to f32 f64 i32 i64 u8;
+    u8 to f32 f64 i32 i64 u8;
+}
+
+impl<A: Number> Map1 for Truth<A> {
+    type In = A;
+    type Out = u8;
+
+    #[inline(always)]
+    fn apply(x: A) -> u8 {
+        u8::from(x != A::default())
+    }
+}
+
+impl<A: Sticky, H: Element<Acc = f32>> Map1 for Halve<A, H> {
+    type In = A;
+    type Out = f32;
+
+    #[inline(always)]
+    fn apply(x: A) -> f32 {
+        H::round(x.sticky()).widen()
+    }
+}
+
+/// A function of one element of `kind`, or nothing where there is none. Results in half precision are still to
+/// be [rounded](round).
+pub(super) fn unary(function: Unary, kind: Kind, isa: Isa) -> Option<Map> {
+    match kind {
+        Kind::F32 => Some(unary_of_float::<f32>(function, isa)),
+        Kind::F64 => Some(unary_of_float::<f64>(function, isa)),
+        Kind::I32 => unary_of_integer::<i32>(function, isa),
+        Kind::I64 => unary_of_integer::<i64>(function, isa),
+        Kind::U8 => unary_of_integer::<u8>(function, isa),
+    }
+}
+
+fn unary_of_float<T: Float + Number>(function: Unary, isa: Isa) -> Map {
+    match function {
+        Unary::Neg => instance::<One<Neg<T>>>(isa),
+        Unary::Abs => instance::<One<Abs<T>>>(isa),
+        Unary::Sign => instance::<One<Sign<T>>>(isa),
+        Unary::Exp => instance::<One<Exp<T>>>(isa),
+        Unary::Log => instance::<One<Log<T>>>(isa),
+        Unary::Softplus => instance::<One<Softplus<T>>>(isa),
+        Unary::Sqrt => instance::<One<Sqrt<T>>>(isa),
+        Unary::Rsqrt => instance::<One<Rsqrt<T>>>(isa),
+        Unary::Sin => instance::<One<Sin<T>>>(isa),
+        Unary::Cos => instance::<One<Cos<T>>>(isa),
+        Unary::Tanh => instance::<One<Tanh<T>>>(isa),
+        Unary::Sigmoid => instance::<One<Sigmoid<T>>>(isa),
+        Unary::Erf => instance::<One<Erf<T>>>(isa),
+        Unary::Relu => instance::<One<Relu<T>>>(isa),
+        Unary::Gelu => instance::<One<Gelu<T>>>(isa),
+        Unary::GeluSlope => instance::<One<GeluSlope<T>>>(isa),
+        Unary::Floor => instance::<One<Floor<T>>>(isa),
+        Unary::IsFinite => instance::<One<IsFinite<T>>>(isa),
+        Unary::Not => instance::<One<Not>>(isa),
+    }
+}
+
+fn unary_of_integer<T: Number>(function: Unary, isa: Isa) -> Option<Map>
+where
+    IntegerSign<T>: Map1,
+{
+    Some(match function {
+        Unary::Neg => instance::<One<Neg<T>>>(isa),
+        Unary::Abs => instance::<One<Magnitude<T>>>(isa),
+        Unary::Sign => instance::<One<IntegerSign<T>>>(isa),
+        Unary::Relu => instance::<One<Rectify<T>>>(isa),
+        Unary::Not => instance::<One<Not>>(isa),
+        _ => return None,
+    })
+}
+
+/// A function of two elements of one type, or nothing where there is none. Results in half precision are still
+/// to be [rounded](round).
+pub(super) fn binary(function: Binary, dtype: DType, isa: Isa) -> Option<Map> {
+    // Of 0 and 1, "or" is the larger and "and" the smaller.
+    let function = match (function, dtype) {
+        (Binary::Add, DType::Bool) => Binary::Max,
+        (Binary::Mul, DType::Bool) => Binary::Min,
+        _ => function,
+    };
+    let kind = Kind::of(dtype);
+    with_number!(kind, T => Some(match function {
+        Binary::Add => instance::<Two<Add<T>>>(isa),
+        Binary::Sub => instance::<Two<Sub<T>>>(isa),
+        Binary::Mul => instance::<Two<Mul<T>>>(isa),
+        Binary::Div => instance::<Two<Div<T>>>(isa),
+        Binary::Max => instance::<Two<Max<T>>>(isa),
+        Binary::Min => instance::<Two<Min<T>>>(isa),
+        Binary::Pow => match kind {
+            Kind::F32 => instance::<Two<Pow<f32>>>(isa),
+            Kind::F64 => instance::<Two<Pow<f64>>>(isa),
+            _ => return None,
+        },
+    }))
+}
+
+/// A comparison, and whether its operands are to be swapped.
+pub(super) fn comparison(comparison: Comparison, kind: Kind, isa: Isa) -> (Map, bool) {
+    with_number!(kind, T => match comparison {
+        Comparison::Eq => (instance::<Two<Eq<T>>>(isa), false),
+        Comparison::Ne => (instance::<Two<Ne<T>>>(isa), false),
+        Comparison::Lt => (instance::<Two<Lt<T>>>(isa), false),
+        Comparison::Le => (instance::<Two<Le<T>>>(isa), false),
+        Comparison::Gt => (instance::<Two<Lt<T>>>(isa), true),
+        Comparison::Ge => (instance::<Two<Le<T>>>(isa), true),
+    })
+}
+
+/// Chooses between elements of `size` bytes.
+pub(super) fn choose(size: usize, isa: Isa) -> Map {
+    match size {
+        8 => instance::<Choose<i64>>(isa),
+        4 => instance::<Choose<i32>>(isa),
+        _ => instance::<Choose<u8>>(isa),
+    }
+}
+
+/// Copies elements of `size` bytes.
+pub(super) fn copy(size: usize, isa: Isa) -> Map {
+    match size {
+        8 => instance::<One<Same<i64>>>(isa),
+        4 => instance::<One<Same<i32>>>(isa),
+        _ => instance::<One<Same<u8>>>(isa),
+    }
+}
+
+/// Rounds `f32` to the precision of a type, if it has less.
+pub(super) fn round(dtype: DType, isa: Isa) -> Option<Map> {
+    match dtype {
+        DType::F16 => Some(instance::<One<Round<f16>>>(isa)),
+        DType::BF16 => Some(instance::<One<Round<bf16>>>(isa)),
+        _ => None,
+    }
+}
+
+/// Converts from one type to another, or nothing where the numbers stay as they are.
+pub(super) fn cast(from: DType, to: DType, isa: Isa) -> Option<Map> {
+    use DType::{BF16, Bool, F16, F32, F64, I32, I64, U8};
+    if from == to || matches!((from, to), (F16 | BF16, F32) | (Bool, U8)) {
+        return None;
+    }
+    Some(with_number!(Kind::of(from), A => match to {
+        F32 => instance::<One<Convert<A, f32>>>(isa),
+        F64 => instance::<One<Convert<A, f64>>>(isa),
+        I32 => instance::<One<Convert<A, i32>>>(isa),
+        I64 => instance::<One<Convert<A, i64>>>(isa),
+        U8 => instance::<One<Convert<A, u8>>>(isa),
+        Bool => instance::<One<Truth<A>>>(isa),
+        F16 => instance::<One<Halve<A, f16>>>(isa),
+        BF16 => instance::<One<Halve<A, bf16>>>(isa),
+    }))
+}

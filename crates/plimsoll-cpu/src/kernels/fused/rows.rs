@@ -1,0 +1,79 @@
+//! The reduction of rows inside a loop, in the order all reductions have.
+
+use super::map::CHUNK;
+use crate::kernels::fold::{self, BLOCK, Fold, Partial, fold_row};
+use crate::kernels::instance::{Instance, Kernel, instance};
+use crate::kernels::number::{Kind, Number, Stored, with_number};
+use crate::simd::Isa;
+use plimsoll_graph::op::Reduction;
+use std::marker::PhantomData;
+
+/// What a reduction works on: whole rows, or a chunk of one.
+pub(super) struct ReduceArgs {
+    /// Where the rows' results go.
+    pub(super) out: *mut u8,
+    /// Whether there is one row, whose result is wanted as a chunk of copies.
+    pub(super) single: bool,
+    /// Keeps a row's partial result from chunk to chunk; of at least [`STATE`] bytes.
+    pub(super) state: *mut u8,
+    pub(super) values: *const u8,
+    pub(super) rows: usize,
+    /// The chunk's first element in its row, and its elements.
+    pub(super) start: usize,
+    pub(super) count: usize,
+    /// The elements of a row.
+    pub(super) length: usize,
+}
+
+/// The bytes of a partial result of any kind of number.
+pub(super) const STATE: usize = size_of::<Partial<f64>>();
+
+struct Reduce<F>(PhantomData<F>);
+
+impl<F: Fold> Kernel for Reduce<F>
+where
+    F::Number: Stored<Number = F::Number>,
+{
+    type Args = ReduceArgs;
+
+    #[inline(always)]
+    unsafe fn run(args: &ReduceArgs) {
+        let out = args.out.cast::<F::Number>();
+        let values = args.values.cast::<F::Number>();
+        // SAFETY: the caller vouches for the rows' values, for a result for each row or a chunk of results,
+        // and for the state, which the first chunk of a row sets.
+        unsafe {
+            if args.count == args.length {
+                for row in 0..args.rows {
+                    *out.add(row) = fold_row::<F, F::Number>(values.add(row * args.length), args.length);
+                }
+            } else {
+                let state = args.state.cast::<Partial<F::Number>>();
+                let mut partial = if args.start == 0 { Partial::new::<F>() } else { *state };
+                partial.add::<F, F::Number>(values, args.count);
+                let end = args.start + args.count;
+                if end.is_multiple_of(BLOCK) || end == args.length {
+                    partial.end_block::<F>();
+                }
+                *out = partial.result();
+                *state = partial;
+            }
+            if args.single {
+                let result = *out;
+                (1..CHUNK).for_each(|i| *out.add(i) = result);
+            }
+        }
+    }
+}
+
+/// The reduction of rows of numbers of `kind`.
+pub(super) fn reduce(reduction: Reduction, kind: Kind, isa: Isa) -> Instance<ReduceArgs> {
+    fn of<T: Number + Stored<Number = T>>(reduction: Reduction, isa: Isa) -> Instance<ReduceArgs> {
+        match reduction {
+            Reduction::Sum => instance::<Reduce<fold::Sum<T>>>(isa),
+            Reduction::Max => instance::<Reduce<fold::Max<T>>>(isa),
+            Reduction::Min => instance::<Reduce<fold::Min<T>>>(isa),
+        }
+    }
+    with_number!(kind, T => of::<T>(reduction, isa))
+}

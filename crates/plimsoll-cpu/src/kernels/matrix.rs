@@ -1,0 +1,131 @@
+//! Products of matrices inside kernels.
+//!
+//! A kernel that multiplies in the middle of other work does it here: on the pool's threads between its own
+//! phases, or on the calling thread alone within a task. Operands and results may differ in their element type as
+//! long as they are summed in the same one, so that intermediate results need not be rounded.
+
+use super::common::*;
+use crate::element::Element;
+use crate::gemm::{self, BatchStrides, Operand, Product, Rows, Strided};
+use crate::pool::Pool;
+use crate::simd::Isa;
+use std::sync::LazyLock;
+
+/// The pool of the calling thread alone.
+pub(super) fn alone() -> &'static Pool {
+    static ALONE: LazyLock<Pool> =
+        LazyLock::new(|| Pool::new(1).expect("a pool of the calling thread starts no other"));
+    &ALONE
+}
+
+/// A matrix in memory, with the distances between its rows and between its columns in elements.
+#[derive(Clone, Copy)]
+pub(super) struct Matrix<T> {
+    pub(super) start: Address<T>,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+}
+
+impl<T: Copy> Matrix<T> {
+    /// A matrix whose rows are contiguous and `stride` apart.
+    pub(super) fn new(start: Address<T>, stride: usize) -> Self {
+        Self { start, rows: stride, columns: 1 }
+    }
+
+    /// Rows and columns exchanged.
+    pub(super) fn transposed(self) -> Self {
+        Self { start: self.start, rows: self.columns, columns: self.rows }
+    }
+
+    /// The matrix from another element on.
+    pub(super) fn at(self, row: usize, column: usize) -> Self {
+        Self { start: self.start.at(row * self.rows + column * self.columns), ..self }
+    }
+}
+
+/// The size of a product of `m × k` by `k × n`.
+#[derive(Clone, Copy)]
+pub(super) struct Size {
+    pub(super) m: usize,
+    pub(super) n: usize,
+    pub(super) k: usize,
+}
+
+impl Size {
+    fn shape(self) -> gemm::Shape {
+        gemm::Shape { batch: 1, m: self.m, n: self.n, k: self.k }
+    }
+
+    /// The workspace of a product into elements `T` on that many threads, in bytes.
+    pub(super) fn workspace<T: Element>(self, threads: usize) -> usize {
+        gemm::workspace::<T>(self.shape(), true, threads).next_multiple_of(crate::routine::ALIGNMENT)
+    }
+}
+
+/// Where and how a product is computed.
+#[derive(Clone, Copy)]
+pub(super) struct Multiply<'a> {
+    pub(super) pool: &'a Pool,
+    pub(super) isa: Isa,
+    pub(super) workspace: Address<u8>,
+}
+
+impl Multiply<'_> {
+    /// `c = alpha a · b`, or `c += alpha a · b`. The columns of `c` must be contiguous.
+    ///
+    /// # Safety
+    /// The matrices must be valid for the size, `c` overlap nothing else, and the workspace be valid for
+    /// [`Size::workspace`].
+    pub(super) unsafe fn run<A, B, C>(
+        self,
+        size: Size,
+        alpha: C::Acc,
+        a: Matrix<A>,
+        b: Matrix<B>,
+        c: Matrix<C>,
+        accumulate: bool,
+    ) where
+        A: Element<Acc = C::Acc>,
+        B: Element<Acc = C::Acc>,
+        C: Element,
+    {
+        // SAFETY: the contract is the same.
+        unsafe { self.run_packed(size, alpha, &a.left(), &b.right(), c, accumulate) };
+    }
+
+    /// The same for operands that need not be matrices in memory.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run).
+    pub(super) unsafe fn run_packed<C: Element>(
+        self,
+        size: Size,
+        alpha: C::Acc,
+        a: &impl Operand<C::Acc>,
+        b: &impl Operand<C::Acc>,
+        c: Matrix<C>,
+        accumulate: bool,
+    ) {
+        let target = Rows { start: c.start.pointer(), stride: c.rows as isize, batch: SINGLE };
+        let product = Product::<C, _, _, _> { shape: size.shape(), a, b, target: &target, alpha, accumulate };
+        let bytes = size.workspace::<C>(self.pool.threads());
+        // SAFETY: the caller vouches for the operands and the workspace.
+        unsafe { product.run(self.pool, self.isa, self.workspace.slice_mut(bytes)) };
+    }
+}
+
+/// The strides of a batch of one.
+const SINGLE: BatchStrides = BatchStrides { inner: 1, strides: [0; 2] };
+
+impl<T: Copy> Matrix<T> {
+    /// The matrix as the left operand of a product.
+    pub(super) fn left(self) -> Strided<T> {
+        let start = self.start.pointer().cast_const();
+        Strided { start, lead_stride: self.rows as isize, depth_stride: self.columns as isize, batch: SINGLE }
+    }
+
+    /// The matrix as the right operand of a product.
+    pub(super) fn right(self) -> Strided<T> {
+        self.transposed().left()
+    }
+}

@@ -1,0 +1,476 @@
+//! Reductions over any axes, and the position of the largest element.
+//!
+//! A reduction is done in passes. Each combines one group of neighbouring axes, the last group first, and sees
+//! its operand as `[outer, reduced, inner]`. Rows (`inner` is 1) are combined in the order of
+//! [`fold`](super::fold), which fused loops have too. Columns are combined row by row in blocks of
+//! [`BLOCK_ROWS`] rows, and then the blocks one after another. Neither depends on the number of threads.
+
+#[cfg(test)]
+mod tests;
+
+use super::fold::{self, BLOCK, Fold, Partial, fold_row, plain_reduction};
+use super::instance::{Instance, Kernel, instance};
+use super::share;
+use super::number::{Kind, Number, Stored, is_plain, with_stored};
+use crate::pool::Pool;
+use crate::routine::{Call, Routine};
+use crate::simd::Isa;
+use plimsoll_graph::op::Reduction;
+use plimsoll_graph::program::Operand;
+use plimsoll_graph::{Axes, DType, Shape};
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// The rows of a block of columns.
+const BLOCK_ROWS: usize = 256;
+/// The columns that are worked on at once.
+const COLUMNS: usize = 512;
+/// With fewer rows than this, long rows are shared by threads.
+const FEW_ROWS: usize = 32;
+/// Reductions of fewer elements run on one thread.
+const SMALL: usize = 32 << 10;
+
+/// Prepares [`Op::Reduce`](plimsoll_graph::Op::Reduce).
+pub(crate) fn prepare(
+    kind: Reduction,
+    axes: Axes,
+    reads: &[Operand],
+    writes: &[Operand],
+) -> Box<dyn Routine> {
+    debug_assert_eq!(reads[0].dtype, writes[0].dtype);
+    Box::new(Reduce::new(kind, axes, &reads[0].view.shape, reads[0].dtype, Isa::detect()))
+}
+
+/// Prepares [`Op::ArgMax`](plimsoll_graph::Op::ArgMax).
+pub(crate) fn prepare_arg_max(axis: usize, reads: &[Operand]) -> Box<dyn Routine> {
+    Box::new(ArgMax::new(axis, &reads[0].view.shape, reads[0].dtype, Isa::detect()))
+}
+
+/// A reduction, ready to run.
+struct Reduce {
+    passes: Vec<Pass>,
+    /// Turns the result of the last pass into what is stored, if it is not stored as it is computed.
+    finish: Option<Instance<ConvertArgs>>,
+    workspace: usize,
+}
+
+/// One pass: `[outer, reduced, inner]` to `[outer, inner]`.
+struct Pass {
+    outer: usize,
+    reduced: usize,
+    inner: usize,
+    input: Place,
+    output: Place,
+    /// The bytes of an element of the input, and of the output.
+    sizes: [usize; 2],
+    /// Where in the workspace the blocks' results are, if there are several.
+    partial: Option<usize>,
+    combine: Instance<CombineArgs>,
+    /// Combines the blocks' results.
+    combine_blocks: Instance<CombineArgs>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Operand,
+    Workspace(usize),
+}
+
+impl Reduce {
+    fn new(kind: Reduction, axes: Axes, shape: &Shape, dtype: DType, isa: Isa) -> Reduce {
+        let kind = plain_reduction(kind, dtype);
+        let number = Kind::of(dtype).size();
+        let groups = groups(shape, axes);
+        let count = groups.iter().filter(|group| group.reduced).count();
+        let mut reduce = Reduce { passes: vec![], finish: None, workspace: 0 };
+        let mut extents: Vec<Group> = groups;
+        for pass in 0..count {
+            let Some(at) = extents.iter().rposition(|group| group.reduced) else { break };
+            let product = |range: Range<usize>| extents[range].iter().map(|g| g.extent).product::<usize>();
+            let (outer, reduced, inner) = (product(0..at), extents[at].extent, product(at + 1..extents.len()));
+            let input = reduce.passes.last().map_or(Place::Operand, |pass| pass.output);
+            let last = pass + 1 == count;
+            let output = if last && is_plain(dtype) {
+                Place::Operand
+            } else {
+                Place::Workspace(reduce.reserve(outer * inner * number))
+            };
+            let blocks = if inner == 1 {
+                if outer < FEW_ROWS { reduced.div_ceil(BLOCK) } else { 1 }
+            } else {
+                reduced.div_ceil(BLOCK_ROWS)
+            };
+            let partial = (blocks > 1).then(|| reduce.reserve(outer * blocks * inner * number));
+            let (combine, combine_blocks) = if pass == 0 {
+                with_stored!(dtype, S => instances::<S>(kind, isa))
+            } else {
+                with_stored!(accumulator(dtype), S => instances::<S>(kind, isa))
+            };
+            let sizes = [if pass == 0 { dtype.size() } else { number }, number];
+            reduce.passes.push(Pass {
+                outer, reduced, inner, input, output, sizes, partial, combine, combine_blocks,
+            });
+            extents.remove(at);
+        }
+        if !is_plain(dtype) {
+            reduce.finish = Some(with_stored!(dtype, S => instance::<Convert<S>>(isa)));
+        }
+        reduce
+    }
+
+    fn reserve(&mut self, bytes: usize) -> usize {
+        let offset = self.workspace;
+        self.workspace += bytes.next_multiple_of(64);
+        offset
+    }
+}
+
+/// What sums of a type are kept in.
+fn accumulator(dtype: DType) -> DType {
+    if dtype == DType::Bool { DType::U8 } else { dtype.accumulator() }
+}
+
+/// Neighbouring axes that are all reduced or all kept.
+#[derive(Clone, Copy)]
+struct Group {
+    extent: usize,
+    reduced: bool,
+}
+
+/// The axes in groups, at least one of them reduced.
+fn groups(shape: &Shape, axes: Axes) -> Vec<Group> {
+    let mut groups: Vec<Group> = vec![];
+    for (axis, &extent) in shape.iter().enumerate() {
+        let reduced = axes.contains(axis);
+        match groups.last_mut() {
+            Some(last) if last.reduced == reduced => last.extent *= extent,
+            _ if extent == 1 => {}
+            _ => groups.push(Group { extent, reduced }),
+        }
+    }
+    if !groups.iter().any(|group| group.reduced) {
+        groups.push(Group { extent: 1, reduced: true });
+    }
+    groups
+}
+
+impl Routine for Reduce {
+    fn workspace(&self, _threads: usize) -> usize {
+        self.workspace
+    }
+
+    unsafe fn run(&self, call: &Call<'_>) {
+        let (read, write) = (call.reads[0].cast_mut(), call.writes[0]);
+        // SAFETY: places are within the workspace, which the caller vouches for.
+        let find = |place: Place, operand: *mut u8| match place {
+            Place::Operand => operand,
+            Place::Workspace(offset) => unsafe { call.workspace.add(offset) },
+        };
+        for pass in &self.passes {
+            // SAFETY: the operand has `outer · reduced · inner` elements, the result `outer · inner`, and the
+            // workspace room for the partial results.
+            unsafe { pass.run(find(pass.input, read), find(pass.output, write), call) };
+        }
+        if let (Some(convert), Some(last)) = (self.finish, self.passes.last()) {
+            let args = ConvertArgs { from: find(last.output, write), to: write, count: last.outer * last.inner };
+            // SAFETY: as above; the machine has the instruction set that was detected.
+            unsafe { convert(&args) };
+        }
+    }
+}
+
+impl Pass {
+    unsafe fn run(&self, input: *mut u8, output: *mut u8, call: &Call<'_>) {
+        let small = self.outer * self.reduced * self.inner < SMALL;
+        // SAFETY: the caller vouches for the operands, the preparation for the workspace.
+        unsafe {
+            let Some(partial) = self.partial else {
+                let over = Over { reduced: self.reduced, inner: self.inner, block: self.reduced.max(1), small };
+                return over.run(self.combine, self.outer, [input, output], self.sizes, call.pool);
+            };
+            let partial = call.workspace.add(partial);
+            let block = if self.inner == 1 { BLOCK } else { BLOCK_ROWS };
+            let blocks = self.reduced.div_ceil(block);
+            let over = Over { reduced: self.reduced, inner: self.inner, block, small };
+            over.run(self.combine, self.outer, [input, partial], self.sizes, call.pool);
+            let over = Over { reduced: blocks, inner: self.inner, block: blocks, small: true };
+            let sizes = [self.sizes[1]; 2];
+            over.run(self.combine_blocks, self.outer, [partial, output], sizes, call.pool);
+        }
+    }
+}
+
+/// A walk over blocks of `block` of the reduced elements.
+struct Over {
+    reduced: usize,
+    inner: usize,
+    block: usize,
+    small: bool,
+}
+
+impl Over {
+    /// Writes `[outer, blocks, inner]`.
+    unsafe fn run(
+        &self,
+        combine: Instance<CombineArgs>,
+        outer: usize,
+        [input, output]: [*mut u8; 2],
+        sizes: [usize; 2],
+        pool: &Pool,
+    ) {
+        let blocks = self.reduced.div_ceil(self.block).max(1);
+        let strips = self.inner.div_ceil(COLUMNS);
+        let (input, output) = (Address(input), Address(output));
+        let pieces = outer * blocks * strips;
+        let work = |range: Range<usize>| {
+            for piece in range {
+                let (strip, block) = (piece % strips, piece / strips % blocks);
+                let outer = piece / strips / blocks;
+                let first = strip * COLUMNS;
+                let start = block * self.block;
+                let args = CombineArgs {
+                    rows: self.block.min(self.reduced - start),
+                    columns: COLUMNS.min(self.inner - first),
+                    stride: self.inner,
+                    // SAFETY: the piece is within the operand, and its results within the result.
+                    input: unsafe {
+                        input.get().add(((outer * self.reduced + start) * self.inner + first) * sizes[0])
+                    },
+                    // SAFETY: as above.
+                    output: unsafe {
+                        output.get().add(((outer * blocks + block) * self.inner + first) * sizes[1])
+                    },
+                };
+                // SAFETY: as above; the machine has the instruction set that was detected.
+                unsafe { combine(&args) };
+            }
+        };
+        share(pool, pieces, self.small, &work);
+    }
+}
+
+/// An address that several threads use.
+#[derive(Clone, Copy)]
+struct Address(*mut u8);
+
+// SAFETY: threads write to different elements and read what nobody writes.
+unsafe impl Sync for Address {}
+
+impl Address {
+    fn get(self) -> *mut u8 {
+        self.0
+    }
+}
+
+/// What combines rows: each of `columns` columns to one number.
+struct CombineArgs {
+    input: *const u8,
+    output: *mut u8,
+    rows: usize,
+    columns: usize,
+    /// The elements from one row to the next; 1 if the columns are rows of memory.
+    stride: usize,
+}
+
+struct Combine<F, S>(PhantomData<(F, S)>);
+
+/// Combines the results of blocks one after another.
+struct CombineBlocks<F>(PhantomData<F>);
+
+impl<F: Fold, S: Stored<Number = F::Number>> Kernel for Combine<F, S> {
+    type Args = CombineArgs;
+
+    #[inline(always)]
+    unsafe fn run(args: &CombineArgs) {
+        // SAFETY: the caller vouches for rows and columns, and for a result for each column.
+        unsafe {
+            if args.stride == 1 {
+                *args.output.cast() = fold_row::<F, S>(args.input.cast(), args.rows);
+            } else {
+                combine_columns::<F, S>(args);
+            }
+        }
+    }
+}
+
+impl<F: Fold> Kernel for CombineBlocks<F>
+where
+    F::Number: Stored<Number = F::Number>,
+{
+    type Args = CombineArgs;
+
+    #[inline(always)]
+    unsafe fn run(args: &CombineArgs) {
+        // SAFETY: as for `Combine`.
+        unsafe { combine_columns::<F, F::Number>(args) }
+    }
+}
+
+/// Row by row, into numbers that stay in the cache.
+#[inline(always)]
+unsafe fn combine_columns<F: Fold, S: Stored<Number = F::Number>>(args: &CombineArgs) {
+    let mut results = [F::identity(); COLUMNS];
+    let results = &mut results[..args.columns];
+    let input = args.input.cast::<S>();
+    let mut row = 0;
+    // SAFETY: the caller vouches for rows and columns, and for a result for each column.
+    unsafe {
+        while row + 4 <= args.rows {
+            let rows = [0, 1, 2, 3].map(|next| input.add((row + next) * args.stride));
+            for (column, result) in results.iter_mut().enumerate() {
+                for row in rows {
+                    *result = F::combine(*result, (*row.add(column)).load());
+                }
+            }
+            row += 4;
+        }
+        for row in row..args.rows {
+            for (column, result) in results.iter_mut().enumerate() {
+                *result = F::combine(*result, (*input.add(row * args.stride + column)).load());
+            }
+        }
+        std::ptr::copy_nonoverlapping(results.as_ptr(), args.output.cast(), args.columns);
+    }
+}
+
+fn instances<S: Stored>(kind: Reduction, isa: Isa) -> (Instance<CombineArgs>, Instance<CombineArgs>)
+where
+    S::Number: Stored<Number = S::Number>,
+{
+    fn of<F: Fold, S: Stored<Number = F::Number>>(isa: Isa) -> (Instance<CombineArgs>, Instance<CombineArgs>)
+    where
+        F::Number: Stored<Number = F::Number>,
+    {
+        (instance::<Combine<F, S>>(isa), instance::<CombineBlocks<F>>(isa))
+    }
+    match kind {
+        Reduction::Sum => of::<fold::Sum<S::Number>, S>(isa),
+        Reduction::Max => of::<fold::Max<S::Number>, S>(isa),
+        Reduction::Min => of::<fold::Min<S::Number>, S>(isa),
+    }
+}
+
+/// What is stored from the numbers it was computed with.
+struct ConvertArgs {
+    from: *const u8,
+    to: *mut u8,
+    count: usize,
+}
+
+struct Convert<S>(PhantomData<S>);
+
+impl<S: Stored> Kernel for Convert<S> {
+    type Args = ConvertArgs;
+
+    #[inline(always)]
+    unsafe fn run(args: &ConvertArgs) {
+        for i in 0..args.count {
+            // SAFETY: the caller vouches for `count` elements.
+            unsafe { *args.to.cast::<S>().add(i) = S::store(*args.from.cast::<S::Number>().add(i)) };
+        }
+    }
+}
+
+/// The position of the largest element, ready to run.
+struct ArgMax {
+    outer: usize,
+    reduced: usize,
+    inner: usize,
+    size: usize,
+    function: Instance<CombineArgs>,
+}
+
+impl ArgMax {
+    fn new(axis: usize, shape: &Shape, dtype: DType, isa: Isa) -> ArgMax {
+        let function = with_stored!(dtype, S => instance::<FindMax<S>>(isa));
+        ArgMax {
+            outer: shape[..axis].iter().product(),
+            reduced: shape[axis],
+            inner: shape[axis + 1..].iter().product(),
+            size: dtype.size(),
+            function,
+        }
+    }
+}
+
+impl Routine for ArgMax {
+    fn workspace(&self, _threads: usize) -> usize {
+        0
+    }
+
+    unsafe fn run(&self, call: &Call<'_>) {
+        let small = self.outer * self.reduced * self.inner < SMALL;
+        let over = Over { reduced: self.reduced, inner: self.inner, block: self.reduced.max(1), small };
+        let addresses = [call.reads[0].cast_mut(), call.writes[0]];
+        // SAFETY: the caller vouches for the operands.
+        unsafe { over.run(self.function, self.outer, addresses, [self.size, size_of::<i32>()], call.pool) };
+    }
+}
+
+struct FindMax<S>(PhantomData<S>);
+
+impl<S: Stored> Kernel for FindMax<S> {
+    type Args = CombineArgs;
+
+    #[inline(always)]
+    unsafe fn run(args: &CombineArgs) {
+        // SAFETY: the caller vouches for rows and columns, and for a result for each column.
+        unsafe {
+            let input = args.input.cast::<S>();
+            if args.stride == 1 {
+                *args.output.cast::<i32>() = find_in_row(input, args.rows);
+                return;
+            }
+            let mut best = [S::Number::LOWEST; COLUMNS];
+            let mut found = [0i32; COLUMNS];
+            let (best, found) = (&mut best[..args.columns], &mut found[..args.columns]);
+            for column in 0..args.columns {
+                best[column] = (*input.add(column)).load();
+            }
+            for row in 1..args.rows {
+                for column in 0..args.columns {
+                    let x = (*input.add(row * args.stride + column)).load();
+                    let better = exceeds(x, best[column]);
+                    best[column] = if better { x } else { best[column] };
+                    found[column] = if better { row as i32 } else { found[column] };
+                }
+            }
+            std::ptr::copy_nonoverlapping(found.as_ptr(), args.output.cast(), args.columns);
+        }
+    }
+}
+
+/// Whether `x` is larger than the largest so far; NaN is larger than all but NaN.
+#[inline(always)]
+#[allow(clippy::eq_op)]
+fn exceeds<T: Number>(x: T, best: T) -> bool {
+    x > best || (x != x && best == best)
+}
+
+/// First the largest, then where it is: both go through whole vectors.
+#[inline(always)]
+#[allow(clippy::eq_op)]
+unsafe fn find_in_row<S: Stored>(row: *const S, count: usize) -> i32 {
+    const CHUNK: usize = 64;
+    // SAFETY: the caller vouches for `count` elements.
+    unsafe {
+        let mut partial = Partial::new::<fold::Max<S::Number>>();
+        let mut at = 0;
+        while at < count {
+            let block = BLOCK.min(count - at);
+            partial.add::<fold::Max<S::Number>, S>(row.add(at), block);
+            at += block;
+        }
+        partial.end_block::<fold::Max<S::Number>>();
+        let largest = partial.result();
+        let is_it = |at: usize| {
+            let x = (*row.add(at)).load();
+            x == largest || (x != x && largest != largest)
+        };
+        let mut at = 0;
+        while at + CHUNK <= count && !(at..at + CHUNK).fold(false, |any, i| any | is_it(i)) {
+            at += CHUNK;
+        }
+        (at..count).find(|&i| is_it(i)).unwrap_or(0) as i32
+    }
+}

@@ -1,0 +1,21 @@
+//! The CPU device: kernels on a thread pool, run from one arena.
+//!
+//! Every kernel here declares its workspace before it runs and takes it from the caller, so that a plan can
+//! count it. Nothing allocates while it runs, and no result depends on how many threads computed it.
+
+mod device;
+pub mod element;
+mod error;
+mod executable;
+pub mod gemm;
+mod kernels;
+mod math;
+pub mod pool;
+mod prepare;
+mod routine;
+pub mod simd;
+
+pub use device::CpuDevice;
+pub use error::{Error, ErrorKind, Result};
+pub use executable::Executable;
+pub use routine::ALIGNMENT;

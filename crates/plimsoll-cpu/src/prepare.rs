@@ -1,0 +1,46 @@
+//! Which routine runs a kernel.
+
+use crate::kernels::{
+    attention, attention_grad, batch_norm, conv2d, cross_entropy, dot, fused, gather, gru, gru_grad, layer_norm, lstm, lstm_grad,
+    movement, pool2d, reduce,
+};
+use crate::routine::Routine;
+use plimsoll_graph::Op;
+use plimsoll_graph::program::{Body, Kernel};
+
+/// The routine that runs a kernel on this machine.
+pub(crate) fn prepare(kernel: &Kernel) -> Box<dyn Routine> {
+    let Kernel { body, reads, writes, in_place, .. } = kernel;
+    let op = match body {
+        Body::Loop(body) => return fused::prepare(body, reads, writes, in_place),
+        Body::Op(op) => op,
+    };
+    match op {
+        Op::Reduce { kind, axes } => reduce::prepare(*kind, *axes, reads, writes),
+        Op::ArgMax { axis } => reduce::prepare_arg_max(*axis, reads),
+        Op::Pad(pad) => movement::prepare_pad(pad, reads, writes),
+        Op::Concat { axis } => movement::prepare_concat(*axis, reads),
+        Op::Dot { transpose_a, transpose_b } => dot::prepare(*transpose_a, *transpose_b, reads, writes),
+        Op::Conv2d(conv) => conv2d::prepare(*conv, reads, writes),
+        Op::Conv2dInputGrad { conv, .. } => conv2d::prepare_input_grad(*conv, reads, writes),
+        Op::Conv2dFilterGrad { conv, .. } => conv2d::prepare_filter_grad(*conv, reads, writes),
+        Op::Pool2d(pool) => pool2d::prepare(*pool, reads, writes),
+        Op::Pool2dGrad(pool) => pool2d::prepare_grad(*pool, reads, writes),
+        Op::Gather => gather::prepare(reads, writes),
+        Op::ScatterAdd { rows } => gather::prepare_scatter_add(*rows, reads, writes),
+        Op::CrossEntropy => cross_entropy::prepare(reads, writes),
+        Op::CrossEntropyGrad => cross_entropy::prepare_grad(reads, writes),
+        Op::LayerNorm { epsilon } => layer_norm::prepare(*epsilon, reads, writes),
+        Op::LayerNormGrad => layer_norm::prepare_grad(reads, writes),
+        Op::BatchNorm { epsilon } => batch_norm::prepare(*epsilon, reads, writes),
+        Op::BatchNormGrad { epsilon } => batch_norm::prepare_grad(*epsilon, reads, writes),
+        Op::Attention(attention) => attention::prepare(*attention, reads, writes),
+        Op::AttentionGrad(attention) => attention_grad::prepare(*attention, reads, writes),
+        Op::Lstm => lstm::prepare(reads, writes),
+        Op::LstmGrad => lstm_grad::prepare(reads, writes),
+        Op::Gru => gru::prepare(reads, writes),
+        Op::GruGrad => gru_grad::prepare(reads, writes),
+        // Lowering puts every other op into a loop.
+        _ => unreachable!("{} has no kernel of its own", op.name()),
+    }
+}

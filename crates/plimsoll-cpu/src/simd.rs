@@ -1,0 +1,187 @@
+//! Which vector instructions the machine has, and code compiled once for each.
+//!
+//! The library is built for the plainest processor of its architecture and finds out at run time what the one it
+//! is on can do. A piece of arithmetic is written once, as a [`Body`] over an abstract [`Vector`]; [`Isa::run`]
+//! picks the instance for the instruction set at hand and calls it through a function that enables that set, so
+//! that all that is inlined into it, plain loops included, is compiled for it.
+
+mod portable;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use crate::element::Real;
+use std::ops::Range;
+
+pub use portable::Portable;
+#[cfg(target_arch = "x86_64")]
+pub use x86::{F32x8, F32x16, F64x4, F64x8};
+
+/// An instruction set that kernels are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Isa {
+    /// What every processor of the architecture has.
+    Portable,
+    /// 256-bit vectors with fused multiply-add.
+    Avx2,
+    /// 512-bit vectors with masks.
+    Avx512,
+}
+
+impl Isa {
+    /// All instruction sets, the narrowest first.
+    pub const ALL: [Self; 3] = [Self::Portable, Self::Avx2, Self::Avx512];
+
+    /// The widest instruction set this machine has.
+    pub fn detect() -> Self {
+        let available = Self::ALL.into_iter().rev().find(|isa| isa.is_available());
+        available.unwrap_or(Self::Portable)
+    }
+
+    /// The number of lanes of a vector of scalars of `size` bytes.
+    pub const fn lanes(self, size: usize) -> usize {
+        match self {
+            Self::Portable => 4,
+            Self::Avx2 => 32 / size,
+            Self::Avx512 => 64 / size,
+        }
+    }
+
+    /// The number of vector registers that code may use at once.
+    pub const fn registers(self) -> usize {
+        match self {
+            Self::Portable | Self::Avx2 => 16,
+            Self::Avx512 => 32,
+        }
+    }
+
+    /// Whether this machine has the instruction set.
+    pub fn is_available(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+            let avx512 = is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl");
+            match self {
+                Self::Portable => true,
+                Self::Avx2 => avx2,
+                Self::Avx512 => avx2 && avx512,
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            self == Self::Portable
+        }
+    }
+
+    /// Runs `body` as compiled for this instruction set.
+    ///
+    /// # Panics
+    ///
+    /// When this machine does not have the instruction set.
+    pub fn run<S: Real, B: Body<S>>(self, body: B) -> B::Output {
+        assert!(self.is_available(), "this machine does not have {self:?}");
+        // SAFETY: the machine has the instruction set.
+        unsafe {
+            match self {
+                #[cfg(target_arch = "x86_64")]
+                Self::Avx512 => <S::Avx512 as Vector>::enter(body),
+                #[cfg(target_arch = "x86_64")]
+                Self::Avx2 => <S::Avx2 as Vector>::enter(body),
+                _ => <Portable<S> as Vector>::enter(body),
+            }
+        }
+    }
+}
+
+/// Arithmetic on scalars `S`, written once for all instruction sets.
+pub trait Body<S: Real> {
+    /// What the arithmetic returns.
+    type Output;
+
+    /// The arithmetic. Implementations and what they call are `#[inline(always)]`: code that is not inlined is
+    /// compiled for the plainest processor.
+    ///
+    /// # Safety
+    ///
+    /// The machine must have the instruction set of `V`.
+    unsafe fn run<V: Vector<Scalar = S>>(self) -> Self::Output;
+}
+
+/// A register of some scalars.
+///
+/// # Safety
+///
+/// Of every method: the machine must have the instruction set of the vector, and pointers must be valid for the
+/// lanes that are read or written. Pointers need only the scalar's alignment.
+pub trait Vector: Copy {
+    /// The type of a lane.
+    type Scalar: Real<Acc = Self::Scalar>;
+
+    /// The instruction set it belongs to.
+    const ISA: Isa;
+
+    /// The number of lanes.
+    const LANES: usize = Self::ISA.lanes(size_of::<Self::Scalar>());
+
+    /// Runs `body` on this vector in a function that enables its instruction set.
+    ///
+    /// # Safety
+    ///
+    /// See the trait.
+    unsafe fn enter<B: Body<Self::Scalar>>(body: B) -> B::Output;
+
+    /// `value` in every lane.
+    ///
+    /// # Safety
+    ///
+    /// See the trait.
+    unsafe fn splat(value: Self::Scalar) -> Self;
+
+    /// Reads every lane.
+    ///
+    /// # Safety
+    ///
+    /// See the trait.
+    unsafe fn load(from: *const Self::Scalar) -> Self;
+
+    /// Reads the lanes in `lanes`, which must be within the vector, and sets the others to zero. Memory of the
+    /// others is not touched.
+    ///
+    /// # Safety
+    ///
+    /// See the trait.
+    unsafe fn load_some(from: *const Self::Scalar, lanes: Range<usize>) -> Self;
+
+    /// Writes every lane.
+    ///
+    /// # Safety
+    ///
+    /// See the trait.
+    unsafe fn store(self, to: *mut Self::Scalar);
+
+    /// Writes the first `count` lanes, at most all.
+    ///
+    /// # Safety
+    ///
+    /// See the trait.
+    unsafe fn store_first(self, to: *mut Self::Scalar, count: usize);
+
+    /// Asks for a line of memory that will be used soon. Any address will do.
+    fn prefetch(at: *const Self::Scalar);
+
+    /// `self * factor + addend`, rounded once where the instruction set can.
+    ///
+    /// # Safety
+    ///
+    /// See the trait.
+    unsafe fn mul_add(self, factor: Self, addend: Self) -> Self;
+
+    /// Exchanges lane `j` of `rows[i]` with lane `i` of `rows[j]`. There are `LANES` rows.
+    ///
+    /// # Safety
+    ///
+    /// See the trait.
+    unsafe fn transpose(rows: &mut [Self]);
+}

@@ -1,0 +1,139 @@
+//! The independent check of a plan.
+//!
+//! It shares no code with the planner: it runs the plan on paper. Every byte of the arena has an owner; a
+//! kernel must find each buffer it reads still owning all of its bytes, and what it writes takes bytes from
+//! whoever had them. Any overlap, use before definition or lost update shows as a read that finds another
+//! owner.
+
+use crate::plan::Plan;
+use crate::work::{Keep, Work};
+use crate::{Error, ErrorKind};
+use std::collections::BTreeMap;
+
+/// Runs `plan` on paper.
+///
+/// # Errors
+/// If a kernel is missing, runs twice, reads bytes that are not those it should find, or anything lies
+/// outside the peak or off its alignment. The message names the kernel, the buffer and the address.
+pub fn check(work: &Work, plan: &Plan) -> Result<(), Error> {
+    let wrong = |message: String| Err(Error::new(ErrorKind::InvalidPlan, message));
+    let mut sorted = plan.order.clone();
+    sorted.sort_unstable();
+    if !sorted.iter().copied().eq(0..work.kernels.len() as u32) {
+        return wrong(format!("the order does not run each of {} kernels once", work.kernels.len()));
+    }
+    let mut owners = Owners::default();
+    let place = |b: u32| (plan.offsets[b as usize], work.buffers[b as usize].bytes);
+    for (b, buffer) in work.buffers.iter().enumerate() {
+        let (offset, bytes) = place(b as u32);
+        if offset + bytes > plan.peak_bytes || !offset.is_multiple_of(plan.alignment) {
+            return wrong(format!("buffer {b} at {offset} of {bytes} bytes is outside {} or misaligned", plan.peak_bytes));
+        }
+        if matches!(buffer.keep, Keep::Always | Keep::FromStart) {
+            owners.take(offset, bytes, b as u32);
+        }
+    }
+    // What lives at the start must not have taken from each other.
+    for (b, buffer) in work.buffers.iter().enumerate() {
+        let (offset, bytes) = place(b as u32);
+        if matches!(buffer.keep, Keep::Always | Keep::FromStart) && !owners.has(offset, bytes, b as u32) {
+            return wrong(format!("buffer {b} shares its bytes with another from the start"));
+        }
+    }
+    for (position, &k) in plan.order.iter().enumerate() {
+        let kernel = &work.kernels[k as usize];
+        for &b in &kernel.reads {
+            let (offset, bytes) = place(b);
+            if !owners.has(offset, bytes, b) {
+                return wrong(format!("kernel {k} at position {position} does not find buffer {b} at {offset}"));
+            }
+        }
+        let scratch = (plan.workspace_offsets[k as usize], kernel.workspace);
+        if scratch.0 + scratch.1 > plan.peak_bytes || !scratch.0.is_multiple_of(plan.alignment) {
+            return wrong(format!("the workspace of kernel {k} is outside of the arena or misaligned"));
+        }
+        owners.take(scratch.0, scratch.1, u32::MAX);
+        for &b in &kernel.writes {
+            let (offset, bytes) = place(b);
+            owners.take(offset, bytes, b);
+        }
+        // While the kernel runs, its workspace, its writes and its reads must all be intact, but for reads
+        // that a write at the very same address may replace.
+        if !owners.has(scratch.0, scratch.1, u32::MAX) {
+            return wrong(format!("kernel {k} at position {position} writes over its own workspace"));
+        }
+        for &b in &kernel.writes {
+            let (offset, bytes) = place(b);
+            if !owners.has(offset, bytes, b) {
+                return wrong(format!("kernel {k} at position {position} writes two results to one address"));
+            }
+        }
+        for &b in &kernel.reads {
+            let (offset, bytes) = place(b);
+            let replaced = kernel.in_place.iter().any(|&(w, r)| r == b && place(w).0 == offset && place(w).1 <= bytes);
+            let rest = kernel.in_place.iter().find(|&&(_, r)| r == b).map_or(0, |&(w, _)| place(w).1);
+            let intact = if replaced {
+                owners.has(offset + rest, bytes - rest, b)
+            } else {
+                owners.has(offset, bytes, b)
+            };
+            if !intact {
+                return wrong(format!("kernel {k} at position {position} writes over buffer {b} that it reads"));
+            }
+        }
+        owners.release(scratch.0, scratch.1);
+    }
+    for (b, buffer) in work.buffers.iter().enumerate() {
+        let (offset, bytes) = place(b as u32);
+        let written = work.kernels.iter().any(|k| k.writes.contains(&(b as u32)));
+        let kept = buffer.keep == Keep::Always || (buffer.keep == Keep::ToEnd && written);
+        if kept && !owners.has(offset, bytes, b as u32) {
+            return wrong(format!("buffer {b} is lost before the end of the step"));
+        }
+    }
+    Ok(())
+}
+
+/// Who owns which bytes: disjoint ranges by their first byte.
+#[derive(Default)]
+struct Owners {
+    ranges: BTreeMap<u64, (u64, u32)>,
+}
+
+impl Owners {
+    /// Frees a range, cutting what reaches into it.
+    fn release(&mut self, start: u64, bytes: u64) {
+        let end = start + bytes;
+        while let Some((&first, &(last, owner))) = self.ranges.range(..end).next_back() {
+            if last <= start {
+                break;
+            }
+            self.ranges.remove(&first);
+            if last > end {
+                self.ranges.insert(end, (last, owner));
+            }
+            if first < start {
+                self.ranges.insert(first, (start, owner));
+            }
+        }
+    }
+
+    fn take(&mut self, start: u64, bytes: u64, owner: u32) {
+        if bytes > 0 {
+            self.release(start, bytes);
+            self.ranges.insert(start, (start + bytes, owner));
+        }
+    }
+
+    /// Whether every byte of the range has that owner.
+    fn has(&self, start: u64, bytes: u64, owner: u32) -> bool {
+        let (mut at, end) = (start, start + bytes);
+        while at < end {
+            match self.ranges.range(..=at).next_back() {
+                Some((_, &(last, who))) if last > at && who == owner => at = last,
+                _ => return false,
+            }
+        }
+        true
+    }
+}

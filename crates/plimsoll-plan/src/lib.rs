@@ -1,0 +1,22 @@
+//! When and where: the order of kernels and the offset of every buffer, as pure functions.
+//!
+//! The planner sees sizes and times, never values or devices, so it runs anywhere and can plan for a machine
+//! it has only read about. What there is to plan is a [`Work`]; what comes out is a [`Plan`], and
+//! [`check`] verifies it without sharing a line with what made it.
+
+mod check;
+pub mod csv;
+mod error;
+mod order;
+pub mod pack;
+pub mod packing;
+mod plan;
+mod validate;
+mod work;
+
+pub use check::check;
+pub use error::{Error, ErrorKind};
+pub use pack::Effort;
+pub use plan::{Options, Plan, plan};
+pub use validate::validate;
+pub use work::{Buffer, BufferIndex, Keep, Kernel, KernelIndex, Work};

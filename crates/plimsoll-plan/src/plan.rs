@@ -1,0 +1,287 @@
+//! The plan: when every kernel runs and where every buffer lies.
+//!
+//! Planning is three choices, one after another: an order (the one whose live bytes peak lowest), which
+//! results replace their operands in place, and the offsets. What must survive the step lies at the bottom
+//! of the arena in its declared order, so that plans for other batches or lengths of the same model agree on
+//! where the weights are and can share one arena.
+
+use crate::order::{self, Dependencies, touched};
+use crate::pack::{Effort, pack};
+use crate::packing::{Item, Lifetime, Problem};
+use crate::work::{BufferIndex, Keep, KernelIndex, Work};
+use crate::Error;
+use plimsoll_memory::{Category, Ledger};
+
+/// When every kernel runs and where every buffer lies, and what that takes.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The kernels, in the order they run.
+    pub order: Vec<KernelIndex>,
+    /// Where each buffer lies, in bytes from the start of the arena.
+    pub offsets: Vec<u64>,
+    /// Where each kernel's workspace lies.
+    pub workspace_offsets: Vec<u64>,
+    /// What all offsets are multiples of.
+    pub alignment: u64,
+    /// The bytes of the arena.
+    pub peak_bytes: u64,
+    /// The most bytes that live at once, alignment included: no placement in this order needs fewer.
+    pub lower_bound_bytes: u64,
+    /// The position in the order at which the most bytes live.
+    pub peak_position: usize,
+}
+
+/// How to plan.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// What all offsets are multiples of; a power of two.
+    pub alignment: u64,
+    /// How long to search for better offsets.
+    pub effort: Effort,
+}
+
+/// Plans some work.
+///
+/// ```
+/// use plimsoll_memory::Category;
+/// use plimsoll_plan::{Buffer, Effort, Keep, Kernel, Options, Work, check, plan};
+/// let activation = |bytes| Buffer { bytes, category: Category::Activations, keep: Keep::WhileUsed };
+/// let kernel = |reads: &[u32], writes: &[u32]| Kernel {
+///     reads: reads.into(), writes: writes.into(), ..Kernel::default()
+/// };
+/// let work = Work {
+///     buffers: vec![activation(1024), activation(512), activation(512), activation(256)],
+///     kernels: vec![kernel(&[], &[0]), kernel(&[0], &[1]), kernel(&[1], &[2]), kernel(&[2], &[3])],
+/// };
+/// let plan = plan(&work, &Options { alignment: 64, effort: Effort::default() })?;
+/// assert_eq!(plan.peak_bytes, 1536);
+/// check(&work, &plan)?;
+/// # Ok::<(), plimsoll_plan::Error>(())
+/// ```
+///
+/// # Errors
+/// If the work needs more bytes than can be addressed.
+pub fn plan(work: &Work, options: &Options) -> Result<Plan, Error> {
+    let dependencies = Dependencies::of(work);
+    let orders = [order::as_written(work), order::freeing_early(work, &dependencies)];
+    let layout = orders
+        .into_iter()
+        .map(|order| Layout::new(work, order, options.alignment))
+        .min_by_key(|layout| layout.live_peak().0)
+        .unwrap_or_else(|| Layout::new(work, vec![], options.alignment));
+    layout.place(options)
+}
+
+impl Plan {
+    /// What the arena's bytes are for at the moment when the most of them live. Sums to the peak.
+    pub fn ledger(&self, work: &Work) -> Ledger {
+        let mut ledger = Ledger::default();
+        for (index, bytes) in self.live_at_peak(work) {
+            ledger.add(work.buffers[index as usize].category, bytes);
+        }
+        if let Some(&kernel) = self.order.get(self.peak_position) {
+            ledger.add(Category::Workspace, work.kernels[kernel as usize].workspace);
+        }
+        ledger.close(self.peak_bytes);
+        ledger
+    }
+
+    /// The buffers that live when the most bytes do, largest first, each with the bytes it adds: a result
+    /// that replaces its operand adds nothing.
+    pub fn live_at_peak(&self, work: &Work) -> Vec<(BufferIndex, u64)> {
+        let lifetimes = lifetimes(work, &self.order);
+        let now = self.peak_position as u64;
+        let mut live: Vec<(BufferIndex, u64)> = (0..work.buffers.len() as u32)
+            .filter(|&b| {
+                let lifetime = lifetimes[b as usize];
+                work.buffers[b as usize].keep == Keep::Always || (lifetime.lower <= now && now < lifetime.upper)
+            })
+            .map(|b| (b, work.buffers[b as usize].bytes))
+            .collect();
+        // At the kernel that replaces an operand in place both live, at one address: the larger one counts.
+        live.sort_by_key(|&(b, bytes)| (self.offsets[b as usize], std::cmp::Reverse(bytes), b));
+        live.dedup_by(|next, kept| {
+            kept.1 > 0 && next.1 > 0 && self.offsets[next.0 as usize] == self.offsets[kept.0 as usize]
+        });
+        live.sort_by_key(|&(b, bytes)| (std::cmp::Reverse(bytes), b));
+        live
+    }
+}
+
+/// From which position to which each buffer must keep its bytes, half-open.
+pub(crate) fn lifetimes(work: &Work, order: &[KernelIndex]) -> Vec<Lifetime> {
+    let end = order.len() as u64;
+    let mut lifetimes = vec![Lifetime { lower: end, upper: 0 }; work.buffers.len()];
+    for (position, &kernel) in order.iter().enumerate() {
+        for b in touched(&work.kernels[kernel as usize]) {
+            let lifetime = &mut lifetimes[b as usize];
+            lifetime.lower = lifetime.lower.min(position as u64);
+            lifetime.upper = lifetime.upper.max(position as u64 + 1);
+        }
+    }
+    for (lifetime, buffer) in lifetimes.iter_mut().zip(&work.buffers) {
+        match buffer.keep {
+            Keep::Always => *lifetime = Lifetime { lower: 0, upper: end },
+            // The host writes it before the step, even if no kernel reads it.
+            Keep::FromStart => *lifetime = Lifetime { lower: 0, upper: lifetime.upper.max(1) },
+            Keep::ToEnd => lifetime.upper = end.max(lifetime.lower),
+            Keep::WhileUsed => lifetime.upper = lifetime.upper.max(lifetime.lower),
+        }
+    }
+    lifetimes
+}
+
+/// An order, and which buffers share an address in it.
+struct Layout<'a> {
+    work: &'a Work,
+    order: Vec<KernelIndex>,
+    alignment: u64,
+    /// What must be placed: a lifetime and aligned bytes. Slots of buffers come first, then workspaces.
+    slots: Vec<Item>,
+    /// The slot of each buffer; `None` for what survives the step.
+    slot_of: Vec<Option<u32>>,
+    /// The slot of each kernel's workspace.
+    workspace_of: Vec<Option<u32>>,
+    persistent_bytes: u64,
+}
+
+impl<'a> Layout<'a> {
+    fn new(work: &'a Work, order: Vec<KernelIndex>, alignment: u64) -> Layout<'a> {
+        let lifetimes = lifetimes(work, &order);
+        let aligned = |bytes: u64| bytes.next_multiple_of(alignment);
+        let mut layout = Layout {
+            work,
+            alignment,
+            slots: vec![],
+            slot_of: vec![None; work.buffers.len()],
+            workspace_of: vec![None; work.kernels.len()],
+            persistent_bytes: 0,
+            order,
+        };
+        for buffer in work.buffers.iter().filter(|b| b.keep == Keep::Always) {
+            layout.persistent_bytes += aligned(buffer.bytes);
+        }
+        let replaced = replacements(work, &layout.order, &lifetimes, alignment);
+        // A buffer that replaces another was written later, so walking in the order of definition finds the
+        // slot of what it replaces.
+        let mut by_definition: Vec<u32> = (0..work.buffers.len() as u32).collect();
+        by_definition.sort_by_key(|&b| lifetimes[b as usize].lower);
+        for b in by_definition {
+            let (buffer, lifetime) = (&work.buffers[b as usize], lifetimes[b as usize]);
+            if buffer.keep == Keep::Always || lifetime.lower >= lifetime.upper {
+                continue;
+            }
+            let shared = replaced[b as usize].and_then(|old| layout.slot_of[old as usize]);
+            layout.slot_of[b as usize] = Some(match shared {
+                Some(slot) => {
+                    let item = &mut layout.slots[slot as usize];
+                    item.lifetime.upper = item.lifetime.upper.max(lifetime.upper);
+                    slot
+                }
+                None => layout.slot(Item { lifetime, size: aligned(buffer.bytes) }),
+            });
+        }
+        for position in 0..layout.order.len() {
+            let kernel = layout.order[position];
+            let bytes = work.kernels[kernel as usize].workspace;
+            if bytes > 0 {
+                let lifetime = Lifetime { lower: position as u64, upper: position as u64 + 1 };
+                let slot = layout.slot(Item { lifetime, size: aligned(bytes) });
+                layout.workspace_of[kernel as usize] = Some(slot);
+            }
+        }
+        layout
+    }
+
+    fn slot(&mut self, item: Item) -> u32 {
+        self.slots.push(item);
+        self.slots.len() as u32 - 1
+    }
+
+    /// The most bytes that live at once, and the first position at which they do.
+    fn live_peak(&self) -> (u64, usize) {
+        let mut change = vec![0i64; self.order.len() + 1];
+        for item in &self.slots {
+            change[item.lifetime.lower as usize] += item.size as i64;
+            change[item.lifetime.upper as usize] -= item.size as i64;
+        }
+        let (mut live, mut peak, mut at) = (0i64, 0i64, 0);
+        for (position, change) in change.into_iter().enumerate() {
+            live += change;
+            if live > peak {
+                (peak, at) = (live, position);
+            }
+        }
+        (peak as u64 + self.persistent_bytes, at)
+    }
+
+    /// Gives every slot an offset above what survives the step.
+    fn place(self, options: &Options) -> Result<Plan, Error> {
+        let (lower_bound_bytes, peak_position) = self.live_peak();
+        let problem = Problem::new(self.slots, self.alignment)?;
+        let packing = pack(&problem, None, options.effort);
+        let mut survivors = 0;
+        let offsets = self
+            .work
+            .buffers
+            .iter()
+            .zip(&self.slot_of)
+            .map(|(buffer, slot)| match slot {
+                Some(slot) => self.persistent_bytes + packing.offsets[*slot as usize],
+                None if buffer.keep == Keep::Always => {
+                    let offset = survivors;
+                    survivors += buffer.bytes.next_multiple_of(self.alignment);
+                    offset
+                }
+                None => 0,
+            })
+            .collect();
+        let workspace_offsets = self
+            .workspace_of
+            .iter()
+            .map(|slot| slot.map_or(0, |slot| self.persistent_bytes + packing.offsets[slot as usize]))
+            .collect();
+        Ok(Plan {
+            order: self.order,
+            offsets,
+            workspace_offsets,
+            alignment: self.alignment,
+            peak_bytes: self.persistent_bytes + packing.height,
+            lower_bound_bytes,
+            peak_position,
+        })
+    }
+}
+
+/// For each buffer, the one it takes the place of: an operand that dies at the kernel that writes it.
+fn replacements(
+    work: &Work,
+    order: &[KernelIndex],
+    lifetimes: &[Lifetime],
+    alignment: u64,
+) -> Vec<Option<BufferIndex>> {
+    let mut replaced = vec![None; work.buffers.len()];
+    let mut taken = vec![false; work.buffers.len()];
+    for (position, &k) in order.iter().enumerate() {
+        let now = position as u64;
+        for &(new, old) in &work.kernels[k as usize].in_place {
+            let (fresh, dying) = (&work.buffers[new as usize], &work.buffers[old as usize]);
+            let fits = matches!(fresh.keep, Keep::WhileUsed | Keep::ToEnd)
+                && matches!(dying.keep, Keep::WhileUsed | Keep::FromStart)
+                && lifetimes[new as usize].lower == now
+                && lifetimes[old as usize].upper == now + 1
+                && (lifetimes[old as usize].lower < now || dying.keep == Keep::FromStart)
+                // A smaller one would hold on to all of the bytes for as long as it lives.
+                && fresh.bytes.next_multiple_of(alignment) == dying.bytes.next_multiple_of(alignment)
+                && fresh.bytes <= dying.bytes
+                && fresh.bytes > 0
+                && !taken[old as usize]
+                && replaced[new as usize].is_none();
+            if fits {
+                replaced[new as usize] = Some(old);
+                taken[old as usize] = true;
+            }
+        }
+    }
+    replaced
+}

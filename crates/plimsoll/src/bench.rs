@@ -1,0 +1,108 @@
+//! Measuring the time of a step.
+
+use crate::trainer::{Cropped, Trainer, run_batch};
+use crate::{Error, ErrorKind, Result};
+use plimsoll_data::Dataset;
+use serde_json::{Value, json};
+use std::fmt;
+use std::time::Instant;
+
+/// Steps that are run and not counted, so that caches and clocks have settled.
+const WARM_UP: usize = 3;
+
+/// The time of a training step, and what it takes.
+#[derive(Debug, Clone)]
+pub struct BenchReport {
+    /// The median time of a step, in seconds, filling its inputs included.
+    pub median_seconds: f64,
+    /// The times below which a tenth and nine tenths of all steps were.
+    pub spread_seconds: [f64; 2],
+    /// From nothing to the end of the first step: tracing, planning, loading, first weights, one step.
+    pub first_step_seconds: f64,
+    /// The time of all steps together, compiling new shapes included.
+    pub total_seconds: f64,
+    /// Steps that were measured.
+    pub steps: usize,
+    /// The bytes of the arena.
+    pub arena_bytes: u64,
+    /// The threads it ran on.
+    pub threads: usize,
+}
+
+impl Trainer {
+    /// Runs training steps and measures them.
+    ///
+    /// # Errors
+    /// As [`Trainer::fit`].
+    pub fn bench(&self, data: &Dataset, steps: usize) -> Result<BenchReport> {
+        if steps == 0 {
+            return Err(Error::new(ErrorKind::Argument, "nothing is measured in 0 steps; use at least 1"));
+        }
+        let begin = Instant::now();
+        let (mut session, _) = self.open(data, None)?;
+        let batches = data.batches(self.batch_size())?;
+        let mut cropped = Cropped::new(data.fields(), self.batch_size());
+        let full =
+            |epoch| batches.epoch(epoch).filter(|b| b.samples() == self.batch_size().min(data.samples()));
+        let mut times = Vec::with_capacity(steps);
+        let (mut first, mut total) = (0.0, Instant::now());
+        for (number, batch) in (0..).flat_map(full).take(WARM_UP + steps).enumerate() {
+            if number == WARM_UP {
+                total = Instant::now();
+            }
+            let start = Instant::now();
+            let shapes = self.shapes(batch.samples(), number, true);
+            self.ensure(&mut session, data, shapes)?;
+            run_batch(&mut session, shapes, &batch, &mut cropped)?;
+            if number == 0 {
+                first = begin.elapsed().as_secs_f64();
+            }
+            if number >= WARM_UP {
+                times.push(start.elapsed().as_secs_f64());
+            }
+        }
+        let total_seconds = total.elapsed().as_secs_f64();
+        times.sort_by(f64::total_cmp);
+        let at = |part: f64| times[((times.len() - 1) as f64 * part).round() as usize];
+        Ok(BenchReport {
+            median_seconds: at(0.5),
+            spread_seconds: [at(0.1), at(0.9)],
+            first_step_seconds: first,
+            total_seconds,
+            steps,
+            arena_bytes: session.arena_bytes(),
+            threads: self.device()?.threads(),
+        })
+    }
+}
+
+impl BenchReport {
+    /// The report as data.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "median_seconds": self.median_seconds,
+            "spread_seconds": self.spread_seconds,
+            "first_step_seconds": self.first_step_seconds,
+            "total_seconds": self.total_seconds,
+            "steps": self.steps,
+            "arena_bytes": self.arena_bytes,
+            "threads": self.threads,
+        })
+    }
+}
+
+impl fmt::Display for BenchReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "step        {:.3} ms (a tenth below {:.3}, a tenth above {:.3}; {} steps, {} threads)",
+            1e3 * self.median_seconds,
+            1e3 * self.spread_seconds[0],
+            1e3 * self.spread_seconds[1],
+            self.steps,
+            self.threads
+        )?;
+        writeln!(f, "first step  {:.3} s after the start", self.first_step_seconds)?;
+        writeln!(f, "arena       {}", plimsoll_memory::format_bytes(self.arena_bytes))
+    }
+}

@@ -1,0 +1,130 @@
+//! The forecast: what training will take, to the byte, before anything runs.
+
+use crate::compile::Compiled;
+use plimsoll_memory::{Category, Ledger, format_bytes};
+use serde_json::{Value, json};
+use std::fmt;
+
+/// How many of the largest values a forecast names.
+const LARGEST: usize = 10;
+
+/// What a training step will take.
+#[derive(Debug, Clone)]
+pub struct Forecast {
+    /// The bytes of the arena: all that the step will ever use.
+    pub peak_bytes: u64,
+    /// The most bytes that live at once: no placement of the same step needs fewer.
+    pub lower_bound_bytes: u64,
+    /// What the bytes are for when the most of them live. Sums to the peak.
+    pub ledger: Ledger,
+    /// The largest values that live then.
+    pub largest: Vec<LiveValue>,
+    /// How many kernels a step runs.
+    pub kernels: usize,
+    /// How many parameters an optimizer changes.
+    pub trainable_parameters: u64,
+    /// How long lowering and planning took.
+    pub plan_seconds: f64,
+}
+
+/// A value that lives at the peak.
+#[derive(Debug, Clone)]
+pub struct LiveValue {
+    /// Its scope and op, or the name it was declared under.
+    pub name: String,
+    /// Its type and shape, as in `f32[32, 10]`.
+    pub shape: String,
+    /// What it is for.
+    pub category: Category,
+    /// How many bytes it takes.
+    pub bytes: u64,
+}
+
+impl Forecast {
+    pub(crate) fn of(compiled: &Compiled) -> Forecast {
+        let Compiled { step, program, work, plan, .. } = compiled;
+        let live = plan.live_at_peak(work);
+        let largest = live
+            .into_iter()
+            .take(LARGEST)
+            .filter(|&(_, bytes)| bytes > 0)
+            .map(|(index, bytes)| {
+                let buffer = &program.buffers[index as usize];
+                LiveValue {
+                    name: buffer.name.to_string(),
+                    shape: format!("{}{}", buffer.dtype, buffer.shape),
+                    category: work.buffers[index as usize].category,
+                    bytes,
+                }
+            })
+            .collect();
+        let trainable = step.states.iter().filter(|s| s.trainable);
+        Forecast {
+            peak_bytes: plan.peak_bytes,
+            lower_bound_bytes: plan.lower_bound_bytes,
+            ledger: plan.ledger(work),
+            largest,
+            kernels: program.kernels.len(),
+            trainable_parameters: trainable.map(|s| step.graph.shape(s.value).elements() as u64).sum(),
+            plan_seconds: compiled.plan_seconds,
+        }
+    }
+
+    /// Bytes of the peak that no value lives in because of how values were placed, as a part of the peak.
+    pub fn fragmentation(&self) -> f64 {
+        (self.peak_bytes - self.lower_bound_bytes) as f64 / self.peak_bytes.max(1) as f64
+    }
+
+    /// The forecast as data.
+    pub fn to_json(&self) -> Value {
+        let largest: Vec<Value> = self
+            .largest
+            .iter()
+            .map(|v| json!({"name": v.name, "shape": v.shape, "category": v.category.name(), "bytes": v.bytes}))
+            .collect();
+        json!({
+            "peak_bytes": self.peak_bytes,
+            "lower_bound_bytes": self.lower_bound_bytes,
+            "fragmentation": self.fragmentation(),
+            "ledger": self.ledger,
+            "largest": largest,
+            "kernels": self.kernels,
+            "trainable_parameters": self.trainable_parameters,
+            "plan_seconds": self.plan_seconds,
+        })
+    }
+}
+
+impl fmt::Display for Forecast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "peak        {:>10}  ({} bytes; no placement needs fewer than {})",
+            format_bytes(self.peak_bytes),
+            self.peak_bytes,
+            format_bytes(self.lower_bound_bytes)
+        )?;
+        writeln!(f, "lost to placement {:.2} %", 100.0 * self.fragmentation())?;
+        writeln!(
+            f,
+            "{} kernels, {} trainable parameters, planned in {:.1} ms",
+            self.kernels,
+            self.trainable_parameters,
+            1e3 * self.plan_seconds
+        )?;
+        writeln!(f, "\nat the peak")?;
+        write!(f, "{}", self.ledger)?;
+        writeln!(f, "\nlargest at the peak")?;
+        for value in &self.largest {
+            writeln!(
+                f,
+                "  {:>10}  {:<12}{:<44} {}",
+                format_bytes(value.bytes),
+                value.category.name(),
+                value.name,
+                value.shape
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,74 @@
+//! Layers: descriptions of parts of a model.
+//!
+//! A layer holds no weights. It says what to compute and asks the [`Context`] for its parameters by name, in
+//! the scope it is used in. So a layer is a few numbers that can be cloned, printed and used in any trace.
+//!
+//! | layer | parameters in its scope |
+//! |---|---|
+//! | [`Dense`] | `weight` `[in, out]`, `bias` |
+//! | [`Conv2d`] | `filter` `[height, width, in / groups, out]`, `bias` |
+//! | [`BatchNorm`] | `gamma`, `beta`, and the statistics `mean`, `variance` |
+//! | [`LayerNorm`] | `gamma`, `beta` |
+//! | [`Embedding`] | `table` `[vocabulary, width]` |
+//! | [`Lstm`] | `input_weight`, `hidden_weight`, `bias` |
+//! | [`Gru`] | `input_weight`, `hidden_weight`, `input_bias`, `hidden_bias` |
+//! | [`MultiHeadAttention`] | `qkv/weight`, `qkv/bias`, `out/weight`, `out/bias` |
+//! | [`TransformerBlock`] | `ln1/..`, `attention/..`, `ln2/..`, `mlp/up/..`, `mlp/down/..` |
+
+mod activation;
+mod attention;
+mod combine;
+mod conv;
+mod dense;
+mod dropout;
+mod embedding;
+mod norm;
+mod pool;
+mod recurrent;
+mod shape;
+mod transformer;
+
+pub use activation::Activation;
+pub use attention::MultiHeadAttention;
+pub use combine::{Model, Residual, Sequential, model};
+pub use conv::{Conv2d, Padding};
+pub use dense::Dense;
+pub use dropout::Dropout;
+pub use embedding::Embedding;
+pub use norm::{BatchNorm, LayerNorm};
+pub use pool::{GlobalMeanPool, MaxPool, MeanPool};
+pub use recurrent::{Gru, Lstm};
+pub use shape::{Flatten, Reshape, Upsample};
+pub use transformer::TransformerBlock;
+
+use crate::{Context, Result, Tensor};
+
+/// A part of a model with one input and one output.
+pub trait Layer {
+    /// What the layer makes of `x`. Its parameters are those of the context's current scope.
+    ///
+    /// # Errors
+    /// If the layer does not take an input of this shape or element type.
+    fn forward(&self, cx: &Context, x: &Tensor) -> Result<Tensor>;
+
+    /// What [`Sequential`] calls the layer, with a number, where it has no name.
+    fn kind(&self) -> &'static str {
+        "layer"
+    }
+}
+
+macro_rules! layer_behind {
+    ($($pointer:ty),*) => {$(
+        impl<L: Layer + ?Sized> Layer for $pointer {
+            fn forward(&self, cx: &Context, x: &Tensor) -> Result<Tensor> {
+                (**self).forward(cx, x)
+            }
+
+            fn kind(&self) -> &'static str {
+                (**self).kind()
+            }
+        }
+    )*};
+}
+
+layer_behind!(&L, Box<L>, std::rc::Rc<L>);

@@ -1,0 +1,119 @@
+//! Norms.
+
+use super::Layer;
+use crate::{Context, DType, ErrorKind, Init, Result, Tensor};
+
+/// Normalises each channel (last axis) over all other axes: in training by the batch's own statistics, in
+/// inference by their running means, which training keeps.
+#[derive(Debug, Clone)]
+pub struct BatchNorm {
+    epsilon: f64,
+    momentum: f64,
+}
+
+impl BatchNorm {
+    /// With epsilon 1e-5, and running statistics that move by a tenth towards those of each batch.
+    pub fn new() -> Self {
+        BatchNorm { epsilon: 1e-5, momentum: 0.1 }
+    }
+
+    /// Adds this to the variance.
+    pub fn epsilon(mut self, epsilon: f64) -> Self {
+        self.epsilon = epsilon;
+        self
+    }
+
+    /// Moves running statistics by this fraction towards those of each batch.
+    pub fn momentum(mut self, momentum: f64) -> Self {
+        self.momentum = momentum;
+        self
+    }
+
+    /// Moves a running statistic towards that of the batch.
+    fn follow(&self, cx: &Context, running: &Tensor, batch: &Tensor) -> Result<()> {
+        let kept = running.mul_scalar(1.0 - self.momentum)?;
+        let moved = kept.add(&batch.cast(running.dtype())?.mul_scalar(self.momentum)?)?;
+        cx.set_statistic(running, &moved)
+    }
+}
+
+impl Default for BatchNorm {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Layer for BatchNorm {
+    fn forward(&self, cx: &Context, x: &Tensor) -> Result<Tensor> {
+        let channels = last_extent(cx, "batch_norm", x)?;
+        let gamma = cx.parameter("gamma", &[channels], Init::Ones)?;
+        let beta = cx.parameter("beta", &[channels], Init::Zeros)?;
+        let running_mean = cx.statistic("mean", &[channels], Init::Zeros)?;
+        let running_variance = cx.statistic("variance", &[channels], Init::Ones)?;
+        if !cx.training() {
+            // In `f32`, as the training kernel computes inside.
+            let [x32, gamma, beta] = [x, &gamma, &beta].map(|t| t.cast(DType::F32));
+            let deviation = running_variance.add_scalar(self.epsilon)?.rsqrt()?;
+            let y = x32?.sub(&running_mean)?.mul(&deviation.mul(&gamma?)?)?.add(&beta?)?;
+            return y.cast(x.dtype());
+        }
+        let [y, mean, variance] =
+            x.batch_norm(&gamma.cast(x.dtype())?, &beta.cast(x.dtype())?, self.epsilon)?;
+        let count = x.shape().elements() / channels.max(1);
+        let unbiased = variance.mul_scalar(count as f64 / count.saturating_sub(1).max(1) as f64)?;
+        self.follow(cx, &running_mean, &mean)?;
+        self.follow(cx, &running_variance, &unbiased)?;
+        Ok(y)
+    }
+
+    fn kind(&self) -> &'static str {
+        "batch_norm"
+    }
+}
+
+/// Normalises each row over the last axis.
+#[derive(Debug, Clone)]
+pub struct LayerNorm {
+    epsilon: f64,
+}
+
+impl LayerNorm {
+    /// With epsilon 1e-5.
+    pub fn new() -> Self {
+        LayerNorm { epsilon: 1e-5 }
+    }
+
+    /// Adds this to the variance.
+    pub fn epsilon(mut self, epsilon: f64) -> Self {
+        self.epsilon = epsilon;
+        self
+    }
+}
+
+impl Default for LayerNorm {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Layer for LayerNorm {
+    fn forward(&self, cx: &Context, x: &Tensor) -> Result<Tensor> {
+        let width = last_extent(cx, "layer_norm", x)?;
+        let gamma = cx.parameter("gamma", &[width], Init::Ones)?.cast(x.dtype())?;
+        let beta = cx.parameter("beta", &[width], Init::Zeros)?.cast(x.dtype())?;
+        x.layer_norm(&gamma, &beta, self.epsilon)
+    }
+
+    fn kind(&self) -> &'static str {
+        "layer_norm"
+    }
+}
+
+fn last_extent(cx: &Context, layer: &str, x: &Tensor) -> Result<usize> {
+    match x.shape().last() {
+        Some(&extent) if x.dtype().is_float() => Ok(extent),
+        _ => {
+            Err(cx.error(ErrorKind::Shape, format!("{layer}: the input is floats [.., width], this is {x}")))
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Train deep-learning models inside a memory budget: tensors, layers, losses, optimizers.
+//!
+//! A model is a function of a [`Context`] and a [`Tensor`], written freely or put together from
+//! [`layers`]. Tracing it gives a step: a graph in which everything a training loop would do is known before
+//! it runs, and with it every byte.
+//!
+//! ```
+//! use plimsoll::layers::{Activation, Dense, Layer, Sequential};
+//! use plimsoll::{Context, DType, Optimizer, Precision, loss, metric};
+//!
+//! let model = Sequential::new()
+//!     .then(Dense::new(100).activation(Activation::Relu))
+//!     .then(Dense::new(10));
+//!
+//! let cx = Context::trace(true, Precision::F32);
+//! let images = cx.input("images", &[256, 784], DType::F32)?;
+//! let labels = cx.target("labels", &[256], DType::I32)?;
+//! let logits = model.forward(&cx, &images)?;
+//! let loss = loss::sparse_cross_entropy(&logits, &labels)?;
+//! cx.output("loss", &loss)?;
+//! cx.output("accuracy", &metric::accuracy(&logits, &labels)?)?;
+//! cx.minimise(&loss, &Optimizer::adam(1e-3))?;
+//!
+//! let step = cx.take_step()?;
+//! assert_eq!(step.gradients.len(), 4);
+//! # Ok::<(), plimsoll::Error>(())
+//! ```
+
+mod bench;
+mod compile;
+mod context;
+mod eager;
+mod error;
+mod forecast;
+mod init;
+pub mod layers;
+pub mod loss;
+pub mod metric;
+pub mod models;
+mod name;
+mod precision;
+mod run;
+mod save;
+mod session;
+pub mod spec;
+mod tape;
+mod tensor;
+mod trace;
+mod trainer;
+
+pub use bench::BenchReport;
+pub use compile::{Compiled, work};
+pub use context::Context;
+pub use eager::Eager;
+pub use error::{Error, ErrorKind, Result};
+pub use forecast::{Forecast, LiveValue};
+pub use init::Init;
+pub use plimsoll_cpu::CpuDevice;
+pub use plimsoll_data as data;
+pub use plimsoll_graph::optimizer::{Clip, Optimizer};
+pub use plimsoll_graph::schedule::Schedule;
+pub use plimsoll_graph::step::{Initial, Step};
+pub use plimsoll_graph::{DType, Op, Shape, op};
+pub use precision::Precision;
+pub use run::{RunReport, Trained, Weight};
+pub use spec::Spec;
+pub use tape::GradientTape;
+pub use tensor::Tensor;
+pub use trainer::{Progress, Trainer};

@@ -1,0 +1,46 @@
+//! The element type that a model computes in.
+
+use crate::{DType, Error, Result, name};
+use std::fmt;
+use std::str::FromStr;
+
+/// The element type of activations. Parameters, statistics, losses and optimizer states are `f32` in every
+/// precision; a parameter is converted where it is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Precision {
+    /// Single precision throughout.
+    #[default]
+    F32,
+    /// Activations in `bf16`: half the bytes, the range of `f32`.
+    Bf16,
+    /// Activations in `f16`: half the bytes, more digits and far less range than `bf16`.
+    F16,
+}
+
+const NAMES: [(&str, Precision); 3] =
+    [("f32", Precision::F32), ("bf16", Precision::Bf16), ("f16", Precision::F16)];
+
+impl Precision {
+    /// The element type of activations.
+    pub fn compute(self) -> DType {
+        match self {
+            Precision::F32 => DType::F32,
+            Precision::Bf16 => DType::BF16,
+            Precision::F16 => DType::F16,
+        }
+    }
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.compute().name())
+    }
+}
+
+impl FromStr for Precision {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        name::find("precision", &NAMES, name)
+    }
+}

@@ -1,0 +1,147 @@
+//! What a run leaves behind: a report, and the trained weights.
+
+use crate::save::{Files, io_error};
+use crate::session::Session;
+use crate::{DType, Error, ErrorKind, Result};
+use plimsoll_graph::program::Role;
+use plimsoll_memory::Ledger;
+use safetensors::tensor::TensorView;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::hash::Hash;
+use std::path::Path;
+use std::time::Instant;
+
+/// What happened in a run.
+#[derive(Debug, Clone)]
+pub struct RunReport {
+    /// The peak that was forecast.
+    pub predicted_peak_bytes: u64,
+    /// The bytes of the arena that was reserved.
+    pub arena_bytes: u64,
+    /// How often memory was reserved after the first step.
+    pub allocations_after_first_step: u64,
+    /// What the arena's bytes are for at the peak.
+    pub ledger: Ledger,
+    /// The loss of each step, before its update.
+    pub losses: Vec<f32>,
+    /// Steps in a second, the first step left out.
+    pub steps_per_second: f64,
+    /// Metrics on the held-out data after the last step; without such data, the last loss.
+    pub final_metrics: BTreeMap<String, f64>,
+    /// Samples in a step.
+    pub batch: usize,
+    /// What the run's random numbers were drawn from.
+    pub seed: u64,
+    /// The threads it ran on.
+    pub threads: usize,
+    /// The element type that the model computed in.
+    pub precision: String,
+}
+
+impl RunReport {
+    /// The report as data.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "predicted_peak_bytes": self.predicted_peak_bytes,
+            "arena_bytes": self.arena_bytes,
+            "allocations_after_first_step": self.allocations_after_first_step,
+            "ledger": self.ledger,
+            "losses": self.losses,
+            "steps": self.losses.len(),
+            "steps_per_second": self.steps_per_second,
+            "final_metrics": self.final_metrics,
+            "batch": self.batch,
+            "seed": self.seed,
+            "threads": self.threads,
+            "precision": self.precision,
+            "version": env!("CARGO_PKG_VERSION"),
+        })
+    }
+}
+
+/// A trained model: its weights, and what happened.
+#[derive(Debug, Clone)]
+pub struct Trained {
+    /// What happened.
+    pub report: RunReport,
+    /// Parameters and statistics by name.
+    pub weights: BTreeMap<String, Weight>,
+}
+
+/// A parameter or statistic.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Weight {
+    /// Its extents.
+    pub shape: Vec<usize>,
+    /// Its numbers, row-major.
+    pub values: Vec<f32>,
+}
+
+impl Trained {
+    pub(crate) fn new<K: Eq + Hash + Clone>(report: RunReport, session: &Session<K>) -> Trained {
+        let weights = session
+            .states()
+            .filter(|(state, dtype, ..)| state.role == Role::Parameter && *dtype == DType::F32)
+            .map(|(state, _, shape, bytes)| {
+                let number = |b: &[u8]| f32::from_ne_bytes([b[0], b[1], b[2], b[3]]);
+                let values = bytes.chunks_exact(4).map(number).collect();
+                (state.name.to_string(), Weight { shape, values })
+            })
+            .collect();
+        Trained { report, weights }
+    }
+
+    /// Writes `weights.safetensors` and `run.json` into a directory, which is made if it is not there. Both
+    /// are complete or not there at all; files of an earlier run stay until then.
+    ///
+    /// # Errors
+    /// If the directory cannot be made or a file cannot be written.
+    pub fn save(&self, directory: &Path) -> Result<()> {
+        std::fs::create_dir_all(directory)
+            .map_err(|e| io_error("cannot make the directory", directory, e))?;
+        let bytes: Vec<(String, Vec<u8>)> = self
+            .weights
+            .iter()
+            .map(|(name, w)| (name.clone(), w.values.iter().flat_map(|v| v.to_le_bytes()).collect()))
+            .collect();
+        let mut views = Vec::with_capacity(bytes.len());
+        for ((name, bytes), weight) in bytes.iter().zip(self.weights.values()) {
+            let view = TensorView::new(safetensors::Dtype::F32, weight.shape.clone(), bytes);
+            views.push((name, view.map_err(unsaveable)?));
+        }
+        let weights = safetensors::serialize(views, None).map_err(unsaveable)?;
+        let mut report = serde_json::to_vec_pretty(&self.report.to_json()).map_err(unsaveable)?;
+        report.push(b'\n');
+        let mut files = Files::new();
+        files.write(directory.join("weights.safetensors"), &weights)?;
+        files.write(directory.join("run.json"), &report)?;
+        files.publish()
+    }
+}
+
+fn unsaveable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::new(ErrorKind::File, format!("the results cannot be written as a file: {error}")).caused_by(error)
+}
+
+/// Counts steps and the time they take, the first left out: it pays for what later ones find warm.
+pub(crate) struct Clock {
+    steps: u64,
+    after_first: Option<Instant>,
+}
+
+impl Clock {
+    pub(crate) fn start() -> Clock {
+        Clock { steps: 0, after_first: None }
+    }
+
+    pub(crate) fn step_done(&mut self) {
+        self.steps += 1;
+        self.after_first.get_or_insert_with(Instant::now);
+    }
+
+    pub(crate) fn steps_per_second(&self) -> f64 {
+        let seconds = self.after_first.map_or(0.0, |t| t.elapsed().as_secs_f64());
+        if self.steps > 1 && seconds > 0.0 { (self.steps - 1) as f64 / seconds } else { 0.0 }
+    }
+}

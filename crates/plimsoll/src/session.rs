@@ -1,0 +1,224 @@
+//! A model in an arena: its compiled steps for every shape that is needed, and its states.
+//!
+//! Steps for other batch sizes, sequence lengths or for evaluation are planned apart and share one arena:
+//! what survives a step lies at its bottom, at the same offsets in every plan.
+
+use crate::compile::Compiled;
+use crate::{Error, ErrorKind, Result};
+use plimsoll_cpu::{CpuDevice, Executable};
+use plimsoll_graph::program::{Keep, Role};
+use plimsoll_graph::step::{Initial, State};
+use plimsoll_graph::{DType, Step, ValueType, random};
+use plimsoll_memory::Arena;
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// Compiled steps of one model, by key, in one arena.
+pub(crate) struct Session<K> {
+    device: CpuDevice,
+    limit: Option<u64>,
+    arena: Arena,
+    reservations: u64,
+    steps: HashMap<K, Loaded>,
+    /// The states, as the first step declares them; all steps agree.
+    states: Vec<State>,
+    types: Vec<ValueType>,
+}
+
+/// A compiled step, bound to the arena.
+pub(crate) struct Loaded {
+    pub(crate) compiled: Compiled,
+    pub(crate) executable: Executable,
+}
+
+impl<K: Eq + Hash + Clone> Session<K> {
+    /// Reserves an arena for the largest of the steps, loads them all, and gives states their first values.
+    pub(crate) fn new(
+        device: CpuDevice,
+        steps: Vec<(K, Compiled)>,
+        limit: Option<u64>,
+        seed: u64,
+    ) -> Result<Session<K>> {
+        let Some((_, first)) = steps.first() else {
+            return Err(Error::new(ErrorKind::Argument, "a session needs at least one step"));
+        };
+        let states = first.step.states.clone();
+        let types = states.iter().map(|s| first.step.graph.ty(s.value)).collect();
+        let bytes = steps.iter().map(|(_, c)| c.plan.peak_bytes).max().unwrap_or(0);
+        let arena = Arena::reserve(bytes, limit)?;
+        let mut session =
+            Session { device, limit, arena, reservations: 1, steps: HashMap::new(), states, types };
+        for (key, compiled) in steps {
+            session.load(key, compiled)?;
+        }
+        session.initialize(seed);
+        Ok(session)
+    }
+
+    /// Whether a step of that key is loaded.
+    pub(crate) fn has(&self, key: &K) -> bool {
+        self.steps.contains_key(key)
+    }
+
+    /// Adds a step. If it needs more than the arena has, the arena is replaced by a larger one.
+    pub(crate) fn add(&mut self, key: K, compiled: Compiled) -> Result<()> {
+        if compiled.plan.peak_bytes > self.arena.bytes() {
+            self.grow(compiled.plan.peak_bytes)?;
+        }
+        self.load(key, compiled)
+    }
+
+    fn load(&mut self, key: K, compiled: Compiled) -> Result<()> {
+        self.check_states(&compiled)?;
+        let executable = self.device.load(&compiled.program, &compiled.plan, &self.arena)?;
+        self.steps.insert(key, Loaded { compiled, executable });
+        Ok(())
+    }
+
+    /// All steps must find the same states at the same offsets.
+    fn check_states(&self, compiled: &Compiled) -> Result<()> {
+        let same = compiled.step.states.len() == self.states.len()
+            && compiled.step.states.iter().zip(&self.states).all(|(a, b)| a.name == b.name)
+            && compiled
+                .step
+                .states
+                .iter()
+                .zip(&self.types)
+                .all(|(s, t)| compiled.step.graph.ty(s.value) == *t);
+        if same {
+            return Ok(());
+        }
+        let message = "the model declares other parameters at another batch size, length or in evaluation; \
+                       parameters may not depend on the batch";
+        Err(Error::new(ErrorKind::Shape, message))
+    }
+
+    fn grow(&mut self, bytes: u64) -> Result<()> {
+        let mut arena = Arena::reserve(bytes, self.limit)?;
+        self.reservations += 1;
+        let kept = self.state_bytes();
+        if let (Some(old), Some(new)) = (self.arena.slice(0, kept), arena.slice_mut(0, kept)) {
+            new.copy_from_slice(old);
+        }
+        self.arena = arena;
+        let loaded: Vec<(K, Loaded)> = self.steps.drain().collect();
+        loaded.into_iter().try_for_each(|(key, loaded)| self.load(key, loaded.compiled))
+    }
+
+    /// The bytes at the bottom of the arena that survive a step.
+    fn state_bytes(&self) -> u64 {
+        let Some(loaded) = self.steps.values().next() else { return 0 };
+        let Compiled { program, plan, .. } = &loaded.compiled;
+        let kept = program.buffers.iter().zip(&plan.offsets).filter(|(b, _)| b.keep == Keep::Always);
+        kept.map(|(b, offset)| offset + b.bytes() as u64).max().unwrap_or(0)
+    }
+
+    /// Runs one step: `fill` writes each input's bytes, `read` sees each output's.
+    pub(crate) fn run(
+        &mut self,
+        key: &K,
+        mut fill: impl FnMut(usize, &mut [u8]) -> Result<()>,
+        mut read: impl FnMut(usize, &[u8]),
+    ) -> Result<()> {
+        let Some(Loaded { executable, compiled }) = self.steps.get(key) else {
+            return Err(Error::new(ErrorKind::Argument, "a step that was not loaded"));
+        };
+        for index in 0..compiled.step.inputs.len() {
+            fill(index, executable.input_mut(&mut self.arena, index))?;
+        }
+        executable.run(&mut self.arena);
+        for index in 0..compiled.step.outputs.len() {
+            read(index, executable.output(&self.arena, index));
+        }
+        Ok(())
+    }
+
+    /// The bytes of the arena.
+    pub(crate) fn arena_bytes(&self) -> u64 {
+        self.arena.bytes()
+    }
+
+    /// How often memory has been reserved.
+    pub(crate) fn reservations(&self) -> u64 {
+        self.reservations
+    }
+
+    /// The states' names, types and bytes, in their order.
+    pub(crate) fn states(&self) -> impl Iterator<Item = (&State, DType, Vec<usize>, &[u8])> {
+        let loaded = self.steps.values().next();
+        self.states.iter().zip(&self.types).enumerate().filter_map(move |(index, (state, ty))| {
+            loaded.map(|l| (state, ty.dtype, ty.shape.to_vec(), l.executable.state(&self.arena, index)))
+        })
+    }
+
+    /// Overwrites the state of that name.
+    pub(crate) fn set_state(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
+        let index = self.states.iter().position(|s| &*s.name == name);
+        let (Some(index), Some(loaded)) = (index, self.steps.values().next()) else {
+            let known: Vec<&str> = self.parameter_names().take(8).collect();
+            let message = format!("the model has no parameter `{name}`; it has {}, …", known.join(", "));
+            return Err(Error::new(ErrorKind::Name, message));
+        };
+        let target = loaded.executable.state_mut(&mut self.arena, index);
+        if target.len() != bytes.len() {
+            let message = format!("parameter `{name}` has {} bytes, was given {}", target.len(), bytes.len());
+            return Err(Error::new(ErrorKind::Shape, message));
+        }
+        target.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// The names of parameters and statistics.
+    pub(crate) fn parameter_names(&self) -> impl Iterator<Item = &str> {
+        self.states.iter().filter(|s| s.role == Role::Parameter).map(|s| &*s.name)
+    }
+
+    fn initialize(&mut self, seed: u64) {
+        let Some(loaded) = self.steps.values().next() else { return };
+        for (index, state) in self.states.iter().enumerate() {
+            let bytes = loaded.executable.state_mut(&mut self.arena, index);
+            match (self.types[index].dtype, state.initial) {
+                (DType::I64, Initial::Seed) => {
+                    bytes[..8].copy_from_slice(&seed.to_ne_bytes());
+                    bytes[8..].fill(0);
+                }
+                (DType::F32, initial) => {
+                    for (position, element) in bytes.chunks_exact_mut(4).enumerate() {
+                        let value = initial_value(initial, seed, &state.name, position as u64) as f32;
+                        element.copy_from_slice(&value.to_ne_bytes());
+                    }
+                }
+                // Parameters and slots are f32; other states begin at zero, as the arena does.
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The first value of one element, a function of the seed, the state's name and the position alone, so that
+/// adding a layer leaves the others' first weights as they were.
+pub(crate) fn initial_value(initial: Initial, seed: u64, name: &str, position: u64) -> f64 {
+    let block = || random::block(seed, 0, stream(name), position);
+    match initial {
+        Initial::Constant(value) => value,
+        Initial::Uniform { limit } => (2.0 * f64::from(random::uniform32(block())) - 1.0) * limit,
+        Initial::Normal { deviation } => random::normal(block()) * deviation,
+        Initial::Seed => 0.0,
+    }
+}
+
+/// A number for a name (FNV-1a), with the upper half of the 32 bits a stream has set, where no op's are.
+fn stream(name: &str) -> u64 {
+    let hash = name.bytes().fold(0x811c_9dc5_u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
+    u64::from(hash | 1 << 31)
+}
+
+/// Adds to an evaluation step the states of `training` that it does not use, so that both agree on where
+/// everything is.
+pub(crate) fn adopt_states(step: &mut Step, training: &Step) -> Result<()> {
+    for state in training.states.iter().skip(step.states.len()) {
+        let ty = training.graph.ty(state.value);
+        step.state(&state.name, state.role, &ty.shape, ty.dtype, state.initial)?;
+    }
+    Ok(())
+}

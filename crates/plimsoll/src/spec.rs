@@ -1,0 +1,302 @@
+//! Workloads as TOML files: data, model, loss, optimizer and how to train, in a page that can be read, copied
+//! and edited by somebody who does not write Rust.
+//!
+//! A file is understood in full before anything runs, and whatever is wrong in it is shown with the line, the
+//! column and what was expected. The workloads in [`workloads`] are built in.
+//!
+//! ```toml
+//! about = "A small network that reads handwritten digits."
+//! loss = "sparse_cross_entropy"    # or cross_entropy, mse, bce_from_logits
+//! metrics = ["accuracy"]
+//!
+//! [data]
+//! kind = "digits"                  # or csv, synthetic, synthetic-tokens
+//!
+//! [model]
+//! kind = "sequential"              # or gpt, resnet50, unet
+//! layers = [
+//!     "flatten",
+//!     { dense = 100, activation = "relu" },
+//!     { dropout = 0.2 },
+//!     { dense = 10 },
+//! ]
+//!
+//! [optimizer]
+//! kind = "adam"                    # or adamw, sgd, rmsprop, adagrad
+//! rate = 0.001
+//!
+//! [train]
+//! batch = 32
+//! epochs = 20                      # or steps
+//! held_out = 0.2
+//! ```
+//!
+//! # Keys
+//!
+//! | section | keys |
+//! |---|---|
+//! | (top) | `about`; `name`, the file's if left out; `loss`; `metrics`, a list |
+//! | `[data]` digits | none |
+//! | `[data]` csv | `path`, relative to the file; `label` with `classes`, or `target`; `delimiter` |
+//! | `[data]` synthetic | `samples`; `features`, a shape; `classes`, or `target`, a shape |
+//! | `[data]` synthetic-tokens | `samples`, `length`, `vocabulary` |
+//! | `[model]` sequential | `layers`, a list |
+//! | `[model]` gpt | `layers`, `width`, `heads`, `context`, `vocabulary`, `dropout`, `tied_head` |
+//! | `[model]` resnet50 | `classes` |
+//! | `[model]` unet | `channels`, those of its result |
+//! | `[optimizer]` | `rate`, `warmup`, `schedule`, `weight_decay`, `clip`; and the constants of its `kind` |
+//! | `[train]` | `batch`; `epochs` or `steps`; `seed`, `precision`, `held_out`, `lengths`, `budget` |
+//!
+//! A schedule is `{ cosine = steps }`, `{ linear = steps }`, `{ exponential = factor, every = steps }` or
+//! `{ staircase = factor, every = steps }`; a clip `{ norm = limit }` or `{ value = limit }`. Constants are
+//! `momentum` and `nesterov` of sgd, `smoothing`, `epsilon` and `momentum` of rmsprop, `beta1`, `beta2` and
+//! `epsilon` of adam.
+//!
+//! # Layers
+//!
+//! A layer is a word, `"flatten"`, `"batch_norm"`, `"layer_norm"`, `"global_mean_pool"` or an activation such as
+//! `"relu"`; or a table, whose first key says which. Every table may have a `name` for its weights.
+//!
+//! | layer | further keys |
+//! |---|---|
+//! | `dense = units` | `activation`, `init`, `bias` |
+//! | `conv = filters` | `window`; `stride`, `padding`, `dilation`, `groups`, `activation`, `init`, `bias` |
+//! | `max_pool = window`, `mean_pool = window` | `stride`, `padding` |
+//! | `dropout = rate` | |
+//! | `embedding = vocabulary` | `width`; `init` |
+//! | `lstm = width`, `gru = width` | `sequences`, whether all states are returned or the last |
+//! | `attention = heads`, `block = heads` | `causal`; of the block, `dropout` |
+//! | `reshape = shape`, `upsample = times` | |
+//! | `residual = layers` | `projection`, layers |
+
+mod data;
+mod kept;
+mod layer;
+mod model;
+mod optimizer;
+mod read;
+mod suggest;
+mod train;
+mod workloads;
+
+pub use workloads::{Workload, workload, workloads};
+
+use crate::layers::{Layer, model as layer_of};
+use crate::loss::Loss;
+use crate::metric::Metric;
+use crate::{Error, ErrorKind, Optimizer, Result, Trainer};
+use data::Data;
+use plimsoll_data::Dataset;
+use read::{Document, TEXT, Table};
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::rc::Rc;
+use train::{Duration, Train};
+
+/// A workload, understood: what to train, on what, and how.
+///
+/// ```
+/// use plimsoll::Spec;
+/// let spec = Spec::find("digits")?.batch(64);
+/// let (train, held_out) = spec.datasets()?;
+/// assert_eq!(train.samples(), 1438);
+/// assert!(held_out.is_some());
+/// let trainer = spec.trainer();
+/// # let _ = trainer;
+/// # Ok::<(), plimsoll::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Spec {
+    name: String,
+    about: String,
+    data: Data,
+    model: Rc<dyn Layer>,
+    loss: Loss,
+    accuracy: bool,
+    optimizer: Optimizer,
+    train: Train,
+}
+
+/// More than any workload has. What is larger is some other file.
+const MOST_BYTES: u64 = 1 << 20;
+
+impl Spec {
+    /// The workload that is built in under this name, or that of the file at this path.
+    ///
+    /// # Errors
+    /// If there is neither, or the file cannot be read or understood.
+    pub fn find(name_or_path: &str) -> Result<Spec> {
+        if let Some(workload) = workloads().iter().find(|workload| workload.name == name_or_path) {
+            return Spec::parse(workload.text, Path::new(&format!("{}.toml", workload.name)));
+        }
+        let path = Path::new(name_or_path);
+        let text = read_text(path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                let known: Vec<&str> = workloads().iter().map(|workload| workload.name).collect();
+                let hint = suggest::hint(&known, name_or_path);
+                let message = format!("there is no workload and no file `{name_or_path}`; {hint}");
+                Error::new(ErrorKind::File, message)
+            }
+            _ => Error::new(ErrorKind::File, format!("cannot read {name_or_path}: {error}")).caused_by(error),
+        })?;
+        Spec::parse(&text, path)
+    }
+
+    /// The workload that a text describes. `path` is where it stands, or would: errors name it, what the
+    /// text calls files is relative to its folder, and its name is the workload's unless the text has one.
+    ///
+    /// # Errors
+    /// If the text cannot be understood.
+    pub fn parse(text: &str, path: &Path) -> Result<Spec> {
+        let file = path.display().to_string();
+        Document { file: &file, text }.read(|table| Spec::read(&table, path))
+    }
+
+    fn read(table: &Table<'_>, path: &Path) -> Result<Spec> {
+        table.only(&["name", "about", "loss", "metrics", "data", "model", "optimizer", "train"])?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let data = Data::read(&table.need_section("data", "[data]")?, folder)?;
+        Ok(Spec {
+            name: read_name(table, path)?,
+            about: table.find("about", TEXT)?.unwrap_or_default(),
+            model: model::read(&table.need_section("model", "[model]")?, &data)?,
+            loss: read_loss(table, &data)?,
+            accuracy: read_metrics(table, &data)?.contains(&Metric::Accuracy),
+            optimizer: optimizer::read(&table.need_section("optimizer", "[optimizer]")?)?,
+            train: Train::read(&table.need_section("train", "[train]")?, &data)?,
+            data,
+        })
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it is, in a line.
+    pub fn about(&self) -> &str {
+        &self.about
+    }
+
+    /// The same workload with another batch size.
+    pub fn batch(mut self, batch: usize) -> Spec {
+        self.train.batch = batch;
+        self
+    }
+
+    /// The same workload, trained for so many epochs.
+    pub fn epochs(mut self, epochs: usize) -> Spec {
+        self.train.duration = Duration::Epochs(epochs);
+        self
+    }
+
+    /// The same workload, trained for so many steps.
+    pub fn steps(mut self, steps: usize) -> Spec {
+        self.train.duration = Duration::Steps(steps);
+        self
+    }
+
+    /// The same workload from another seed.
+    pub fn seed(mut self, seed: u64) -> Spec {
+        self.train.seed = seed;
+        self
+    }
+
+    /// The same workload within so many bytes.
+    pub fn budget(mut self, bytes: u64) -> Spec {
+        self.train.budget = Some(bytes);
+        self
+    }
+
+    /// The same workload on so many threads.
+    pub fn threads(mut self, threads: usize) -> Spec {
+        self.train.threads = Some(threads);
+        self
+    }
+
+    /// The trainer that it describes.
+    pub fn trainer(&self) -> Trainer {
+        let (model, scalar) = (Rc::clone(&self.model), self.data.has_scalar_target());
+        let model = layer_of(move |cx, x| {
+            let y = model.forward(cx, x)?;
+            // The target is one number a sample, [batch]; a last layer of one unit gives [batch, 1].
+            match y.shape()[..] {
+                [batch, 1] if scalar => y.reshape(&[batch]),
+                _ => Ok(y),
+            }
+        });
+        let trainer = Trainer::new(model, self.loss, self.optimizer.clone()).accuracy(self.accuracy);
+        self.train.apply(trainer)
+    }
+
+    /// The samples to train on, and those held out, if any are. Which are held out does not depend on the seed,
+    /// so that runs can be compared.
+    ///
+    /// # Errors
+    /// If the data cannot be read, is empty, or holds what no model can be trained on.
+    pub fn datasets(&self) -> Result<(Dataset, Option<Dataset>)> {
+        self.data.load(self.train.held_out)
+    }
+}
+
+impl fmt::Debug for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spec")
+            .field("name", &self.name)
+            .field("data", &self.data)
+            .field("loss", &self.loss)
+            .field("optimizer", &self.optimizer)
+            .field("train", &self.train)
+            .finish_non_exhaustive()
+    }
+}
+
+fn read_text(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(MOST_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MOST_BYTES {
+        let message = format!("it has more than {MOST_BYTES} bytes, which no workload file has");
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, message));
+    }
+    Ok(text)
+}
+
+/// The name, which is that of a folder as well.
+fn read_name(table: &Table<'_>, path: &Path) -> Result<String> {
+    let stem = || path.file_stem().map_or("workload".into(), |stem| stem.to_string_lossy().into_owned());
+    let Some(value) = table.value("name") else { return Ok(stem()) };
+    let name = value.get(TEXT)?;
+    let plain = |c: char| c.is_alphanumeric() || "-_. ".contains(c);
+    if name.starts_with(|c: char| c.is_alphanumeric()) && name.chars().all(plain) {
+        return Ok(name);
+    }
+    Err(value.error(
+        "`name` is that of a folder too: expected letters, digits, -, _ and dots, a letter or digit first",
+    ))
+}
+
+fn read_loss(table: &Table<'_>, data: &Data) -> Result<Loss> {
+    let value = table.needed("loss", "a loss, such as \"sparse_cross_entropy\" or \"mse\"")?;
+    let loss: Loss = value.named()?;
+    match (loss, data.has_classes()) {
+        (Loss::SparseCrossEntropy, true) => Ok(loss),
+        (Loss::SparseCrossEntropy, false) => {
+            Err(value.error("this loss is for classes, but what [data] predicts are numbers; \"mse\" is for those"))
+        }
+        (_, false) => Ok(loss),
+        (_, true) => Err(value.error(
+            "this loss is for numbers, but what [data] predicts are classes; \"sparse_cross_entropy\" is for those",
+        )),
+    }
+}
+
+fn read_metrics(table: &Table<'_>, data: &Data) -> Result<Vec<Metric>> {
+    let Some(value) = table.value("metrics") else { return Ok(vec![]) };
+    let metrics = value.list()?.iter().map(|metric| metric.named()).collect::<Result<Vec<Metric>>>()?;
+    if metrics.contains(&Metric::Accuracy) && !data.has_classes() {
+        return Err(value.error("accuracy is for classes, but what [data] predicts are numbers"));
+    }
+    Ok(metrics)
+}

@@ -1,0 +1,99 @@
+//! The `[train]` of a workload: how long, in what steps, within what.
+
+use super::data::Data;
+use super::read::{COUNT, Kind, POSITIVE, SHAPE, TEXT, Table, WHOLE};
+use crate::{Precision, Result, Trainer};
+use plimsoll_memory::parse_bytes;
+use std::ops::RangeInclusive;
+
+/// How to train.
+#[derive(Debug, Clone)]
+pub(super) struct Train {
+    pub(super) batch: usize,
+    pub(super) duration: Duration,
+    pub(super) seed: u64,
+    pub(super) precision: Precision,
+    pub(super) held_out: Option<f64>,
+    pub(super) lengths: Option<RangeInclusive<usize>>,
+    pub(super) budget: Option<u64>,
+    pub(super) threads: Option<usize>,
+}
+
+/// How long to train.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Duration {
+    Epochs(usize),
+    Steps(usize),
+}
+
+const SHARE: Kind<f64> =
+    Kind { expected: "a number above 0 and below 1", read: |v| (POSITIVE.read)(v).filter(|&x| x < 1.0) };
+
+const LENGTHS: Kind<RangeInclusive<usize>> = Kind {
+    expected: "two whole numbers, the shortest and the longest, such as [16, 256]",
+    read: |v| match (SHAPE.read)(v)?[..] {
+        [shortest, longest] if shortest <= longest => Some(shortest..=longest),
+        _ => None,
+    },
+};
+
+impl Train {
+    /// Reads the section of a workload with this data.
+    pub(super) fn read(table: &Table<'_>, data: &Data) -> Result<Train> {
+        table.only(&["batch", "epochs", "steps", "seed", "precision", "held_out", "lengths", "budget"])?;
+        let batch = table.need("batch", COUNT)?;
+        let duration = match (table.find("epochs", COUNT)?, table.find("steps", COUNT)?) {
+            (Some(epochs), None) => Duration::Epochs(epochs),
+            (None, Some(steps)) => Duration::Steps(steps),
+            _ => return Err(table.error("[train] needs exactly one of `epochs` and `steps`")),
+        };
+        Ok(Train {
+            batch,
+            duration,
+            seed: table.find_or("seed", WHOLE, 0)?,
+            precision: table.find_named("precision")?.unwrap_or_default(),
+            held_out: table.find("held_out", SHARE)?,
+            lengths: read_lengths(table, data)?,
+            budget: read_budget(table)?,
+            threads: None,
+        })
+    }
+
+    /// The trainer that trains so.
+    pub(super) fn apply(&self, mut trainer: Trainer) -> Trainer {
+        trainer = trainer.batch(self.batch).seed(self.seed).precision(self.precision);
+        trainer = match self.duration {
+            Duration::Epochs(epochs) => trainer.epochs(epochs),
+            Duration::Steps(steps) => trainer.steps(steps),
+        };
+        if let Some(lengths) = &self.lengths {
+            trainer = trainer.lengths(lengths.clone());
+        }
+        if let Some(budget) = self.budget {
+            trainer = trainer.budget(budget);
+        }
+        if let Some(threads) = self.threads {
+            trainer = trainer.threads(threads);
+        }
+        trainer
+    }
+}
+
+fn read_lengths(table: &Table<'_>, data: &Data) -> Result<Option<RangeInclusive<usize>>> {
+    let Some(value) = table.value("lengths") else { return Ok(None) };
+    let lengths = value.get(LENGTHS)?;
+    match data.length() {
+        Some(length) if *lengths.end() <= length => Ok(Some(lengths)),
+        Some(length) => Err(value.error(format!(
+            "the longest of `lengths` is {}, but the data's sequences have {length} tokens",
+            lengths.end()
+        ))),
+        None => Err(value.error("`lengths` are those of sequences, which this data does not have")),
+    }
+}
+
+fn read_budget(table: &Table<'_>) -> Result<Option<u64>> {
+    let Some(value) = table.value("budget") else { return Ok(None) };
+    let text = value.get(Kind { expected: "a size in quotes, such as \"300MiB\"", ..TEXT })?;
+    parse_bytes(&text).map(Some).map_err(|error| value.error(error))
+}

@@ -1,0 +1,89 @@
+//! Methods that move elements around: shapes, parts, joins.
+
+use super::{Tensor, apply_one};
+use crate::{ErrorKind, Result};
+use plimsoll_graph::Op;
+use plimsoll_graph::op::Pad;
+use std::ops::Range;
+
+impl Tensor {
+    /// The same elements under another shape.
+    ///
+    /// # Errors
+    /// If the element counts differ.
+    pub fn reshape(&self, shape: &[usize]) -> Result<Tensor> {
+        apply_one(&[self], |g, v| g.reshape(v[0], shape))
+    }
+
+    /// Reorders axes: axis i of the result is axis `order[i]` of this.
+    ///
+    /// # Errors
+    /// If `order` does not name each axis once.
+    pub fn permute(&self, order: &[usize]) -> Result<Tensor> {
+        apply_one(&[self], |g, v| g.permute(v[0], order))
+    }
+
+    /// Swaps the last two axes.
+    ///
+    /// # Errors
+    /// If there are fewer than two.
+    pub fn transpose(&self) -> Result<Tensor> {
+        let rank = self.rank();
+        if rank < 2 {
+            return Err(self.error(ErrorKind::Shape, format!("transpose: {self} has fewer than 2 axes")));
+        }
+        let mut order: Vec<usize> = (0..rank).collect();
+        order.swap(rank - 2, rank - 1);
+        self.permute(&order)
+    }
+
+    /// Repeats along axes of extent one and along new leading axes.
+    ///
+    /// # Errors
+    /// If this does not broadcast to the shape.
+    pub fn broadcast(&self, shape: &[usize]) -> Result<Tensor> {
+        apply_one(&[self], |g, v| g.broadcast(v[0], shape))
+    }
+
+    /// The part `range` along one axis.
+    ///
+    /// # Errors
+    /// If the axis is not there or the range is outside.
+    pub fn slice(&self, axis: usize, range: Range<usize>) -> Result<Tensor> {
+        apply_one(&[self], |g, v| g.slice_axis(v[0], axis, range.clone()))
+    }
+
+    /// A border of `value`: for each axis, how many elements before and after.
+    ///
+    /// # Errors
+    /// If there is not one pair for each axis.
+    pub fn pad(&self, border: &[(usize, usize)], value: f64) -> Result<Tensor> {
+        let rank = self.rank();
+        if border.len() != rank {
+            let message = format!("pad: a border for {} axes on {self}, which has {rank}", border.len());
+            return Err(self.error(ErrorKind::Shape, message));
+        }
+        let mut pad = Pad { before: self.shape(), after: self.shape(), between: self.shape(), value };
+        pad.between.fill(0);
+        for (axis, &(before, after)) in border.iter().enumerate() {
+            (pad.before[axis], pad.after[axis]) = (before, after);
+        }
+        apply_one(&[self], |g, v| g.apply(Op::Pad(Box::new(pad.clone())), v))
+    }
+
+    /// Tensors one after another along an axis.
+    ///
+    /// # Errors
+    /// If there are none, or they differ beside that axis.
+    pub fn concat(tensors: &[&Tensor], axis: usize) -> Result<Tensor> {
+        apply_one(tensors, |g, v| g.concat(v, axis))
+    }
+
+    /// Rows of this table `[rows, ..]` by integer indices of any shape. An index outside gives NaN.
+    ///
+    /// # Errors
+    /// If the indices are not `i32` or `i64`.
+    pub fn gather(&self, indices: &Tensor) -> Result<Tensor> {
+        apply_one(&[self, indices], |g, v| g.apply(Op::Gather, v))
+    }
+}

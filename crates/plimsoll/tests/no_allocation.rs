@@ -1,0 +1,94 @@
+//! The prediction is the truth, and after the first step nothing is allocated.
+
+use plimsoll::spec::Spec;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Counts allocations of the whole process.
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+/// The tests of this file count, so they run one at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+// SAFETY: every call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        // SAFETY: the caller's contract is the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's contract is the same.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        // SAFETY: the caller's contract is the same.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        // SAFETY: the caller's contract is the same.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// Trains a workload and returns the host allocations between the end of the first step and that of the last.
+fn allocations_after_first_step(name: &str, batch: Option<usize>, steps: usize) -> u64 {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let spec = Spec::find(name).unwrap().steps(steps);
+    let spec = if let Some(batch) = batch { spec.batch(batch) } else { spec };
+    let (data, _) = spec.datasets().unwrap();
+    let trainer = spec.trainer();
+    let forecast = trainer.forecast(&data).unwrap();
+    let (mut first, mut last) = (0, 0);
+    let trained = trainer
+        .fit(&data, None, &mut |progress| {
+            last = ALLOCATIONS.load(Relaxed);
+            if progress.step == 1 {
+                first = last;
+            }
+        })
+        .unwrap();
+    let report = &trained.report;
+    assert_eq!(report.losses.len(), steps, "{name}");
+    assert_eq!(report.predicted_peak_bytes, forecast.peak_bytes, "{name}");
+    assert_eq!(report.arena_bytes, report.predicted_peak_bytes, "{name}");
+    assert_eq!(report.allocations_after_first_step, 0, "{name}");
+    assert_eq!(report.ledger.total(), report.arena_bytes, "{name}");
+    last - first
+}
+
+#[test]
+fn digits_trains_a_thousand_steps_without_an_allocation() {
+    assert_eq!(allocations_after_first_step("digits", None, 1000), 0);
+}
+
+#[test]
+fn a_small_mlp_trains_a_thousand_steps_without_an_allocation() {
+    assert_eq!(allocations_after_first_step("mlp-small", None, 1000), 0);
+}
+
+#[test]
+fn larger_workloads_train_without_an_allocation() {
+    for name in ["mlp-wide", "cnn-small", "gpt-small"] {
+        assert_eq!(allocations_after_first_step(name, Some(8), 6), 0, "{name}");
+    }
+}
+
+/// A new length is a new plan on the host, but never new memory for the model: the arena is that of the
+/// largest length.
+#[test]
+fn variable_lengths_share_the_arena_of_the_largest() {
+    for name in ["gpt-varlen", "lstm-seq"] {
+        allocations_after_first_step(name, Some(4), 12);
+    }
+}
