@@ -93,10 +93,12 @@ impl CpuDevice {
             }
             let routine = prepare(kernel);
             let workspace = memory.allocate(routine.workspace(self.threads()) as u64)?;
-            let address = |id: BufferId| blocks[id.index()].as_ref().map_or(std::ptr::null_mut(), |b| b.start());
+            let address =
+                |id: BufferId| blocks[id.index()].as_ref().map_or(std::ptr::null_mut(), |b| b.start());
             let reads: Vec<*const u8> = kernel.reads.iter().map(|o| address(o.buffer).cast_const()).collect();
             let writes: Vec<*mut u8> = kernel.writes.iter().map(|o| address(o.buffer)).collect();
-            let call = Call { reads: &reads, writes: &writes, workspace: workspace.start(), pool: &self.pool };
+            let call =
+                Call { reads: &reads, writes: &writes, workspace: workspace.start(), pool: &self.pool };
             // SAFETY: every operand has a block of its buffer's size, aligned as an arena is; reads come from
             // inputs or earlier kernels, as the program's order promises; the writes are fresh blocks that no
             // one else holds; the workspace is as large as asked for.

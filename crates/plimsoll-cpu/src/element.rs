@@ -4,7 +4,7 @@
 //! once, to nearest with ties to even, when they are written. The conversions are plain integer arithmetic
 //! without branches, so that loops over them become vector code.
 
-use crate::simd::Vector;
+use crate::simd::{MAX_LANES, Vector};
 use half::{bf16, f16};
 use std::ops::{Add, AddAssign, Mul, Range};
 
@@ -20,7 +20,7 @@ pub trait Element: Copy + Default + Send + Sync + PartialEq + std::fmt::Debug + 
     fn widen(self) -> Self::Acc;
 
     /// The nearest element, ties to even.
-    fn round(value: Self::Acc) -> Self;
+    fn narrow(value: Self::Acc) -> Self;
 
     /// Reads the elements of `lanes`, widened, and sets the other lanes to zero.
     ///
@@ -45,9 +45,6 @@ pub trait Element: Copy + Default + Send + Sync + PartialEq + std::fmt::Debug + 
         }
     }
 }
-
-/// The most lanes that any vector has.
-const MAX_LANES: usize = 16;
 
 /// A scalar that kernels compute in.
 pub trait Real: Element<Acc = Self> + Add<Output = Self> + AddAssign + Mul<Output = Self> {
@@ -79,7 +76,7 @@ macro_rules! real {
             }
 
             #[inline(always)]
-            fn round(value: Self) -> Self {
+            fn narrow(value: Self) -> Self {
                 value
             }
 
@@ -124,7 +121,7 @@ impl Element for bf16 {
     }
 
     #[inline(always)]
-    fn round(value: f32) -> Self {
+    fn narrow(value: f32) -> Self {
         let bits = value.to_bits();
         let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
         // Rounding could carry a NaN's last bits into infinity; a NaN is made quiet instead.
@@ -149,7 +146,7 @@ impl Element for f16 {
     }
 
     #[inline(always)]
-    fn round(value: f32) -> Self {
+    fn narrow(value: f32) -> Self {
         let bits = value.to_bits();
         let (sign, magnitude) = ((bits >> 16) & 0x8000, bits & 0x7fff_ffff);
         // Normal results: rebias the exponent and round on the 13 bits that go.
@@ -162,5 +159,42 @@ impl Element for f16 {
         // `normal` carries there by itself below that power.
         let result = if magnitude >= (127 + 16) << 23 { special } else { finite };
         Self::from_bits((sign | result) as u16)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_half_widens_to_its_value() {
+        for bits in 0..=u16::MAX {
+            let (half, brain) = (f16::from_bits(bits), bf16::from_bits(bits));
+            assert!(
+                half.widen().to_bits() == half.to_f32().to_bits() || half.is_nan() && half.widen().is_nan()
+            );
+            assert!(
+                brain.widen().to_bits() == brain.to_f32().to_bits()
+                    || brain.is_nan() && brain.widen().is_nan()
+            );
+        }
+    }
+
+    #[test]
+    fn narrowing_rounds_to_nearest_with_ties_to_even() {
+        // All exponents and signs, with mantissas around those that are exact in a half or half way between two.
+        for high in 0..=u16::MAX {
+            for low in [0, 1, 0x0fff, 0x1000, 0x1001, 0x2000, 0x3000, 0x7fff, 0x8000, 0x8001, 0xf000, 0xffff]
+            {
+                let value = f32::from_bits(u32::from(high) << 16 | low);
+                let (half, brain) = (<f16 as Element>::narrow(value), <bf16 as Element>::narrow(value));
+                if value.is_nan() {
+                    assert!(half.is_nan() && brain.is_nan());
+                } else {
+                    assert_eq!(half.to_bits(), f16::from_f32(value).to_bits(), "{value}");
+                    assert_eq!(brain.to_bits(), bf16::from_f32(value).to_bits(), "{value}");
+                }
+            }
+        }
     }
 }

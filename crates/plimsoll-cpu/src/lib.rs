@@ -3,6 +3,7 @@
 //! Every kernel here declares its workspace before it runs and takes it from the caller, so that a plan can
 //! count it. Nothing allocates while it runs, and no result depends on how many threads computed it.
 
+pub mod conv;
 mod device;
 pub mod element;
 mod error;

@@ -1,8 +1,8 @@
 //! Which routine runs a kernel.
 
 use crate::kernels::{
-    attention, attention_grad, batch_norm, conv2d, cross_entropy, dot, fused, gather, gru, gru_grad, layer_norm, lstm, lstm_grad,
-    movement, pool2d, reduce,
+    attention, attention_grad, batch_norm, conv2d, cross_entropy, dot, fused, gather, gru, gru_grad,
+    layer_norm, lstm, lstm_grad, movement, pool2d, reduce,
 };
 use crate::routine::Routine;
 use plimsoll_graph::Op;

@@ -178,10 +178,51 @@ pub trait Vector: Copy {
     /// See the trait.
     unsafe fn mul_add(self, factor: Self, addend: Self) -> Self;
 
+    /// The sum of all lanes, halves first.
+    ///
+    /// # Safety
+    ///
+    /// See the trait.
+    #[inline(always)]
+    unsafe fn sum(self) -> Self::Scalar {
+        let mut lanes = [Self::Scalar::ZERO; MAX_LANES];
+        // SAFETY: no vector has more than `MAX_LANES` lanes.
+        unsafe { self.store(lanes.as_mut_ptr()) };
+        let mut half = Self::LANES / 2;
+        while half > 0 {
+            for lane in 0..half {
+                lanes[lane] += lanes[lane + half];
+            }
+            half /= 2;
+        }
+        lanes[0]
+    }
+
     /// Exchanges lane `j` of `rows[i]` with lane `i` of `rows[j]`. There are `LANES` rows.
     ///
     /// # Safety
     ///
     /// See the trait.
     unsafe fn transpose(rows: &mut [Self]);
+
+    /// Reads a vector from each of `LANES` addresses and transposes them.
+    ///
+    /// # Safety
+    ///
+    /// See the trait.
+    #[inline(always)]
+    unsafe fn load_transposed(from: &[*const Self::Scalar; MAX_LANES]) -> [Self; MAX_LANES] {
+        // SAFETY: the caller vouches for the addresses.
+        unsafe {
+            let mut rows = [Self::splat(Self::Scalar::ZERO); MAX_LANES];
+            for (row, &from) in rows.iter_mut().zip(&from[..Self::LANES]) {
+                *row = Self::load(from);
+            }
+            Self::transpose(&mut rows[..Self::LANES]);
+            rows
+        }
+    }
 }
+
+/// The most lanes that any vector has.
+pub const MAX_LANES: usize = 16;

@@ -92,8 +92,8 @@ fn compute<T: Scalar>(case: &Case, isa: Isa, pool: &Pool) -> Vec<T> {
     c
 }
 
-/// Checks every element of a result, and that what lies between is untouched.
-fn check<T: Scalar>(case: &Case, result: &[T]) {
+/// Every element of the result's memory and its bound: what the product gives, and what lies between untouched.
+fn expected<T: Scalar>(case: &Case) -> Vec<(f64, f64)> {
     let Case { batch, m, n, k, alpha, accumulate, gap, .. } = *case;
     let (a_strides, a_batch, a_len) = strides(case.a, batch, m, k);
     let (b_strides, b_batch, b_len) = strides(case.b, batch, k, n);
@@ -117,19 +117,22 @@ fn check<T: Scalar>(case: &Case, result: &[T]) {
             expected[at as usize] = (value, bound::<T>(k, magnitude, value));
         }
     }
-    for (i, (&value, &(expected, bound))) in result.iter().zip(&expected).enumerate() {
-        let error = (value.to_f64() - expected).abs();
-        assert!(
-            error <= bound,
-            "element {i} of {case:?} is {value:?}, not {expected}: off by {error} > {bound}"
-        );
-    }
+    expected
 }
 
 fn check_everywhere<T: Scalar>(case: &Case) {
     let pool = Pool::new(2).unwrap();
+    let expected = expected::<T>(case);
     for isa in isas() {
-        check::<T>(case, &compute(case, isa, &pool));
+        for (i, (value, &(expected, bound))) in
+            compute::<T>(case, isa, &pool).iter().zip(&expected).enumerate()
+        {
+            let error = (value.to_f64() - expected).abs();
+            assert!(
+                error <= bound,
+                "element {i} of {case:?} on {isa:?} is {value:?}, not {expected}: off by {error}"
+            );
+        }
     }
 }
 
@@ -196,11 +199,12 @@ fn plain(m: usize, k: usize, n: usize) -> Case {
 /// Shapes that take every way through the code: many tiles, many blocks, split sums, columns read in place.
 fn telling_cases() -> Vec<Case> {
     vec![
-        plain(300, 700, 650),
+        plain(150, 1100, 650),
         plain(16, 300, 1100),
         plain(1, 520, 600),
         plain(600, 520, 1),
         plain(27, 9000, 33),
+        plain(600, 40, 1500),
         Case { a: Layout::ColumnMajor, accumulate: true, ..plain(40, 20000, 10) },
         Case { b: Layout::ColumnMajor, alpha: 0.125, ..plain(256, 784, 100) },
         Case { batch: [2, 4], b: Layout::ColumnMajor, ..plain(128, 64, 128) },
@@ -233,7 +237,8 @@ fn large_products_have_the_same_bits_on_any_number_of_threads() {
 #[test]
 fn instruction_sets_that_fuse_give_the_same_bits() {
     let pool = Pool::new(2).unwrap();
-    for case in telling_cases() {
+    // A product with one row sums along its vectors, so their width matters.
+    for case in telling_cases().into_iter().filter(|case| case.m > 1 && case.n > 1) {
         let results: Vec<Vec<f32>> = isas()
             .into_iter()
             .filter(|&isa| isa != Isa::Portable)

@@ -27,7 +27,10 @@ pub fn check(work: &Work, plan: &Plan) -> Result<(), Error> {
     for (b, buffer) in work.buffers.iter().enumerate() {
         let (offset, bytes) = place(b as u32);
         if offset + bytes > plan.peak_bytes || !offset.is_multiple_of(plan.alignment) {
-            return wrong(format!("buffer {b} at {offset} of {bytes} bytes is outside {} or misaligned", plan.peak_bytes));
+            return wrong(format!(
+                "buffer {b} at {offset} of {bytes} bytes is outside {} or misaligned",
+                plan.peak_bytes
+            ));
         }
         if matches!(buffer.keep, Keep::Always | Keep::FromStart) {
             owners.take(offset, bytes, b as u32);
@@ -45,7 +48,9 @@ pub fn check(work: &Work, plan: &Plan) -> Result<(), Error> {
         for &b in &kernel.reads {
             let (offset, bytes) = place(b);
             if !owners.has(offset, bytes, b) {
-                return wrong(format!("kernel {k} at position {position} does not find buffer {b} at {offset}"));
+                return wrong(format!(
+                    "kernel {k} at position {position} does not find buffer {b} at {offset}"
+                ));
             }
         }
         let scratch = (plan.workspace_offsets[k as usize], kernel.workspace);
@@ -70,7 +75,8 @@ pub fn check(work: &Work, plan: &Plan) -> Result<(), Error> {
         }
         for &b in &kernel.reads {
             let (offset, bytes) = place(b);
-            let replaced = kernel.in_place.iter().any(|&(w, r)| r == b && place(w).0 == offset && place(w).1 <= bytes);
+            let replaced =
+                kernel.in_place.iter().any(|&(w, r)| r == b && place(w).0 == offset && place(w).1 <= bytes);
             let rest = kernel.in_place.iter().find(|&&(_, r)| r == b).map_or(0, |&(w, _)| place(w).1);
             let intact = if replaced {
                 owners.has(offset + rest, bytes - rest, b)
@@ -78,7 +84,9 @@ pub fn check(work: &Work, plan: &Plan) -> Result<(), Error> {
                 owners.has(offset, bytes, b)
             };
             if !intact {
-                return wrong(format!("kernel {k} at position {position} writes over buffer {b} that it reads"));
+                return wrong(format!(
+                    "kernel {k} at position {position} writes over buffer {b} that it reads"
+                ));
             }
         }
         owners.release(scratch.0, scratch.1);

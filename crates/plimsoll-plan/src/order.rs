@@ -164,7 +164,8 @@ impl Uses {
 
 /// The buffers a kernel touches, each once.
 pub(crate) fn touched(kernel: &crate::work::Kernel) -> impl Iterator<Item = u32> {
-    let reads = kernel.reads.iter().enumerate().filter(|(i, b)| !kernel.reads[..*i].contains(b)).map(|(_, b)| *b);
+    let reads =
+        kernel.reads.iter().enumerate().filter(|(i, b)| !kernel.reads[..*i].contains(b)).map(|(_, b)| *b);
     let writes = kernel.writes.iter().copied().filter(|b| !kernel.reads.contains(b));
     reads.chain(writes)
 }

@@ -5,11 +5,11 @@
 //! of the arena in its declared order, so that plans for other batches or lengths of the same model agree on
 //! where the weights are and can share one arena.
 
+use crate::Error;
 use crate::order::{self, Dependencies, touched};
 use crate::pack::{Effort, pack};
 use crate::packing::{Item, Lifetime, Problem};
 use crate::work::{BufferIndex, Keep, KernelIndex, Work};
-use crate::Error;
 use plimsoll_memory::{Category, Ledger};
 
 /// When every kernel runs and where every buffer lies, and what that takes.
@@ -94,7 +94,8 @@ impl Plan {
         let mut live: Vec<(BufferIndex, u64)> = (0..work.buffers.len() as u32)
             .filter(|&b| {
                 let lifetime = lifetimes[b as usize];
-                work.buffers[b as usize].keep == Keep::Always || (lifetime.lower <= now && now < lifetime.upper)
+                work.buffers[b as usize].keep == Keep::Always
+                    || (lifetime.lower <= now && now < lifetime.upper)
             })
             .map(|b| (b, work.buffers[b as usize].bytes))
             .collect();

@@ -9,7 +9,8 @@ const OPTIONS: Options = Options { alignment: 64, effort: Effort { steps: 10_000
 /// Work whose kernels each read some earlier buffers, update a persistent one now and then, and write one or
 /// two new buffers, perhaps in place.
 fn random_work() -> impl Strategy<Value = Work> {
-    let kernel = (prop::collection::vec(any::<prop::sample::Index>(), 0..4), 1usize..3, 0u64..300, any::<u8>());
+    let kernel =
+        (prop::collection::vec(any::<prop::sample::Index>(), 0..4), 1usize..3, 0u64..300, any::<u8>());
     (prop::collection::vec(kernel, 1..40), prop::collection::vec(1u64..2000, 80), 0usize..4).prop_map(
         |(kernels, sizes, persistent)| {
             let mut sizes = sizes.into_iter().cycle();

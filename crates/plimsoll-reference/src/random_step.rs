@@ -124,4 +124,3 @@ pub fn sample(g: &Graph, value: ValueId, seed: usize) -> Tensor {
     let data = (0..ty.shape.elements()).map(|i| ((i * 37 + seed * 11) % 19) as f64 / 7.0 - 1.2).collect();
     Tensor::new(&ty.shape, ty.dtype, data)
 }
-

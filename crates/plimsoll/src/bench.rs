@@ -71,7 +71,7 @@ impl Trainer {
             total_seconds,
             steps,
             arena_bytes: session.arena_bytes(),
-            threads: self.device()?.threads(),
+            threads: session.device().threads(),
         })
     }
 }

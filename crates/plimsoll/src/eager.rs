@@ -71,15 +71,12 @@ impl Eager {
     /// # Errors
     /// If the device cannot be had.
     pub fn new() -> Result<Eager> {
-        Eager::with(CpuDevice::new(None)?, 0, None)
+        Ok(Eager::with(CpuDevice::new(None)?, 0, None))
     }
 
     /// Eager mode on a device, with the seed that first weights and random numbers are drawn from, and the most
     /// bytes that tensors may take together.
-    ///
-    /// # Errors
-    /// None in practice.
-    pub fn with(device: CpuDevice, seed: u64, limit: Option<u64>) -> Result<Eager> {
+    pub fn with(device: CpuDevice, seed: u64, limit: Option<u64>) -> Eager {
         let home = Home {
             device,
             pool: Pool::new(limit),
@@ -91,7 +88,7 @@ impl Eager {
             slots: RefCell::default(),
             tapes: RefCell::default(),
         };
-        Ok(Eager { home: Rc::new(home) })
+        Eager { home: Rc::new(home) }
     }
 
     /// A tensor of these numbers.
@@ -99,7 +96,7 @@ impl Eager {
     /// # Errors
     /// If their count is not the shape's, or memory runs out.
     pub fn tensor(&self, shape: &[usize], values: &[f32]) -> Result<Tensor> {
-        self.from_bytes(shape, DType::F32, values.iter().flat_map(|v| v.to_ne_bytes()).collect())
+        self.of_bytes(shape, DType::F32, values.iter().flat_map(|v| v.to_ne_bytes()).collect())
     }
 
     /// A tensor of these integers.
@@ -107,10 +104,10 @@ impl Eager {
     /// # Errors
     /// If their count is not the shape's, or memory runs out.
     pub fn integers(&self, shape: &[usize], values: &[i32]) -> Result<Tensor> {
-        self.from_bytes(shape, DType::I32, values.iter().flat_map(|v| v.to_ne_bytes()).collect())
+        self.of_bytes(shape, DType::I32, values.iter().flat_map(|v| v.to_ne_bytes()).collect())
     }
 
-    fn from_bytes(&self, shape: &[usize], dtype: DType, bytes: Vec<u8>) -> Result<Tensor> {
+    fn of_bytes(&self, shape: &[usize], dtype: DType, bytes: Vec<u8>) -> Result<Tensor> {
         let shape = Shape::new(shape)?;
         if bytes.len() != shape.elements() * dtype.size() {
             let given = bytes.len() / dtype.size();

@@ -55,6 +55,11 @@ impl<K: Eq + Hash + Clone> Session<K> {
         Ok(session)
     }
 
+    /// The device it runs on.
+    pub(crate) fn device(&self) -> &CpuDevice {
+        &self.device
+    }
+
     /// Whether a step of that key is loaded.
     pub(crate) fn has(&self, key: &K) -> bool {
         self.steps.contains_key(key)

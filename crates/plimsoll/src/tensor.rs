@@ -369,7 +369,9 @@ impl fmt::Display for Tensor {
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Place::Traced { value, .. } => write!(f, "Tensor({}, traced as value {})", self.ty, value.index()),
+            Place::Traced { value, .. } => {
+                write!(f, "Tensor({}, traced as value {})", self.ty, value.index())
+            }
             Place::Real(_) => write!(f, "Tensor({}, real)", self.ty),
         }
     }

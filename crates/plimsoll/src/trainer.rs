@@ -178,7 +178,8 @@ impl Trainer {
     /// # Errors
     /// If the model does not take the data.
     pub fn forecast(&self, data: &Dataset) -> Result<Forecast> {
-        Ok(Forecast::of(&self.compile(data, self.largest(data), &self.device()?)?))
+        self.check_lengths(data)?;
+        self.forecast_of(&self.known_steps(data, None, &self.device()?)?)
     }
 
     /// Trains on `data`; `held_out` is only measured, at the end. `watch` is told of every step.
@@ -246,7 +247,7 @@ impl Trainer {
             final_metrics,
             batch: self.batch,
             seed: self.seed,
-            threads: self.device()?.threads(),
+            threads: session.device().threads(),
             precision: self.precision.to_string(),
         };
         Ok(Trained::new(report, &session))
@@ -264,24 +265,8 @@ impl Trainer {
             self.check(held_out)?;
         }
         let device = self.device()?;
-        let mut wanted = vec![self.largest(data)];
-        if self.lengths.is_none() {
-            wanted.extend(self.remainder(data, true));
-            if let Some(held_out) = held_out {
-                wanted
-                    .push(Shapes { samples: self.batch.min(held_out.samples()), ..self.shapes(1, 0, false) });
-                wanted.extend(self.remainder(held_out, false));
-            }
-        }
-        let mut steps = vec![];
-        for shapes in wanted {
-            if steps.iter().all(|(known, _)| *known != shapes) {
-                steps.push((shapes, self.compile(data, shapes, &device)?));
-            }
-        }
-        let largest = steps.iter().map(|(_, c)| c).max_by_key(|c| c.plan.peak_bytes);
-        let forecast =
-            largest.map(Forecast::of).ok_or_else(|| Error::new(ErrorKind::Argument, "nothing to run"))?;
+        let steps = self.known_steps(data, held_out, &device)?;
+        let forecast = self.forecast_of(&steps)?;
         self.check_budget(&forecast)?;
         let mut session = Session::new(device, steps, self.budget, self.seed)?;
         for (name, values) in &self.weights {
@@ -289,6 +274,47 @@ impl Trainer {
             session.set_state(name, &bytes)?;
         }
         Ok((session, forecast))
+    }
+
+    /// The steps whose shapes are known before training, compiled: of full batches, of the last batch of an
+    /// epoch, of evaluation, and of the lengths that sequences are cropped to.
+    fn known_steps(
+        &self,
+        data: &Dataset,
+        held_out: Option<&Dataset>,
+        device: &CpuDevice,
+    ) -> Result<Vec<(Shapes, Compiled)>> {
+        let largest = self.largest(data);
+        let mut wanted = vec![largest];
+        match &self.lengths {
+            Some(lengths) => {
+                // A shorter step can need a larger workspace; trying some lengths finds that out before training.
+                let step = (lengths.end() - lengths.start() + 1).div_ceil(LENGTHS_TRIED).max(1);
+                wanted.extend(lengths.clone().step_by(step).map(|l| Shapes { length: Some(l), ..largest }));
+            }
+            None => {
+                wanted.extend(self.remainder(data, true));
+                if let Some(held_out) = held_out {
+                    let samples = self.batch.min(held_out.samples());
+                    wanted.push(Shapes { samples, ..self.shapes(1, 0, false) });
+                    wanted.extend(self.remainder(held_out, false));
+                }
+            }
+        }
+        let mut steps: Vec<(Shapes, Compiled)> = vec![];
+        for shapes in wanted {
+            if steps.iter().all(|(known, _)| *known != shapes) {
+                steps.push((shapes, self.compile(data, shapes, device)?));
+            }
+        }
+        Ok(steps)
+    }
+
+    /// The forecast of the step that needs the most.
+    fn forecast_of(&self, steps: &[(Shapes, Compiled)]) -> Result<Forecast> {
+        // Of steps that need the same, the first: that of a full batch.
+        let most = steps.iter().map(|(_, c)| c).rev().max_by_key(|c| c.plan.peak_bytes);
+        most.map(Forecast::of).ok_or_else(|| Error::new(ErrorKind::Argument, "there are no steps to run"))
     }
 
     /// The metrics on a data set with the present weights.
@@ -316,7 +342,7 @@ impl Trainer {
         if session.has(&shapes) {
             return Ok(());
         }
-        let compiled = self.compile(data, shapes, &self.device()?)?;
+        let compiled = self.compile(data, shapes, session.device())?;
         session.add(shapes, compiled)
     }
 
@@ -363,17 +389,7 @@ impl Trainer {
         if self.batch == 0 {
             return Err(Error::new(ErrorKind::Argument, "a batch of 0 samples; use at least 1"));
         }
-        if let Some(lengths) = &self.lengths {
-            let longest = data.fields().iter().filter_map(|f| f.shape().first()).min().copied().unwrap_or(0);
-            if *lengths.start() == 0 || lengths.is_empty() || *lengths.end() > longest {
-                let message = format!(
-                    "lengths {} to {} of sequences of {longest}: give 1 or more, up to that",
-                    lengths.start(),
-                    lengths.end()
-                );
-                return Err(Error::new(ErrorKind::Argument, message));
-            }
-        }
+        self.check_lengths(data)?;
         if data.resident_bytes() == 0 {
             // Nothing is stored: samples are made on the fly, of finite numbers and valid classes.
             return Ok(());
@@ -389,6 +405,19 @@ impl Trainer {
             }
         }
         Ok(())
+    }
+
+    /// Refuses lengths that the data's sequences do not have.
+    fn check_lengths(&self, data: &Dataset) -> Result<()> {
+        let Some(lengths) = &self.lengths else { return Ok(()) };
+        let longest = data.fields().iter().filter_map(|f| f.shape().first()).min().copied().unwrap_or(0);
+        if *lengths.start() > 0 && !lengths.is_empty() && *lengths.end() <= longest {
+            return Ok(());
+        }
+        let (start, end) = (lengths.start(), lengths.end());
+        let message =
+            format!("lengths {start} to {end} of sequences of {longest}: give 1 or more, up to that");
+        Err(Error::new(ErrorKind::Argument, message))
     }
 
     fn check_budget(&self, forecast: &Forecast) -> Result<()> {
@@ -408,7 +437,7 @@ impl Trainer {
         }
     }
 
-    pub(crate) fn device(&self) -> Result<CpuDevice> {
+    fn device(&self) -> Result<CpuDevice> {
         Ok(CpuDevice::new(self.threads)?)
     }
 
@@ -439,6 +468,9 @@ impl Trainer {
         (samples > 0).then_some(Shapes { samples, ..self.shapes(1, 0, training) })
     }
 }
+
+/// How many lengths are tried before training.
+const LENGTHS_TRIED: usize = 32;
 
 /// The stream that lengths are drawn from: one that no op and no parameter has.
 const LENGTHS: u64 = 1 << 30;

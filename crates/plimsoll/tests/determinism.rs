@@ -35,14 +35,15 @@ fn a_cnn_with_dropout_trains_to_the_same_bits_on_any_number_of_threads() {
         .then(Activation::Relu)
         .then(MaxPool::new([2, 2]))
         .then(Flatten)
-        .then(Dropout::new(0.2))
+        .then(Dropout(0.2))
         .then(Dense::new(10));
     assert_any_thread_count(Rc::new(model), &Dataset::new(digits()).unwrap());
 }
 
 #[test]
 fn a_gpt_trains_to_the_same_bits_on_any_number_of_threads() {
-    let model = Gpt { layers: 2, width: 32, heads: 4, context: 24, vocab: 50, dropout: 0.1, tied_head: false };
+    let model =
+        Gpt { layers: 2, width: 32, heads: 4, context: 24, vocab: 50, dropout: 0.1, tied_head: false };
     let data = Synthetic::new(200, 3).tokens("tokens", "next", 24, 50).unwrap();
     assert_any_thread_count(Rc::new(model), &Dataset::new(data).unwrap());
 }
@@ -50,8 +51,10 @@ fn a_gpt_trains_to_the_same_bits_on_any_number_of_threads() {
 #[test]
 fn recurrent_layers_train_to_the_same_bits_on_any_number_of_threads() {
     let data = Dataset::new(Synthetic::new(200, 3).tokens("tokens", "next", 12, 20).unwrap()).unwrap();
-    let lstm = Sequential::new().then(Embedding::new(20, 16)).then(Lstm::new(24).sequences()).then(Dense::new(20));
+    let lstm =
+        Sequential::new().then(Embedding::new(20, 16)).then(Lstm::new(24).sequences()).then(Dense::new(20));
     assert_any_thread_count(Rc::new(lstm), &data);
-    let gru = Sequential::new().then(Embedding::new(20, 16)).then(Gru::new(24).sequences()).then(Dense::new(20));
+    let gru =
+        Sequential::new().then(Embedding::new(20, 16)).then(Gru::new(24).sequences()).then(Dense::new(20));
     assert_any_thread_count(Rc::new(gru), &data);
 }

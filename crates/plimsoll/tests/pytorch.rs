@@ -48,7 +48,8 @@ fn assert_trains_as_in_pytorch(name: &str, model: impl Layer + 'static) {
     for (tensor, view) in tensors.tensors().into_iter().filter(|(n, _)| !n.starts_with("batches/")) {
         weights.insert(tensor, floats(view.data()));
     }
-    let losses: Vec<f64> = expected["losses"].as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect();
+    let losses: Vec<f64> =
+        expected["losses"].as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect();
     let trained = Trainer::new(model, Loss::SparseCrossEntropy, Optimizer::adam(1e-3))
         .batch(batch)
         .steps(losses.len())
@@ -135,8 +136,11 @@ fn optimizers_step_as_in_pytorch() {
             n if n.starts_with("adamw") => Optimizer::adamw(rate),
             _ => Optimizer::adam(rate),
         };
-        let optimizer =
-            if settings["weight_decay"].is_null() { optimizer } else { optimizer.weight_decay(get("weight_decay")) };
+        let optimizer = if settings["weight_decay"].is_null() {
+            optimizer
+        } else {
+            optimizer.weight_decay(get("weight_decay"))
+        };
         let eager = Eager::new().unwrap();
         let cx = eager.context(true);
         cx.parameter("x", &[6], plimsoll::Init::Zeros).unwrap();
@@ -168,9 +172,8 @@ fn clipping_by_global_norm_scales_all_gradients_alike() {
     let optimizer = Optimizer::sgd(1.0).clip(Clip::GlobalNorm(1.0));
     eager.apply_gradients(&optimizer, &[("a", &a), ("b", &b)]).unwrap();
     let parameters = eager.parameters();
-    let near = |got: Vec<f32>, expected: [f32; 2]| {
-        got.iter().zip(expected).all(|(g, e)| (g - e).abs() < 1e-5)
-    };
+    let near =
+        |got: Vec<f32>, expected: [f32; 2]| got.iter().zip(expected).all(|(g, e)| (g - e).abs() < 1e-5);
     assert!(near(parameters["a"].to_vec().unwrap(), [-0.6, 0.0]));
     assert!(near(parameters["b"].to_vec().unwrap(), [0.0, -0.8]));
 }

@@ -4,13 +4,14 @@
 //! depth of a block, depends on the product's shape alone. What depends on the number of threads, the tiles,
 //! decides only who computes an element and never how.
 
-use super::kernel::{VECTORS, max_rows, row_panel};
+use super::kernel::{max_rows, vectors};
+use super::pack::row_pitch;
 use crate::simd::Isa;
 
-/// The bytes of one item in a block: with this depth, a panel of rows fills half of a first-level cache.
-const DEPTH_BYTES: usize = 1536;
+/// The bytes of a row in a block: with this depth, the rows of a register tile fill a first-level cache.
+const DEPTH_BYTES: usize = 2048;
 /// The most rows and columns of a tile that is written in place.
-const TILE: [usize; 2] = [4096, 1536];
+const TILE: [usize; 2] = [4096, 1024];
 /// The most rows and columns of a tile that is summed in workspace.
 const SUMMED_TILE: [usize; 2] = [256, 512];
 
@@ -43,7 +44,7 @@ pub(crate) struct Blocking {
     pub(crate) split_depth: usize,
     /// The depth of a block within a part.
     pub(crate) depth: usize,
-    /// The rows of a register tile and of a panel.
+    /// The rows of a register tile.
     pub(crate) rows: usize,
     /// The columns of a register tile.
     pub(crate) columns: usize,
@@ -53,7 +54,7 @@ pub(crate) struct Blocking {
     pub(crate) grid: [usize; 2],
     /// The tiles of one task of the pool.
     pub(crate) tiles_per_task: usize,
-    /// The scalars of a packed panel of rows, of the packed columns, and of a tile's sums.
+    /// The scalars of a register tile's packed rows, of the packed columns, and of a tile's sums.
     pub(crate) a_len: usize,
     pub(crate) b_len: usize,
     pub(crate) c_len: usize,
@@ -74,7 +75,7 @@ impl Blocking {
         let depth = split_depth.div_ceil(split_depth.div_ceil(DEPTH_BYTES / size));
 
         let lanes = isa.lanes(size);
-        let columns = VECTORS * lanes;
+        let columns = vectors(isa, m) * lanes;
         let limit = if in_place || splits > 1 { TILE } else { SUMMED_TILE };
         let tiling = Tiling { m, n, max_rows: max_rows(isa), columns };
         let (work, units) = (split_depth as f64, (batch * splits) as f64);
@@ -82,6 +83,9 @@ impl Blocking {
             let sums = (tile_m * tile_n) as f64 / lanes as f64;
             work * (sums + PACK_CYCLES * (tile_m + tile_n) as f64) + TASK_CYCLES
         };
+        // What takes little longer than waking a thread is left to one.
+        let total = units * cost(m, n);
+        let threads = if total < 2.0 * WAKE_CYCLES { 1 } else { threads };
         let mut best = (f64::INFINITY, tiling.cut(1, 1));
         for down in counts(m.div_ceil(limit[0]), threads) {
             for across in counts(n.div_ceil(limit[1]), threads) {
@@ -98,7 +102,7 @@ impl Blocking {
         let Cut { rows, tile_m, tile_n, grid } = best.1;
         let tiles = batch * splits * grid[0] * grid[1];
         let tile_cycles = cost(tile_m, tile_n);
-        let tiles_per_task = if tiles as f64 * tile_cycles < WAKE_CYCLES {
+        let tiles_per_task = if threads == 1 {
             tiles.max(1)
         } else {
             ((WAKE_CYCLES / tile_cycles) as usize).clamp(1, tiles.div_ceil(4 * threads))
@@ -116,7 +120,9 @@ impl Blocking {
             tile_n,
             grid,
             tiles_per_task,
-            a_len: (row_panel(isa, size) * depth).next_multiple_of(line),
+            a_len: (rows * row_pitch(depth, lanes))
+                .max(rows.next_multiple_of(lanes) * depth)
+                .next_multiple_of(line),
             b_len: (tile_n * depth).next_multiple_of(line),
             c_len: tile_sums.next_multiple_of(line),
             partial_len: if splits > 1 { (splits * results).next_multiple_of(line) } else { 0 },

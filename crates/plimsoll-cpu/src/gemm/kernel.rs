@@ -3,19 +3,30 @@
 use crate::element::Real;
 use crate::simd::{Body, Isa, Vector};
 
-/// The vectors across a register tile.
-pub(crate) const VECTORS: usize = 2;
-
-/// The most rows of a register tile: what remains beside one row of vectors and one broadcast scalar.
+/// The most rows of a register tile, which is then two vectors wide: what remains beside one row of vectors and
+/// one broadcast scalar.
 pub(crate) const fn max_rows(isa: Isa) -> usize {
-    (isa.registers() - 1) / VECTORS - 1
+    (isa.registers() - 1) / 2 - 1
 }
 
-/// The distance from one depth to the next in a packed panel of rows: whole vectors, so that panels are written
-/// by whole vectors.
-pub(crate) const fn row_panel(isa: Isa, size: usize) -> usize {
-    max_rows(isa).next_multiple_of(isa.lanes(size))
+/// The most rows of a register tile on any machine.
+pub(crate) const MAX_ROWS: usize = max_rows(Isa::Avx512);
+
+/// The vectors across a register tile of `rows` rows: the more, the fewer the rows, so that there are always
+/// enough independent sums and memory is read in long stretches.
+pub(crate) const fn vectors(isa: Isa, rows: usize) -> usize {
+    let mut vectors = MAX_VECTORS;
+    while vectors > 2 && (rows + 1) * vectors + 1 > isa.registers() {
+        vectors /= 2;
+    }
+    vectors
 }
+
+/// The most vectors across a register tile.
+const MAX_VECTORS: usize = 8;
+
+/// How far ahead of the rows memory is asked for.
+const PREFETCH_BYTES: usize = 128;
 
 /// One register tile of a product.
 #[derive(Clone, Copy)]
@@ -33,7 +44,7 @@ pub(crate) struct Tile<S> {
     pub(crate) c: *mut S,
     pub(crate) c_row: isize,
     pub(crate) rows: usize,
-    /// The columns to write. A tile of at most one vector of columns reads only one vector of each depth.
+    /// The columns to write. A tile reads the least power of two of vectors that they fit.
     pub(crate) columns: usize,
     pub(crate) alpha: S,
     /// Whether to add to the result or replace it.
@@ -45,78 +56,101 @@ impl<S: Real> Tile<S> {
     ///
     /// # Safety
     ///
-    /// The machine has the instruction set of `V`; `rows` is from 1 to `max_rows`, `columns` from 1 to `VECTORS`
-    /// vectors; the pointers are valid for what the fields say is read and written.
+    /// The machine has the instruction set of `V`; `rows` is from 1 to `max_rows`, `columns` from 1 to what
+    /// [`vectors`] allows; the pointers are valid for what the fields say is read and written.
     #[inline(always)]
     pub(crate) unsafe fn run<V: Vector<Scalar = S>>(self) {
-        macro_rules! by_rows {
+        // Only tiles that fit the registers are compiled: the others are never asked for, and large.
+        macro_rules! sized {
+            ($rows:literal, $vectors:literal) => {
+                if const { $rows <= max_rows(V::ISA) && $vectors <= vectors(V::ISA, $rows) } {
+                    Sized::<S, $rows, $vectors>(self).enter::<V>()
+                }
+            };
+        }
+        macro_rules! by_size {
             ($($rows:literal)*) => {
-                match (self.rows, self.columns > V::LANES) {
+                match (self.rows, self.columns.div_ceil(V::LANES).next_power_of_two()) {
                     $(
-                        ($rows, true) => V::enter(Sized::<S, $rows, VECTORS>(self)),
-                        ($rows, false) => V::enter(Sized::<S, $rows, 1>(self)),
+                        ($rows, 1) => sized!($rows, 1),
+                        ($rows, 2) => sized!($rows, 2),
+                        ($rows, 4) => sized!($rows, 4),
+                        ($rows, 8) => sized!($rows, 8),
                     )*
                     _ => unreachable!("a register tile of {} rows", self.rows),
                 }
             };
         }
         // SAFETY: the caller vouches for the instruction set and the tile.
-        unsafe { by_rows!(1 2 3 4 5 6 7 8 9 10 11 12 13 14) }
+        unsafe { by_size!(1 2 3 4 5 6 7 8 9 10 11 12 13 14) }
     }
 }
 
 /// Repeats a block with a constant for `$index`, for every index below `$end`. A loop would do, if compilers could
 /// be relied on to unroll it and keep arrays that it indexes in registers.
 macro_rules! unroll {
-    ($index:ident below $end:ident $body:block) => {
-        unroll!(@ $index $end $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13)
-    };
-    (@ $index:ident $end:ident $body:block $($value:literal)*) => {
-        $(if $value < $end {
+    ($index:ident below $end:ident in $($value:literal)* $body:block) => {
+        $(if const { $value < $end } {
             const $index: usize = $value;
             $body
         })*
+    };
+    (row $index:ident below $end:ident $body:block) => {
+        unroll!($index below $end in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 $body)
+    };
+    (column $index:ident below $end:ident $body:block) => {
+        unroll!($index below $end in 0 1 2 3 4 5 6 7 $body)
     };
 }
 
 /// A tile of constant size, so that its sums get a register each.
 struct Sized<S, const ROWS: usize, const VECTORS: usize>(Tile<S>);
 
+impl<S: Real, const ROWS: usize, const VECTORS: usize> Sized<S, ROWS, VECTORS> {
+    /// Computes the tile, if it fits the registers of `V`; others are never asked for, and not compiled.
+    #[inline(always)]
+    unsafe fn enter<V: Vector<Scalar = S>>(self) {
+        if const { ROWS <= max_rows(V::ISA) && VECTORS <= vectors(V::ISA, ROWS) } {
+            // SAFETY: the caller vouches for the instruction set and the tile.
+            unsafe { V::enter(self) }
+        }
+    }
+}
+
 impl<S: Real, const ROWS: usize, const VECTORS: usize> Body<S> for Sized<S, ROWS, VECTORS> {
     type Output = ();
 
     #[inline(always)]
     unsafe fn run<V: Vector<Scalar = S>>(self) {
-        if ROWS > max_rows(V::ISA) {
-            return;
-        }
         let Tile { depth, mut a, a_row, a_depth, mut b, b_depth, c, c_row, columns, alpha, add, .. } = self.0;
         // SAFETY: the caller of `Tile::run` vouches for the instruction set and the pointers.
         unsafe {
-            unroll!(I below ROWS {
-                unroll!(J below VECTORS {
+            unroll!(row I below ROWS {
+                unroll!(column J below VECTORS {
                     V::prefetch(c.wrapping_offset(I as isize * c_row).wrapping_add(J * V::LANES));
                 });
             });
             let mut sums = [[V::splat(S::ZERO); VECTORS]; ROWS];
             for _ in 0..depth {
                 let mut row = [V::splat(S::ZERO); VECTORS];
-                unroll!(J below VECTORS {
+                unroll!(column J below VECTORS {
                     row[J] = V::load(b.add(J * V::LANES));
                 });
-                unroll!(I below ROWS {
+                unroll!(row I below ROWS {
                     let scalar = V::splat(*a.wrapping_offset(I as isize * a_row));
-                    unroll!(J below VECTORS {
+                    unroll!(column J below VECTORS {
                         sums[I][J] = scalar.mul_add(row[J], sums[I][J]);
                     });
                 });
+                // If rows are neighbours, this is where the next tiles' are: too far apart for the processor to guess.
+                V::prefetch(a.wrapping_add(PREFETCH_BYTES / size_of::<S>()));
                 a = a.wrapping_offset(a_depth);
                 b = b.wrapping_offset(b_depth);
             }
             let alpha = V::splat(alpha);
-            unroll!(I below ROWS {
+            unroll!(row I below ROWS {
                 let c = c.offset(I as isize * c_row);
-                unroll!(J below VECTORS {
+                unroll!(column J below VECTORS {
                     let c = c.wrapping_add(J * V::LANES);
                     let count = columns.saturating_sub(J * V::LANES);
                     if count >= V::LANES {
@@ -128,6 +162,53 @@ impl<S: Real, const ROWS: usize, const VECTORS: usize> Body<S> for Sized<S, ROWS
                     }
                 });
             });
+        }
+    }
+}
+
+/// Some columns of a product with one row, where both operands lie in memory along the depth.
+#[derive(Clone, Copy)]
+pub(crate) struct Dots<S> {
+    pub(crate) depth: usize,
+    pub(crate) a: *const S,
+    /// Column `j` starts at `j * b_column`.
+    pub(crate) b: *const S,
+    pub(crate) b_column: isize,
+    pub(crate) c: *mut S,
+    pub(crate) columns: usize,
+    pub(crate) alpha: S,
+    /// Whether to add to the result or replace it.
+    pub(crate) add: bool,
+}
+
+/// The columns that are summed side by side.
+const DOTS: usize = 8;
+
+impl<S: Real> Body<S> for Dots<S> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector<Scalar = S>>(self) {
+        let Self { depth, a, b, b_column, c, columns, alpha, add } = self;
+        // SAFETY: the caller vouches for the instruction set and the pointers.
+        unsafe {
+            for first in (0..columns).step_by(DOTS) {
+                // A column that is not there is replaced by one that is.
+                let column = |j: usize| b.wrapping_offset((first + j).min(columns - 1) as isize * b_column);
+                let mut sums = [V::splat(S::ZERO); DOTS];
+                for p in (0..depth).step_by(V::LANES) {
+                    let lanes = 0..V::LANES.min(depth - p);
+                    let vector = S::load_some::<V>(a.add(p), lanes.clone());
+                    unroll!(column J below DOTS {
+                        sums[J] = vector.mul_add(S::load_some(column(J).add(p), lanes.clone()), sums[J]);
+                    });
+                }
+                for (j, sum) in sums.into_iter().enumerate().take(columns - first) {
+                    let c = c.add(first + j);
+                    let old = if add { *c } else { S::ZERO };
+                    *c = alpha.mul_add(sum.sum(), old);
+                }
+            }
         }
     }
 }

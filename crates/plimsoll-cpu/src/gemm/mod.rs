@@ -14,9 +14,10 @@ use crate::element::Element;
 use crate::pool::Pool;
 use crate::simd::Isa;
 pub(crate) use blocking::Shape;
-pub(crate) use pack::{BatchStrides, Operand, Panels, Run, Strided, pack_runs};
+pub(crate) use kernel::MAX_ROWS;
+pub(crate) use pack::{BatchStrides, Layout, Left, Right, Strided, copy, pack_transposed, row_pitch};
 pub use product::WORKSPACE_ALIGN;
-pub(crate) use product::{Product, Rows, Target, workspace};
+pub(crate) use product::{Product, StridedMut, Target, workspace};
 
 /// A batch of matrices to read, with all distances in elements. Transposed, broadcast and reversed matrices are
 /// matters of strides.
@@ -69,12 +70,23 @@ pub struct Gemm<T: Element> {
     pub accumulate: bool,
 }
 
+/// The most rows of a product that may be computed as the columns of its transpose.
+const NARROW: usize = 32;
+
 /// The bytes of workspace that [`gemm`] needs for `batch` products of `m × k` by `k × n` on a pool of `threads`.
 /// The same on every machine.
 pub fn gemm_workspace<T: Element>(batch: usize, m: usize, n: usize, k: usize, threads: usize) -> usize {
-    let bytes = workspace::<T>(Shape { batch, m, n, k }, true, threads);
-    // A column may be computed as a row.
-    if n == 1 { bytes.max(workspace::<T>(Shape { batch, m: n, n: m, k }, true, threads)) } else { bytes }
+    let straight = workspace::<T>(Shape { batch, m, n, k }, true, threads);
+    let transposed = Shape { batch, m: n, n: m, k };
+    if n == 1 {
+        straight
+            .max(workspace::<T>(transposed, true, threads))
+            .max(workspace::<T>(transposed, false, threads))
+    } else if m <= NARROW {
+        straight.max(workspace::<T>(transposed, false, threads))
+    } else {
+        straight
+    }
 }
 
 /// Computes a batch of products.
@@ -119,21 +131,22 @@ pub unsafe fn gemm_with<T: Element>(isa: Isa, pool: &Pool, args: &Gemm<T>, works
         batch: strides(b.batch_strides),
     };
     let batch = batch[0] * batch[1];
-    let target = |stride| Rows { start: c.start, stride, batch: strides(c.batch_strides) };
-    // A column whose elements follow each other is a row of the transposed product, which fills its vectors.
-    let product = if n == 1 && c.row_stride == 1 {
-        let shape = Shape { batch, m: n, n: m, k };
-        Product { shape, a: &columns, b: &rows, target: &target(0), alpha, accumulate }
-    } else {
-        Product {
-            shape: Shape { batch, m, n, k },
-            a: &rows,
-            b: &columns,
-            target: &target(c.row_stride),
-            alpha,
-            accumulate,
-        }
+    let target = StridedMut {
+        start: c.start,
+        row_stride: c.row_stride,
+        column_stride: 1,
+        batch: strides(c.batch_strides),
     };
+    // A column is a row of the transposed product, which fills its vectors. And in the transposed product, right
+    // operands along the depth need no packing.
+    let along_depth = T::IS_ACC && b.row_stride == 1 && b.column_stride != 1;
+    let (shape, a, b, target) = if n == 1 || along_depth && (2..=NARROW).contains(&m) {
+        let target = StridedMut { row_stride: 1, column_stride: c.row_stride, ..target };
+        (Shape { batch, m: n, n: m, k }, columns, rows, target)
+    } else {
+        (Shape { batch, m, n, k }, rows, columns, target)
+    };
+    let product = Product { shape, a: &a, b: &b, target: &target, alpha, accumulate };
     // SAFETY: the caller vouches for the operands and the result.
     unsafe { product.run(pool, isa, workspace) }
 }

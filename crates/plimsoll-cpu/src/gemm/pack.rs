@@ -1,63 +1,79 @@
-//! Operands are copied into panels, in the order that the innermost loop reads them.
+//! Operands are copied into the order in which the innermost loop reads them, unless they are fine as they are.
 //!
-//! The copy costs one pass over the operand per block and pays for itself: the panel is contiguous, its transpose
-//! is done once, half precision is widened once, and a convolution's windows are cut from the image on the way,
-//! without a matrix of windows ever being made.
+//! The copy costs one pass over the operand per block and pays for itself: it is contiguous, half precision is
+//! widened once, and a convolution's windows are cut from the image on the way, without a matrix of windows ever
+//! being made.
 
 use crate::element::{Element, Real};
-use crate::simd::Vector;
+use crate::simd::{MAX_LANES, Vector};
 use std::ops::Range;
 
-/// The most items side by side in a panel.
-pub(crate) const MAX_WIDTH: usize = 32;
-
-/// Where a block of an operand is packed: panels of `items` items, one after another.
+/// Rows or columns of an operand in memory: `lead` counts them, `depth` what the product sums over.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Panels<S> {
-    pub(crate) out: *mut S,
-    pub(crate) items: usize,
-    /// The distance between the depths of a panel.
-    pub(crate) width: usize,
-}
-
-/// One operand of a batch of products: `lead` counts the rows of the left operand or the columns of the right
-/// one, `depth` what the product sums over.
-pub(crate) trait Operand<S: Real>: Sync {
-    /// Writes item `i` of a panel at its depth `p` to `p * width + i`. What lies between the last item and
-    /// `width` is unspecified.
-    ///
-    /// # Safety
-    ///
-    /// The machine has the instruction set of `V`; the ranges are within the operand; `items` is at most `width`,
-    /// which is a multiple of `V::LANES` and at most [`MAX_WIDTH`]; `out` has `width` scalars for each depth of
-    /// each panel.
-    unsafe fn pack<V: Vector<Scalar = S>>(
-        &self,
-        batch: usize,
-        lead: Range<usize>,
-        depth: Range<usize>,
-        panels: Panels<S>,
-    );
-
-    /// The operand as it lies in memory, if that is as good as packed.
-    fn in_place(&self, _batch: usize) -> Option<InPlace<S>> {
-        None
-    }
-}
-
-/// An operand in memory.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct InPlace<S> {
+pub(crate) struct Layout<S> {
     pub(crate) start: *const S,
     pub(crate) lead_stride: isize,
     pub(crate) depth_stride: isize,
 }
 
-impl<S> InPlace<S> {
+impl<S> Layout<S> {
     /// The address of an element.
     pub(crate) fn at(&self, lead: usize, depth: usize) -> *const S {
         let offset = lead as isize * self.lead_stride + depth as isize * self.depth_stride;
         self.start.wrapping_offset(offset)
+    }
+}
+
+/// The distance between packed rows: room for a vector beyond `depth`, and an odd number of vectors, so that rows
+/// spread over the sets of a cache.
+pub(crate) const fn row_pitch(depth: usize, lanes: usize) -> usize {
+    ((depth.div_ceil(lanes) + 1) | 1) * lanes
+}
+
+/// The left operands of a batch of products.
+pub(crate) trait Left<S: Real>: Sync {
+    /// Copies a block of at most one register tile of rows to `out`, and says how it lies there.
+    ///
+    /// # Safety
+    ///
+    /// The machine has the instruction set of `V`; the ranges are within the operand, not empty, and `rows` not
+    /// more than a register tile has; `out` has [`row_pitch`] scalars for each row, or a vector-aligned register
+    /// tile of rows for each depth, whichever is more.
+    unsafe fn pack<V: Vector<Scalar = S>>(
+        &self,
+        batch: usize,
+        rows: Range<usize>,
+        depth: Range<usize>,
+        out: *mut S,
+    ) -> Layout<S>;
+
+    /// The operand as it lies in memory, if it is of scalars at fixed distances.
+    fn in_place(&self, _batch: usize) -> Option<Layout<S>> {
+        None
+    }
+}
+
+/// The right operands of a batch of products.
+pub(crate) trait Right<S: Real>: Sync {
+    /// Copies a block to `out`, in panels of `width` columns: column `j` of a panel at its depth `p` goes to
+    /// `p * width + j`. What lies beyond the last column is unspecified.
+    ///
+    /// # Safety
+    ///
+    /// The machine has the instruction set of `V`; the ranges are within the operand; `width` is a multiple of
+    /// `V::LANES`; `out` has `width` scalars for each depth of each panel.
+    unsafe fn pack<V: Vector<Scalar = S>>(
+        &self,
+        batch: usize,
+        columns: Range<usize>,
+        depth: Range<usize>,
+        out: *mut S,
+        width: usize,
+    );
+
+    /// The operand as it lies in memory, if it is of scalars at fixed distances.
+    fn in_place(&self, _batch: usize) -> Option<Layout<S>> {
+        None
     }
 }
 
@@ -88,103 +104,157 @@ pub(crate) struct Strided<T> {
 // SAFETY: the memory is read only, and only inside a product whose caller vouches for it.
 unsafe impl<T: Element> Sync for Strided<T> {}
 
-impl<T: Element> Operand<T::Acc> for Strided<T> {
+impl<T: Element> Strided<T> {
+    fn layout(&self, batch: usize) -> Layout<T> {
+        let &Self { start, lead_stride, depth_stride, batch: strides } = self;
+        Layout { start: start.wrapping_offset(strides.offset(batch)), lead_stride, depth_stride }
+    }
+
+    fn scalars(&self, batch: usize) -> Option<Layout<T::Acc>> {
+        let Layout { start, lead_stride, depth_stride } = self.layout(batch);
+        T::IS_ACC.then_some(Layout { start: start.cast(), lead_stride, depth_stride })
+    }
+}
+
+impl<T: Element> Left<T::Acc> for Strided<T> {
     #[inline(always)]
     unsafe fn pack<V: Vector<Scalar = T::Acc>>(
         &self,
         batch: usize,
-        lead: Range<usize>,
+        rows: Range<usize>,
         depth: Range<usize>,
-        panels: Panels<T::Acc>,
-    ) {
-        let Panels { out, items, width } = panels;
-        let start = self
-            .start
-            .wrapping_offset(self.batch.offset(batch))
-            .wrapping_offset(lead.start as isize * self.lead_stride)
-            .wrapping_offset(depth.start as isize * self.depth_stride);
-        let (lead, depth) = (lead.len(), depth.len());
+        out: *mut T::Acc,
+    ) -> Layout<T::Acc> {
+        let layout = self.layout(batch);
         // SAFETY: the caller vouches for the ranges and for `out`.
         unsafe {
-            if self.lead_stride == 1 {
-                // Depth by depth, because the items of one depth are neighbours across panels too.
-                for p in 0..depth {
-                    let row = start.wrapping_offset(p as isize * self.depth_stride);
-                    for (panel, first) in (0..lead).step_by(items).enumerate() {
-                        let out = out.add((panel * depth + p) * width);
-                        let count = items.min(lead - first);
-                        for i in (0..count).step_by(V::LANES) {
-                            let lanes = 0..V::LANES.min(count - i);
-                            V::prefetch(row.wrapping_offset(4 * self.depth_stride).wrapping_add(first + i).cast());
-                            T::load_some::<V>(row.add(first + i), lanes).store(out.add(i));
-                        }
+            if layout.lead_stride == 1 {
+                let width = rows.len().next_multiple_of(V::LANES);
+                for (i, p) in depth.enumerate() {
+                    copy::<V, T>(layout.at(rows.start, p), rows.len(), out.add(i * width));
+                }
+                return Layout { start: out, lead_stride: 1, depth_stride: width as isize };
+            }
+            let pitch = row_pitch(depth.len(), V::LANES);
+            for (i, row) in rows.enumerate() {
+                let out = out.add(i * pitch);
+                if layout.depth_stride == 1 {
+                    copy::<V, T>(layout.at(row, depth.start), depth.len(), out);
+                } else {
+                    for (j, p) in depth.clone().enumerate() {
+                        *out.add(j) = (*layout.at(row, p)).widen();
                     }
                 }
-            } else {
-                for (panel, first) in (0..lead).step_by(items).enumerate() {
-                    let out = out.add(panel * depth * width);
-                    let item = |i: usize| start.wrapping_offset((first + i) as isize * self.lead_stride);
-                    let count = items.min(lead - first);
-                    if self.depth_stride == 1 {
-                        let run = |i| Run { start: item(i), valid: 0..depth };
-                        pack_runs::<V, T>(count, run, depth, out, width);
-                        continue;
+            }
+            Layout { start: out, lead_stride: pitch as isize, depth_stride: 1 }
+        }
+    }
+
+    fn in_place(&self, batch: usize) -> Option<Layout<T::Acc>> {
+        self.scalars(batch)
+    }
+}
+
+impl<T: Element> Right<T::Acc> for Strided<T> {
+    #[inline(always)]
+    unsafe fn pack<V: Vector<Scalar = T::Acc>>(
+        &self,
+        batch: usize,
+        columns: Range<usize>,
+        depth: Range<usize>,
+        out: *mut T::Acc,
+        width: usize,
+    ) {
+        let layout = self.layout(batch);
+        let panels = || columns.clone().step_by(width).enumerate();
+        let address = |panel: usize, p: usize| out.wrapping_add((panel * depth.len() + p) * width);
+        // SAFETY: the caller vouches for the ranges and for `out`.
+        unsafe {
+            if layout.lead_stride == 1 {
+                // Depth by depth, because the columns of one depth are neighbours across panels too.
+                for (i, p) in depth.clone().enumerate() {
+                    for (panel, first) in panels() {
+                        let count = width.min(columns.end - first);
+                        copy::<V, T>(layout.at(first, p), count, address(panel, i));
                     }
-                    for (i, p) in (0..count).flat_map(|i| (0..depth).map(move |p| (i, p))) {
-                        let element = item(i).wrapping_offset(p as isize * self.depth_stride);
-                        *out.add(p * width + i) = (*element).widen();
+                }
+                return;
+            }
+            for (panel, first) in panels() {
+                let count = width.min(columns.end - first);
+                if layout.depth_stride == 1 {
+                    let column = |j: usize| layout.at(first + j, depth.start);
+                    pack_transposed::<V, T>(count, column, depth.len(), address(panel, 0), width);
+                } else {
+                    for (i, p) in depth.clone().enumerate() {
+                        for j in 0..count {
+                            *address(panel, i).add(j) = (*layout.at(first + j, p)).widen();
+                        }
                     }
                 }
             }
         }
     }
 
-    fn in_place(&self, batch: usize) -> Option<InPlace<T::Acc>> {
-        T::IS_ACC.then(|| InPlace {
-            start: self.start.wrapping_offset(self.batch.offset(batch)).cast(),
-            lead_stride: self.lead_stride,
-            depth_stride: self.depth_stride,
-        })
+    fn in_place(&self, batch: usize) -> Option<Layout<T::Acc>> {
+        self.scalars(batch)
     }
 }
 
-/// Elements of one item that follow each other in memory over some depth. Those outside `valid` are zero and not
-/// in memory.
-#[derive(Clone, Debug)]
-pub(crate) struct Run<T> {
-    /// The address of the first, or where it would be.
-    pub(crate) start: *const T,
-    pub(crate) valid: Range<usize>,
-}
-
-/// Packs a run of each of `items` items, by transposing squares of whole vectors.
+/// Copies consecutive elements, widened. What remains of the last vector is overwritten too.
 ///
 /// # Safety
 ///
-/// As for [`Operand::pack`], with the first `depth` elements of every run.
+/// The machine has the instruction set of `V`; `from` has `count` elements, `to` as many scalars, in whole vectors.
 #[inline(always)]
-pub(crate) unsafe fn pack_runs<V: Vector<Scalar = T::Acc>, T: Element>(
-    items: usize,
-    run: impl Fn(usize) -> Run<T>,
+pub(crate) unsafe fn copy<V: Vector<Scalar = T::Acc>, T: Element>(
+    from: *const T,
+    count: usize,
+    to: *mut T::Acc,
+) {
+    // SAFETY: the caller vouches for the memory.
+    unsafe {
+        let whole = count - count % V::LANES;
+        for i in (0..whole).step_by(V::LANES) {
+            T::load_some::<V>(from.add(i), 0..V::LANES).store(to.add(i));
+        }
+        if whole < count {
+            T::load_some::<V>(from.add(whole), 0..count - whole).store(to.add(whole));
+        }
+    }
+}
+
+/// Packs one panel of columns that lie along the depth, by transposing squares of whole vectors.
+///
+/// # Safety
+///
+/// As for [`Right::pack`]; every column has `depth` elements.
+#[inline(always)]
+pub(crate) unsafe fn pack_transposed<V: Vector<Scalar = T::Acc>, T: Element>(
+    count: usize,
+    column: impl Fn(usize) -> *const T,
     depth: usize,
     out: *mut T::Acc,
     width: usize,
 ) {
-    // SAFETY: the caller vouches for the valid part of the runs and for `out`.
-    unsafe {
-        for first in (0..items).step_by(V::LANES) {
-            let count = V::LANES.min(items - first);
-            for p in (0..depth).step_by(V::LANES) {
-                let mut square = [V::splat(T::Acc::ZERO); MAX_WIDTH];
-                for (i, vector) in square[..count].iter_mut().enumerate() {
-                    let run = run(first + i);
-                    let valid = run.valid.start.max(p)..run.valid.end.min(depth).min(p + V::LANES);
-                    if !valid.is_empty() {
-                        *vector = T::load_some(run.start.wrapping_add(p), valid.start - p..valid.end - p);
+    for first in (0..count).step_by(V::LANES) {
+        // A column that is not there is replaced by one that is.
+        let starts: [*const T; MAX_LANES] = std::array::from_fn(|j| column((first + j).min(count - 1)));
+        for p in (0..depth).step_by(V::LANES) {
+            let depths = V::LANES.min(depth - p);
+            // SAFETY: the caller vouches for the columns and for `out`.
+            unsafe {
+                let square = if T::IS_ACC && depths == V::LANES {
+                    V::load_transposed(&starts.map(|start| start.add(p).cast()))
+                } else {
+                    let mut square = [V::splat(T::Acc::ZERO); MAX_LANES];
+                    for (vector, start) in square[..V::LANES].iter_mut().zip(&starts) {
+                        *vector = T::load_some(start.add(p), 0..depths);
                     }
-                }
-                V::transpose(&mut square[..V::LANES]);
-                for (q, vector) in square[..V::LANES.min(depth - p)].iter().enumerate() {
+                    V::transpose(&mut square[..V::LANES]);
+                    square
+                };
+                for (q, vector) in square[..depths].iter().enumerate() {
                     vector.store(out.add((p + q) * width + first));
                 }
             }

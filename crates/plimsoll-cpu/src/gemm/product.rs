@@ -1,8 +1,8 @@
 //! One batch of products, from packed operands to its result, on the threads of a pool.
 
 use super::blocking::{Blocking, Shape};
-use super::kernel::{Tile, row_panel};
-use super::pack::{BatchStrides, InPlace, Operand, Panels};
+use super::kernel::{Dots, Tile};
+use super::pack::{BatchStrides, Layout, Left, Right};
 use crate::element::{Element, Real};
 use crate::pool::Pool;
 use crate::simd::{Body, Isa, Vector};
@@ -12,33 +12,35 @@ use std::ops::Range;
 /// The alignment of workspace in bytes.
 pub const WORKSPACE_ALIGN: usize = 64;
 
-/// Where a batch of products goes: rows of consecutive elements.
+/// Where a batch of products goes.
 pub(crate) trait Target<T>: Sync {
-    /// The address of row `row`.
-    fn row(&self, batch: usize, row: usize) -> *mut T;
+    /// The address of the first element of row `row` and the distance to the next.
+    fn row(&self, batch: usize, row: usize) -> (*mut T, isize);
 
-    /// The distance between rows, if it is the same for all.
-    fn stride(&self) -> Option<isize>;
+    /// The distance between rows, if it is the same for all and the elements of a row follow each other.
+    fn row_stride(&self) -> Option<isize>;
 }
 
-/// A matrix whose rows are at equal distances.
+/// A matrix whose elements are at fixed distances.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rows<T> {
+pub(crate) struct StridedMut<T> {
     pub(crate) start: *mut T,
-    pub(crate) stride: isize,
+    pub(crate) row_stride: isize,
+    pub(crate) column_stride: isize,
     pub(crate) batch: BatchStrides,
 }
 
-// SAFETY: tasks write disjoint parts of the rows, inside a product whose caller vouches for them.
-unsafe impl<T: Element> Sync for Rows<T> {}
+// SAFETY: tasks write disjoint elements, inside a product whose caller vouches for them.
+unsafe impl<T: Element> Sync for StridedMut<T> {}
 
-impl<T: Element> Target<T> for Rows<T> {
-    fn row(&self, batch: usize, row: usize) -> *mut T {
-        self.start.wrapping_offset(self.batch.offset(batch)).wrapping_offset(row as isize * self.stride)
+impl<T: Element> Target<T> for StridedMut<T> {
+    fn row(&self, batch: usize, row: usize) -> (*mut T, isize) {
+        let offset = self.batch.offset(batch) + row as isize * self.row_stride;
+        (self.start.wrapping_offset(offset), self.column_stride)
     }
 
-    fn stride(&self) -> Option<isize> {
-        Some(self.stride)
+    fn row_stride(&self) -> Option<isize> {
+        (self.column_stride == 1).then_some(self.row_stride)
     }
 }
 
@@ -52,12 +54,13 @@ pub(crate) struct Product<'a, T: Element, A, B, C> {
     pub(crate) accumulate: bool,
 }
 
-/// The bytes of workspace of a product into `T`, on any instruction set. `even_rows` says that the rows of the
-/// result are at equal distances.
-pub(crate) fn workspace<T: Element>(shape: Shape, even_rows: bool, threads: usize) -> usize {
+/// The bytes of workspace of a product into `T`, on any instruction set. `in_rows` says that the target
+/// has a [`row_stride`](Target::row_stride).
+pub(crate) fn workspace<T: Element>(shape: Shape, in_rows: bool, threads: usize) -> usize {
     let size = size_of::<T::Acc>();
-    let len = |isa| Blocking::new(shape, isa, size, T::IS_ACC && even_rows, threads).len(threads);
-    if shape.batch * shape.m * shape.n * shape.k == 0 {
+    let len = |isa| Blocking::new(shape, isa, size, T::IS_ACC && in_rows, threads).len(threads);
+    let Shape { batch, m, n, k } = shape;
+    if [batch, m, n, k].contains(&0) {
         return 0;
     }
     Isa::ALL.map(len).into_iter().max().unwrap_or(0) * size
@@ -66,8 +69,8 @@ pub(crate) fn workspace<T: Element>(shape: Shape, even_rows: bool, threads: usiz
 impl<T, A, B, C> Product<'_, T, A, B, C>
 where
     T: Element,
-    A: Operand<T::Acc>,
-    B: Operand<T::Acc>,
+    A: Left<T::Acc>,
+    B: Right<T::Acc>,
     C: Target<T>,
 {
     /// Computes the product.
@@ -82,10 +85,10 @@ where
     pub(crate) unsafe fn run(&self, pool: &Pool, isa: Isa, workspace: &mut [u8]) {
         let Shape { batch, m, n, k } = self.shape;
         let threads = pool.threads();
-        if batch * m * n == 0 {
+        if [batch, m, n].contains(&0) {
             return;
         }
-        let in_place = T::IS_ACC && self.target.stride().is_some();
+        let in_place = T::IS_ACC && self.target.row_stride().is_some();
         let size = size_of::<T::Acc>();
         let blocking = Blocking::new(self.shape, isa, size, in_place, threads);
         let bytes = if k == 0 { 0 } else { blocking.len(threads) * size };
@@ -147,8 +150,8 @@ struct Tiles<'a, T: Element, A, B, C> {
 impl<T, A, B, C> Body<T::Acc> for Tiles<'_, T, A, B, C>
 where
     T: Element,
-    A: Operand<T::Acc>,
-    B: Operand<T::Acc>,
+    A: Left<T::Acc>,
+    B: Right<T::Acc>,
     C: Target<T>,
 {
     type Output = ();
@@ -171,8 +174,8 @@ struct Sums<'a, T: Element, A, B, C> {
 impl<T, A, B, C> Body<T::Acc> for Sums<'_, T, A, B, C>
 where
     T: Element,
-    A: Operand<T::Acc>,
-    B: Operand<T::Acc>,
+    A: Left<T::Acc>,
+    B: Right<T::Acc>,
     C: Target<T>,
 {
     type Output = ();
@@ -201,8 +204,8 @@ struct Place<S> {
 impl<T, A, B, C> Job<'_, T, A, B, C>
 where
     T: Element,
-    A: Operand<T::Acc>,
-    B: Operand<T::Acc>,
+    A: Left<T::Acc>,
+    B: Right<T::Acc>,
     C: Target<T>,
 {
     /// Computes one tile over one part of the depth.
@@ -223,8 +226,8 @@ where
             let start = self.scratch.wrapping_add((unit * m + rows.start) * n + columns.start);
             Place { start, stride: n as isize, alpha: T::Acc::ONE, add: false }
         } else if self.in_place {
-            let start = self.product.target.row(batch, rows.start).wrapping_add(columns.start).cast();
-            let stride = self.product.target.stride().unwrap_or(0);
+            let start = self.product.target.row(batch, rows.start).0.wrapping_add(columns.start).cast();
+            let stride = self.product.target.row_stride().unwrap_or(0);
             Place { start, stride, alpha: self.product.alpha, add: self.product.accumulate }
         } else {
             Place { start: sums, stride: tile_n as isize, alpha: T::Acc::ONE, add: false }
@@ -253,11 +256,33 @@ where
     ) {
         let (a, b) = (self.product.a, self.product.b);
         let (packed_a, packed_b) = (own, own.wrapping_add(self.blocking.a_len));
-        let (tile_rows, tile_columns) = (self.blocking.rows, self.blocking.columns);
-        let row_panel = row_panel(V::ISA, size_of::<T::Acc>());
+        let a_in_place = a.in_place(batch);
+        // Rows at a distance of pages compete for one set of a first-level cache, which has room for eight lines.
+        let crowded =
+            a_in_place.is_some_and(|a| (a.lead_stride.unsigned_abs() * size_of::<T>()).is_multiple_of(4096));
+        let tile_rows = if crowded { self.blocking.rows.min(8) } else { self.blocking.rows };
+        let tile_columns = self.blocking.columns;
         // Few rows do not repay the packing of columns that can be read in place.
-        let a_in_place = a.in_place(batch).filter(spreads);
         let b_in_place = b.in_place(batch).filter(|b| rows.len() <= 2 * tile_rows && b.lead_stride == 1);
+        if let (1, Some(a), Some(b)) = (self.product.shape.m, a_in_place, b.in_place(batch))
+            && (a.depth_stride, b.depth_stride) == (1, 1)
+        {
+            for block in cut(depth.clone(), self.blocking.depth) {
+                let dots = Dots {
+                    depth: block.len(),
+                    a: a.at(rows.start, block.start),
+                    b: b.at(columns.start, block.start),
+                    b_column: b.lead_stride,
+                    c: place.start,
+                    columns: columns.len(),
+                    alpha: place.alpha,
+                    add: place.add || block.start > depth.start,
+                };
+                // SAFETY: all ranges are within the product.
+                unsafe { V::enter(dots) };
+            }
+            return;
+        }
         // Only whole register tiles of columns can be read in place.
         let packed_from = match b_in_place {
             Some(_) => columns.end - columns.len() % tile_columns,
@@ -266,17 +291,12 @@ where
         // SAFETY: all ranges are within the product; each packed part is within the thread's workspace.
         unsafe {
             for block in cut(depth.clone(), self.blocking.depth) {
-                let panels = Panels { out: packed_b, items: tile_columns, width: tile_columns };
-                b.pack::<V>(batch, packed_from..columns.end, block.clone(), panels);
+                b.pack::<V>(batch, packed_from..columns.end, block.clone(), packed_b, tile_columns);
 
                 for row_tile in cut(rows.clone(), tile_rows) {
-                    let (a, a_row, a_depth) = match a_in_place {
-                        Some(a) => (a.at(row_tile.start, block.start), a.lead_stride, a.depth_stride),
-                        None => {
-                            let panels = Panels { out: packed_a, items: tile_rows, width: row_panel };
-                            a.pack::<V>(batch, row_tile.clone(), block.clone(), panels);
-                            (packed_a.cast_const(), 1, row_panel as isize)
-                        }
+                    let a = match a_in_place {
+                        Some(a) => Layout { start: a.at(row_tile.start, block.start), ..a },
+                        None => a.pack::<V>(batch, row_tile.clone(), block.clone(), packed_a),
                     };
                     let row = (row_tile.start - rows.start) as isize;
                     let c = place.start.wrapping_offset(row * place.stride);
@@ -292,9 +312,9 @@ where
                         };
                         Tile {
                             depth: block.len(),
-                            a,
-                            a_row,
-                            a_depth,
+                            a: a.start,
+                            a_row: a.lead_stride,
+                            a_depth: a.depth_stride,
                             b,
                             b_depth,
                             c: c.wrapping_add(column_tile.start - columns.start),
@@ -323,7 +343,7 @@ where
         part_stride: usize,
     ) {
         const CHUNK: usize = 64;
-        let target = self.product.target.row(batch, row);
+        let (target, stride) = self.product.target.row(batch, row);
         for chunk in cut(columns.clone(), CHUNK) {
             let mut total = [T::Acc::ZERO; CHUNK];
             // SAFETY: the sums have a scalar for every column, and the row is the caller's to write.
@@ -335,9 +355,9 @@ where
                     }
                 }
                 for (&total, column) in total.iter().zip(chunk) {
-                    let element = target.wrapping_add(column);
+                    let element = target.wrapping_offset(column as isize * stride);
                     let old = if self.product.accumulate { (*element).widen() } else { T::Acc::ZERO };
-                    *element = T::round(total.mul_add(self.product.alpha, old));
+                    *element = T::narrow(total.mul_add(self.product.alpha, old));
                 }
             }
         }
@@ -347,10 +367,10 @@ where
     unsafe fn clear(&self) {
         let Shape { batch, m, n, .. } = self.product.shape;
         for index in 0..batch * m {
-            let row = self.product.target.row(index / m, index % m);
+            let (row, stride) = self.product.target.row(index / m, index % m);
             for column in 0..n {
                 // SAFETY: the row is the caller's to write.
-                unsafe { *row.wrapping_add(column) = T::default() };
+                unsafe { *row.wrapping_offset(column as isize * stride) = T::default() };
             }
         }
     }
@@ -361,10 +381,4 @@ where
 fn cut(range: Range<usize>, step: usize) -> impl Iterator<Item = Range<usize>> {
     let end = range.end;
     range.step_by(step).map(move |start| start..end.min(start + step))
-}
-
-/// Whether the rows of a register tile spread over a first-level cache. At a distance of pages they would all
-/// compete for one set of it.
-fn spreads<S>(rows: &InPlace<S>) -> bool {
-    !(rows.lead_stride.unsigned_abs() * size_of::<S>()).is_multiple_of(4096)
 }

@@ -52,7 +52,11 @@ impl Heads {
     /// How many keys a query sees, from the first on.
     #[inline(always)]
     pub(super) fn visible(&self, query: usize) -> usize {
-        if self.causal { (query + 1 + self.keys.saturating_sub(self.queries)).min(self.keys) } else { self.keys }
+        if self.causal {
+            (query + 1 + self.keys.saturating_sub(self.queries)).min(self.keys)
+        } else {
+            self.keys
+        }
     }
 
     /// The blocks of keys that queries up to `last` need: where each begins and how many keys it has.
@@ -67,7 +71,10 @@ impl Heads {
         let whole = (KEY_STEP..=KEYS).step_by(KEY_STEP);
         let last = self.keys % KEYS;
         let keys = whole.chain([last]).filter(move |&count| count > 0);
-        queries.into_iter().filter(|&count| count > 0).flat_map(move |queries| keys.clone().map(move |keys| (queries, keys)))
+        queries
+            .into_iter()
+            .filter(|&count| count > 0)
+            .flat_map(move |queries| keys.clone().map(move |keys| (queries, keys)))
     }
 
     /// The queries of the block that begins with `first`.
@@ -77,7 +84,13 @@ impl Heads {
     }
 
     /// One head of one element of the batch, in a view of axes batch, position, head, width.
-    pub(super) fn head<T: Copy>(&self, start: Address<T>, view: &View, batch: usize, head: usize) -> Matrix<T> {
+    pub(super) fn head<T: Copy>(
+        &self,
+        start: Address<T>,
+        view: &View,
+        batch: usize,
+        head: usize,
+    ) -> Matrix<T> {
         let [s0, s1, s2, s3] = [0, 1, 2, 3].map(|axis| view.strides[axis]);
         Matrix { start: start.at(view.offset + batch * s0 + head * s2), rows: s1, columns: s3 }
     }
@@ -90,7 +103,7 @@ struct Forward<T> {
     element: PhantomData<T>,
 }
 
-impl<T: Number> Forward<T> {
+impl<T: FloatElement> Forward<T> {
     fn new(attention: Attention, reads: &[Operand]) -> Self {
         let [q, k, v] = [0, 1, 2].map(|index| reads[index].view);
         let views = [q, k, v, View::dense(q.shape)];
@@ -113,7 +126,7 @@ impl<T: Number> Forward<T> {
     }
 }
 
-impl<T: Number> Routine for Forward<T> {
+impl<T: FloatElement> Routine for Forward<T> {
     fn workspace(&self, threads: usize) -> usize {
         threads * self.parts().iter().sum::<usize>()
     }
@@ -129,7 +142,8 @@ impl<T: Number> Routine for Forward<T> {
             // The last queries see the most keys; they come first so that no thread ends on a long task.
             let (pair, first) = (task / blocks, (blocks - 1 - task % blocks) * QUERIES);
             let own = workspace.at(worker * parts.iter().sum::<usize>());
-            let head = |index: usize, start| self.heads.head(start, &self.views[index], pair / heads, pair % heads);
+            let head =
+                |index: usize, start| self.heads.head(start, &self.views[index], pair / heads, pair % heads);
             let block = QueryBlock::<T> {
                 heads: self.heads,
                 first,
@@ -149,7 +163,7 @@ impl<T: Number> Routine for Forward<T> {
 }
 
 /// A block of queries of one head.
-struct QueryBlock<'a, T: Number> {
+struct QueryBlock<'a, T: FloatElement> {
     heads: Heads,
     first: usize,
     q: Matrix<T>,
@@ -166,7 +180,7 @@ struct QueryBlock<'a, T: Number> {
     products: Multiply<'a>,
 }
 
-impl<T: Number> Body<T::Acc> for QueryBlock<'_, T> {
+impl<T: FloatElement> Body<T::Acc> for QueryBlock<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -203,7 +217,7 @@ impl<T: Number> Body<T::Acc> for QueryBlock<'_, T> {
                 self.log_sum.at(query).set(largest[query] + T::Acc::ln(total));
                 let output = self.output.at(query, 0).start.slice_mut(width);
                 for (to, sum) in output.iter_mut().zip(self.sums.at(query * width).slice(width)) {
-                    *to = T::round(*sum / total);
+                    *to = T::narrow(*sum / total);
                 }
             }
         }
@@ -213,7 +227,13 @@ impl<T: Number> Body<T::Acc> for QueryBlock<'_, T> {
 /// Turns the first `visible` of `count` scores into exponentials relative to the largest score so far and the
 /// others into zero, and takes them into the total. Returns what earlier exponentials must be multiplied with.
 #[inline(always)]
-fn exponentials<A: Scalar>(scores: &mut [A], visible: usize, count: usize, largest: &mut A, total: &mut A) -> A {
+fn exponentials<A: Scalar>(
+    scores: &mut [A],
+    visible: usize,
+    count: usize,
+    largest: &mut A,
+    total: &mut A,
+) -> A {
     // Whole lanes, so that no loop has a remainder; what is not seen has the exponential zero.
     let end = visible.next_multiple_of(LANES);
     scores[visible..end].fill(-A::INFINITY);
@@ -245,7 +265,8 @@ pub(super) mod tests {
     use plimsoll_graph::DType;
 
     /// Batch, queries, keys, heads, width, causal.
-    pub(in super::super) const CASES: [(usize, usize, usize, usize, usize, bool); 9] = [
+    pub(in super::super) const CASES: [(usize, usize, usize, usize, usize, bool); 10] = [
+        (2, 0, 3, 1, 2, true),
         (1, 1, 1, 1, 1, true),
         (2, 5, 7, 3, 4, false),
         (1, 5, 9, 2, 8, true),
@@ -300,12 +321,15 @@ pub(super) mod tests {
                         let row = ((b * heads + h) * queries + i) * keys;
                         for d in 0..width {
                             let value = |j: usize| probabilities[row + j] * v.at(&[b, j, h, d]);
-                            expected[((b * queries + i) * heads + h) * width + d] = (0..keys).map(value).sum();
+                            expected[((b * queries + i) * heads + h) * width + d] =
+                                (0..keys).map(value).sum();
                         }
                     }
                     let prepare = |reads: &[_], writes: &[_]| prepare(attention, reads, writes);
-                    let results =
-                        [(dtype, &[batch, queries, heads, width][..]), (dtype.accumulator(), &[batch, heads, queries])];
+                    let results = [
+                        (dtype, &[batch, queries, heads, width][..]),
+                        (dtype.accumulator(), &[batch, heads, queries]),
+                    ];
                     let actual = run(prepare, &[&q, &k, &v], &results, &[]);
                     let tolerance = unit(dtype) + 64.0 * unit(dtype.accumulator());
                     assert_close(&actual[0], &expected, tolerance, "output");

@@ -7,7 +7,6 @@ use super::attention::{Heads, KEYS, QUERIES};
 use super::common::*;
 use super::matrix::{Matrix, Multiply, Size, alone};
 use crate::element::Real;
-use crate::math::Float;
 use crate::routine::{Call, Routine};
 use crate::simd::{Body, Vector};
 use plimsoll_graph::op::Attention;
@@ -26,7 +25,7 @@ struct Backward<T> {
     element: PhantomData<T>,
 }
 
-impl<T: Number> Backward<T> {
+impl<T: FloatElement> Backward<T> {
     fn new(attention: Attention, reads: &[Operand]) -> Self {
         let views = [0, 1, 2, 3, 4, 5].map(|index| reads[index].view);
         Self { heads: Heads::new(attention, &reads[0], &reads[1]), views, element: PhantomData }
@@ -48,7 +47,7 @@ impl<T: Number> Backward<T> {
     }
 }
 
-impl<T: Number> Routine for Backward<T> {
+impl<T: FloatElement> Routine for Backward<T> {
     fn workspace(&self, threads: usize) -> usize {
         threads * self.parts().iter().sum::<usize>()
     }
@@ -97,7 +96,7 @@ impl<T: Number> Routine for Backward<T> {
 }
 
 /// One head of one element of the batch.
-struct Head<'a, T: Number> {
+struct Head<'a, T: FloatElement> {
     heads: Heads,
     q: Matrix<T>,
     k: Matrix<T>,
@@ -118,7 +117,7 @@ struct Head<'a, T: Number> {
     products: Multiply<'a>,
 }
 
-impl<T: Number> Body<T::Acc> for Head<'_, T> {
+impl<T: FloatElement> Body<T::Acc> for Head<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -139,7 +138,7 @@ impl<T: Number> Body<T::Acc> for Head<'_, T> {
     }
 }
 
-impl<T: Number> Head<'_, T> {
+impl<T: FloatElement> Head<'_, T> {
     /// Computes the gradients of a block of queries and adds its part to those of keys and values.
     #[inline(always)]
     unsafe fn query_block(&self, first: usize) {
@@ -188,8 +187,9 @@ impl<T: Number> Head<'_, T> {
         for (at, count) in chunks(self.heads.width) {
             for (offset, product) in chunk[..count].iter_mut().enumerate() {
                 // SAFETY: the caller vouches for the query.
-                let (output, slope) =
-                    unsafe { (output.at(0, at + offset).start.get(), doutput.at(0, at + offset).start.get()) };
+                let (output, slope) = unsafe {
+                    (output.at(0, at + offset).start.get(), doutput.at(0, at + offset).start.get())
+                };
                 *product = output.widen() * slope.widen();
             }
             sum.add(&chunk[..count]);
@@ -250,8 +250,10 @@ mod tests {
                     let attention = Attention { causal, scale: 0.7 };
                     let (probabilities, log_sums) = naive(attention, &q, &k);
                     let mut output = vec![0.0; q.values().len()];
-                    let mut expected = [q.values(), k.values(), v.values()].map(|values| vec![0.0; values.len()]);
-                    let at = |count: usize, b: usize, i: usize, h: usize| ((b * count + i) * heads + h) * width;
+                    let mut expected =
+                        [q.values(), k.values(), v.values()].map(|values| vec![0.0; values.len()]);
+                    let at =
+                        |count: usize, b: usize, i: usize, h: usize| ((b * count + i) * heads + h) * width;
                     for (b, h, i) in indices([batch, heads, queries]) {
                         let row = &probabilities[((b * heads + h) * queries + i) * keys..][..keys];
                         let (mut slopes, mut mean) = (vec![0.0; keys], 0.0);

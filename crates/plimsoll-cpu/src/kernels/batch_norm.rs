@@ -144,18 +144,18 @@ impl<A: Scalar> Moments<A> {
     }
 }
 
-struct BatchNorm<T: Number> {
+struct BatchNorm<T: FloatElement> {
     lines: Lines,
     epsilon: T::Acc,
 }
 
-impl<T: Number> BatchNorm<T> {
+impl<T: FloatElement> BatchNorm<T> {
     fn new(epsilon: f64, reads: &[Operand]) -> Self {
         Self { lines: Lines::new(&reads[0]), epsilon: T::Acc::of(epsilon) }
     }
 }
 
-impl<T: Number> Routine for BatchNorm<T> {
+impl<T: FloatElement> Routine for BatchNorm<T> {
     fn workspace(&self, _threads: usize) -> usize {
         bytes_of::<T::Acc>(self.lines.blocks() * 3 * self.lines.channels)
     }
@@ -165,7 +165,12 @@ impl<T: Number> Routine for BatchNorm<T> {
         let (x, moments) = (Address::<T>::read(call, 0), Address::<T::Acc>::workspace(call, 0));
         let (mean, variance) = (Address::write(call, 1), Address::write(call, 2));
         self.lines.each(call, &|block, lines| {
-            isa.run(Measure::<T> { cut: self.lines, x, moments: moments.at(block * 3 * channels), block: lines });
+            isa.run(Measure::<T> {
+                cut: self.lines,
+                x,
+                moments: moments.at(block * 3 * channels),
+                block: lines,
+            });
         });
         each_range(call.pool, channels, CHUNK, &|_, range| {
             isa.run(Settle { moments, blocks: self.lines.blocks(), channels, mean, variance, range });
@@ -186,7 +191,7 @@ impl<T: Number> Routine for BatchNorm<T> {
 }
 
 /// The moments of a block.
-struct Measure<T: Number> {
+struct Measure<T: FloatElement> {
     cut: Lines,
     x: Address<T>,
     /// Where the block's counts, means and squares of all channels go.
@@ -194,7 +199,7 @@ struct Measure<T: Number> {
     block: Block,
 }
 
-impl<T: Number> Body<T::Acc> for Measure<T> {
+impl<T: FloatElement> Body<T::Acc> for Measure<T> {
     type Output = ();
 
     #[inline(always)]
@@ -227,7 +232,7 @@ impl<T: Number> Body<T::Acc> for Measure<T> {
     }
 }
 
-impl<T: Number> Measure<T> {
+impl<T: FloatElement> Measure<T> {
     /// Merges in lines that are all `width` wide.
     #[inline(always)]
     unsafe fn merge(&self, lines: Range<usize>, width: usize, moments: &mut Moments<T::Acc>) {
@@ -278,7 +283,8 @@ impl<A: Scalar> Body<A> for Settle<A> {
         for block in 0..self.blocks {
             let at = |which| self.moments.at((block * 3 + which) * self.channels + self.range.start);
             // SAFETY: all blocks have been measured.
-            let [count, mean, squares] = unsafe { [at(0).slice(width), at(1).slice(width), at(2).slice(width)] };
+            let [count, mean, squares] =
+                unsafe { [at(0).slice(width), at(1).slice(width), at(2).slice(width)] };
             for position in 0..width {
                 moments.merge(position, count[position], mean[position], squares[position]);
             }
@@ -295,7 +301,7 @@ impl<A: Scalar> Body<A> for Settle<A> {
 }
 
 /// A block, normalised.
-struct Apply<T: Number> {
+struct Apply<T: FloatElement> {
     cut: Lines,
     x: Address<T>,
     gamma: Address<T>,
@@ -307,7 +313,7 @@ struct Apply<T: Number> {
     block: Block,
 }
 
-impl<T: Number> Body<T::Acc> for Apply<T> {
+impl<T: FloatElement> Body<T::Acc> for Apply<T> {
     type Output = ();
 
     #[inline(always)]
@@ -335,18 +341,18 @@ impl<T: Number> Body<T::Acc> for Apply<T> {
     }
 }
 
-struct BatchNormGrad<T: Number> {
+struct BatchNormGrad<T: FloatElement> {
     lines: Lines,
     epsilon: T::Acc,
 }
 
-impl<T: Number> BatchNormGrad<T> {
+impl<T: FloatElement> BatchNormGrad<T> {
     fn new(epsilon: f64, reads: &[Operand]) -> Self {
         Self { lines: Lines::new(&reads[0]), epsilon: T::Acc::of(epsilon) }
     }
 }
 
-impl<T: Number> Routine for BatchNormGrad<T> {
+impl<T: FloatElement> Routine for BatchNormGrad<T> {
     fn workspace(&self, _threads: usize) -> usize {
         bytes_of::<T::Acc>(self.lines.blocks().max(1) * 2 * self.lines.channels)
     }
@@ -380,7 +386,7 @@ impl<T: Number> Routine for BatchNormGrad<T> {
 }
 
 /// The gradient of x in a block, from the gradients of gamma and beta.
-struct Backward<T: Number> {
+struct Backward<T: FloatElement> {
     cut: Lines,
     x: Address<T>,
     gamma: Address<T>,
@@ -394,7 +400,7 @@ struct Backward<T: Number> {
     block: Block,
 }
 
-impl<T: Number> Backward<T> {
+impl<T: FloatElement> Backward<T> {
     /// The reciprocal of a channel's standard deviation.
     #[inline(always)]
     unsafe fn reciprocal(&self, channel: usize) -> T::Acc {
@@ -404,7 +410,7 @@ impl<T: Number> Backward<T> {
     }
 }
 
-impl<T: Number> Body<T::Acc> for Backward<T> {
+impl<T: FloatElement> Body<T::Acc> for Backward<T> {
     type Output = ();
 
     #[inline(always)]
@@ -415,7 +421,8 @@ impl<T: Number> Body<T::Acc> for Backward<T> {
         // dy is read before it is overwritten.
         unsafe {
             let mean = cut.repeat(part, |channel| self.mean.at(channel).get());
-            let scale = cut.repeat(part, |channel| self.gamma.at(channel).get().widen() * self.reciprocal(channel));
+            let scale =
+                cut.repeat(part, |channel| self.gamma.at(channel).get().widen() * self.reciprocal(channel));
             // The gradients of gamma and beta for one row, the former for x itself and not for x normalised.
             let slope = cut.repeat(part, |channel| {
                 let reciprocal = self.reciprocal(channel);
@@ -438,9 +445,9 @@ impl<T: Number> Body<T::Acc> for Backward<T> {
 }
 
 /// A block's part of the gradients of gamma and beta.
-struct Sums<T: Number>(Backward<T>);
+struct Sums<T: FloatElement>(Backward<T>);
 
-impl<T: Number> Body<T::Acc> for Sums<T> {
+impl<T: FloatElement> Body<T::Acc> for Sums<T> {
     type Output = ();
 
     #[inline(always)]
@@ -465,8 +472,8 @@ impl<T: Number> Body<T::Acc> for Sums<T> {
             let channels = cut.channels(part);
             let across = channels.len();
             for position in across..across * cut.fold {
-                gamma[position % across] = gamma[position % across] + gamma[position];
-                beta[position % across] = beta[position % across] + beta[position];
+                gamma[position % across] += gamma[position];
+                beta[position % across] += beta[position];
             }
             for (gamma, channel) in gamma.iter_mut().zip(channels.clone()) {
                 *gamma = *gamma * self.0.reciprocal(channel);

@@ -18,7 +18,7 @@ const MOST_BLOCKS: usize = 64;
 pub(super) struct Blocks {
     rows: usize,
     /// The rows of a block, but for the last.
-    pub(super) step: usize,
+    step: usize,
 }
 
 impl Blocks {
@@ -35,7 +35,9 @@ impl Blocks {
 
     /// Calls `task` for every block, with its number and its rows.
     pub(super) fn each(&self, pool: &Pool, task: &(dyn Fn(usize, Range<usize>) + Sync)) {
-        pool.run(self.count(), &|_, block| task(block, block * self.step..self.rows.min((block + 1) * self.step)));
+        pool.run(self.count(), &|_, block| {
+            task(block, block * self.step..self.rows.min((block + 1) * self.step))
+        });
     }
 
     /// The bytes of `sums` sums for each block.
@@ -49,7 +51,13 @@ impl Blocks {
 ///
 /// # Safety
 /// The parts must be initialised.
-pub(super) unsafe fn add_blocks<A: Scalar>(pool: &Pool, isa: Isa, parts: Address<A>, blocks: usize, width: usize) {
+pub(super) unsafe fn add_blocks<A: Scalar>(
+    pool: &Pool,
+    isa: Isa,
+    parts: Address<A>,
+    blocks: usize,
+    width: usize,
+) {
     each_range(pool, width, CHUNK, &|_, columns| isa.run(AddBlocks { parts, blocks, width, columns }));
 }
 
@@ -83,7 +91,7 @@ impl<A: Scalar> Body<A> for AddBlocks<A> {
 ///
 /// # Safety
 /// The matrix must be initialised and `parts` valid for [`Blocks::parts_bytes`] of `width` sums.
-pub(super) unsafe fn sum_rows<T: Number>(
+pub(super) unsafe fn sum_rows<T: FloatElement>(
     pool: &Pool,
     isa: Isa,
     matrix: Matrix<T>,
@@ -96,14 +104,14 @@ pub(super) unsafe fn sum_rows<T: Number>(
     unsafe { add_blocks(pool, isa, parts, blocks.count(), width) };
 }
 
-struct SumRows<T: Number> {
+struct SumRows<T: FloatElement> {
     matrix: Matrix<T>,
     rows: Range<usize>,
     width: usize,
     sums: Address<T::Acc>,
 }
 
-impl<T: Number> Body<T::Acc> for SumRows<T> {
+impl<T: FloatElement> Body<T::Acc> for SumRows<T> {
     type Output = ();
 
     #[inline(always)]

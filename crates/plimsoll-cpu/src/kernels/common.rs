@@ -50,9 +50,9 @@ macro_rules! scalar {
 scalar!(f32 f64);
 
 /// An element type whose sums are kept in a [`Scalar`].
-pub(super) trait Number: Element<Acc: Scalar> {}
+pub(super) trait FloatElement: Element<Acc: Scalar> {}
 
-impl<T: Element<Acc: Scalar>> Number for T {}
+impl<T: Element<Acc: Scalar>> FloatElement for T {}
 
 /// Prepares `$routine<T>` with these arguments for the float type `$dtype`.
 macro_rules! for_float {
@@ -211,7 +211,9 @@ pub(super) fn each_range(
     step: usize,
     task: &(dyn Fn(usize, Range<usize>) + Sync),
 ) {
-    pool.run(items.div_ceil(step), &|worker, index| task(worker, index * step..items.min((index + 1) * step)));
+    pool.run(items.div_ceil(step), &|worker, index| {
+        task(worker, index * step..items.min((index + 1) * step))
+    });
 }
 
 /// How many rows of `width` elements make a task worth handing to a thread.
@@ -268,7 +270,7 @@ pub(super) fn widen<T: Element>(from: &[T], to: &mut [T::Acc]) {
 #[inline(always)]
 pub(super) fn round<T: Element>(from: &[T::Acc], to: &mut [T]) {
     for (to, from) in to.iter_mut().zip(from) {
-        *to = T::round(*from);
+        *to = T::narrow(*from);
     }
 }
 
@@ -303,7 +305,7 @@ impl<A: Real> LaneSum<A> {
         let mut half = LANES / 2;
         while half > 0 {
             for lane in 0..half {
-                self.0[lane] = self.0[lane] + self.0[lane + half];
+                self.0[lane] += self.0[lane + half];
             }
             half /= 2;
         }

@@ -49,13 +49,13 @@ struct CrossEntropy<T> {
     element: PhantomData<T>,
 }
 
-impl<T: Number> CrossEntropy<T> {
+impl<T: FloatElement> CrossEntropy<T> {
     fn new(reads: &[Operand]) -> Self {
         Self { geometry: Geometry::new(reads), element: PhantomData }
     }
 }
 
-impl<T: Number> Routine for CrossEntropy<T> {
+impl<T: FloatElement> Routine for CrossEntropy<T> {
     fn workspace(&self, _threads: usize) -> usize {
         0
     }
@@ -75,7 +75,7 @@ impl<T: Number> Routine for CrossEntropy<T> {
 }
 
 /// The losses of some rows.
-struct Losses<T: Number> {
+struct Losses<T: FloatElement> {
     logits: Address<T>,
     labels: Indices,
     loss: Address<T::Acc>,
@@ -84,7 +84,7 @@ struct Losses<T: Number> {
     rows: Range<usize>,
 }
 
-impl<T: Number> Body<T::Acc> for Losses<T> {
+impl<T: FloatElement> Body<T::Acc> for Losses<T> {
     type Output = ();
 
     #[inline(always)]
@@ -111,7 +111,7 @@ impl<T: Number> Body<T::Acc> for Losses<T> {
 /// # Safety
 /// The logits must be initialised and not be written meanwhile.
 #[inline(always)]
-unsafe fn log_sum<T: Number>(logits: Address<T>, classes: usize) -> T::Acc {
+unsafe fn log_sum<T: FloatElement>(logits: Address<T>, classes: usize) -> T::Acc {
     let mut chunk: Chunk<T::Acc> = [T::Acc::ZERO; CHUNK];
     let (mut largest, mut sum) = (LaneMax::none(), LaneSum::zero());
     for (at, count) in chunks(classes) {
@@ -136,13 +136,13 @@ struct CrossEntropyGrad<T> {
     element: PhantomData<T>,
 }
 
-impl<T: Number> CrossEntropyGrad<T> {
+impl<T: FloatElement> CrossEntropyGrad<T> {
     fn new(reads: &[Operand]) -> Self {
         Self { geometry: Geometry::new(reads), element: PhantomData }
     }
 }
 
-impl<T: Number> Routine for CrossEntropyGrad<T> {
+impl<T: FloatElement> Routine for CrossEntropyGrad<T> {
     fn workspace(&self, _threads: usize) -> usize {
         0
     }
@@ -158,12 +158,14 @@ impl<T: Number> Routine for CrossEntropyGrad<T> {
             classes,
             rows: 0..0,
         };
-        each_range(call.pool, rows, rows_per_task(classes), &|_, rows| isa.run(Gradients { rows, ..gradients }));
+        each_range(call.pool, rows, rows_per_task(classes), &|_, rows| {
+            isa.run(Gradients { rows, ..gradients })
+        });
     }
 }
 
 /// The gradients of some rows of logits.
-struct Gradients<T: Number> {
+struct Gradients<T: FloatElement> {
     logits: Address<T>,
     labels: Indices,
     log_sum: Address<T::Acc>,
@@ -173,7 +175,7 @@ struct Gradients<T: Number> {
     rows: Range<usize>,
 }
 
-impl<T: Number> Body<T::Acc> for Gradients<T> {
+impl<T: FloatElement> Body<T::Acc> for Gradients<T> {
     type Output = ();
 
     #[inline(always)]
@@ -188,7 +190,7 @@ impl<T: Number> Body<T::Acc> for Gradients<T> {
                 let (log_sum, mut slope) = (self.log_sum.at(row).get(), self.loss.at(row).get());
                 let label = self.labels.get(row);
                 if label < 0 {
-                    result.slice_mut(classes).fill(T::round(T::Acc::ZERO));
+                    result.slice_mut(classes).fill(T::narrow(T::Acc::ZERO));
                     continue;
                 }
                 let label = self.labels.below(row, classes);
@@ -206,7 +208,7 @@ impl<T: Number> Body<T::Acc> for Gradients<T> {
                 }
                 if let (Some(label), Some(logit)) = (label, chosen) {
                     let gradient = (T::Acc::exp(logit - log_sum) - T::Acc::ONE) * slope;
-                    result.at(label).set(T::round(gradient));
+                    result.at(label).set(T::narrow(gradient));
                 }
             }
         }
@@ -243,7 +245,9 @@ mod tests {
     #[test]
     fn the_loss_is_the_log_sum_less_the_chosen_logit() {
         for dtype in FLOATS {
-            for (rows, classes, index) in [(1, 1, DType::I32), (5, 10, DType::I64), (70, 777, DType::I32)] {
+            for (rows, classes, index) in
+                [(0, 3, DType::I32), (1, 1, DType::I32), (5, 10, DType::I64), (70, 777, DType::I32)]
+            {
                 let (logits, labels, loss, log_sum) = case(dtype, index, rows, classes);
                 let shape = [rows];
                 let results = [(dtype.accumulator(), &shape[..]); 2];
@@ -259,7 +263,9 @@ mod tests {
     #[test]
     fn the_gradient_is_the_probabilities_less_the_chosen_one_in_place_or_not() {
         for dtype in FLOATS {
-            for (rows, classes, index) in [(1, 1, DType::I64), (5, 10, DType::I32), (70, 777, DType::I64)] {
+            for (rows, classes, index) in
+                [(0, 3, DType::I32), (1, 1, DType::I64), (5, 10, DType::I32), (70, 777, DType::I64)]
+            {
                 let (logits, labels, _, log_sum) = case(dtype, index, rows, classes);
                 let slopes = Random::new(5).tensor(dtype.accumulator(), &[rows]);
                 let log_sum = Tensor::new(dtype.accumulator(), &[rows], log_sum);

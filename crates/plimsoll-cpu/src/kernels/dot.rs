@@ -53,8 +53,15 @@ impl Products {
             (view.shape[rows], view.shape[columns], strides)
         };
         let ((m, k, a_strides), (_, n, b_strides)) = (matrix(a, transpose_a), matrix(b, transpose_b));
-        let mut products =
-            Products { m, n, k, a: a_strides, b: b_strides, axes: [Axis { count: 1, steps: [0; 3] }; MAX_RANK], rank: 0 };
+        let mut products = Products {
+            m,
+            n,
+            k,
+            a: a_strides,
+            b: b_strides,
+            axes: [Axis { count: 1, steps: [0; 3] }; MAX_RANK],
+            rank: 0,
+        };
         let mut step = m * n;
         for axis in (0..lead).rev() {
             let count = a.view.shape[axis];
@@ -76,7 +83,9 @@ impl Products {
         }
         let last = self.rank.checked_sub(1).map(|last| &mut self.axes[last]);
         match last {
-            Some(inner) if inner.steps.map(|step| step * inner.count) == axis.steps => inner.count *= axis.count,
+            Some(inner) if inner.steps.map(|step| step * inner.count) == axis.steps => {
+                inner.count *= axis.count
+            }
             _ => {
                 self.axes[self.rank] = axis;
                 self.rank += 1;
@@ -109,9 +118,11 @@ impl<T: Element> Routine for Dot<T> {
     }
 
     unsafe fn run(&self, call: &Call<'_>) {
-        let Products { m, n, k, a: [a_offset, a_row, a_column], b: [b_offset, b_row, b_column], .. } = self.products;
+        let Products { m, n, k, a: [a_offset, a_row, a_column], b: [b_offset, b_row, b_column], .. } =
+            self.products;
         let ([outer, inner], looped) = self.products.split();
-        let (a, b, c) = (Address::<T>::read(call, 0), Address::<T>::read(call, 1), Address::<T>::write(call, 0));
+        let (a, b, c) =
+            (Address::<T>::read(call, 0), Address::<T>::read(call, 1), Address::<T>::write(call, 0));
         // SAFETY: the workspace is as large as was asked for.
         let workspace = unsafe { Address::workspace(call, 0).slice_mut(self.workspace(call.pool.threads())) };
         let batch_strides = |operand: usize| [outer, inner].map(|axis| axis.steps[operand] as isize);
@@ -172,14 +183,16 @@ mod tests {
         let ([m, k], [_, n]) = (last_two(a, transposes[0]), last_two(b, transposes[1]));
         let dims = [&shape[..lead], &[m, n]].concat();
         let (a_values, b_values) = (a.values(), b.values());
-        let at = |values: &[f64], batch: usize, swap: bool, [rows, columns]: [usize; 2], i: usize, j: usize| {
-            values[batch * rows * columns + if swap { j * rows + i } else { i * columns + j }]
-        };
+        let at =
+            |values: &[f64], batch: usize, swap: bool, [rows, columns]: [usize; 2], i: usize, j: usize| {
+                values[batch * rows * columns + if swap { j * rows + i } else { i * columns + j }]
+            };
         let expected: Vec<f64> = (0..dims.iter().product())
             .map(|place| {
                 let (batch, i, j) = (place / (m * n), place / n % m, place % n);
                 let term = |p: usize| {
-                    at(&a_values, batch, transposes[0], [m, k], i, p) * at(&b_values, batch, transposes[1], [k, n], p, j)
+                    at(&a_values, batch, transposes[0], [m, k], i, p)
+                        * at(&b_values, batch, transposes[1], [k, n], p, j)
                 };
                 (0..k).map(term).sum()
             })
@@ -193,7 +206,13 @@ mod tests {
     #[test]
     fn products_of_views_in_any_order_of_memory_are_those_of_their_elements() {
         for dtype in FLOATS {
-            for (lead, m, n, k) in [(&[][..], 1, 1, 1), (&[2, 3], 5, 7, 9), (&[2, 1, 3, 2], 4, 3, 33), (&[3], 4, 2, 0)] {
+            for (lead, m, n, k) in [
+                (&[][..], 1, 1, 1),
+                (&[2, 3], 5, 7, 9),
+                (&[2, 1, 3, 2], 4, 3, 33),
+                (&[3], 4, 2, 0),
+                (&[2], 0, 3, 4),
+            ] {
                 for transposes in [[false, false], [true, false], [false, true], [true, true]] {
                     let mut random = Random::new(k as u64);
                     let dims = |rows, columns, swap| {

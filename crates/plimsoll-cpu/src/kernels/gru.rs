@@ -24,7 +24,7 @@ struct Gru<T> {
     element: PhantomData<T>,
 }
 
-impl<T: Number> Gru<T> {
+impl<T: FloatElement> Gru<T> {
     fn new(reads: &[Operand]) -> Self {
         Self { layer: Layer::new(&reads[0], &reads[2]), element: PhantomData }
     }
@@ -35,7 +35,7 @@ impl<T: Number> Gru<T> {
     }
 }
 
-impl<T: Number> Routine for Gru<T> {
+impl<T: FloatElement> Routine for Gru<T> {
     fn workspace(&self, threads: usize) -> usize {
         let inputs = self.layer.inputs_by_weight().workspace::<T>(threads);
         let step = self.layer.state_by_weight().workspace::<T::Acc>(threads);
@@ -48,7 +48,8 @@ impl<T: Number> Routine for Gru<T> {
             [0, 1, 2, 3, 4, 5].map(|index| Address::<T>::read(call, index));
         let [states, gates] = [0, 1].map(|index| Address::<T>::write(call, index));
         let product = Address::<T::Acc>::workspace(call, 0);
-        let multiply = Multiply { pool: call.pool, isa, workspace: Address::workspace(call, self.product_bytes()) };
+        let multiply =
+            Multiply { pool: call.pool, isa, workspace: Address::workspace(call, self.product_bytes()) };
         let one = T::Acc::ONE;
         let (x, input_weight) = (Matrix::new(x, input), Matrix::new(input_weight, columns));
         let hidden_weight = Matrix::new(hidden_weight, columns);
@@ -78,7 +79,7 @@ impl<T: Number> Routine for Gru<T> {
 }
 
 /// Some rows of a time step: from the products with inputs and hidden state to the next state.
-struct Step<T: Number> {
+struct Step<T: FloatElement> {
     rows: Range<usize>,
     hidden: usize,
     product: Address<T::Acc>,
@@ -90,7 +91,7 @@ struct Step<T: Number> {
     states: Matrix<T>,
 }
 
-impl<T: Number> Body<T::Acc> for Step<T> {
+impl<T: FloatElement> Body<T::Acc> for Step<T> {
     type Output = ();
 
     #[inline(always)]
@@ -106,7 +107,9 @@ impl<T: Number> Body<T::Acc> for Step<T> {
                         let column = gate * self.hidden + at;
                         load(self.gates.at(row, column).start, count, &mut inputs[gate]);
                         load(self.product.at(row * 3 * self.hidden + column), count, &mut products[gate]);
-                        for (sums, source) in [&mut inputs[gate], &mut products[gate]].into_iter().zip(self.biases) {
+                        for (sums, source) in
+                            [&mut inputs[gate], &mut products[gate]].into_iter().zip(self.biases)
+                        {
                             load(source.at(column), count, &mut bias);
                             for (sum, bias) in sums[..count].iter_mut().zip(&bias) {
                                 *sum += *bias;

@@ -20,7 +20,7 @@ struct GruGrad<T> {
     element: PhantomData<T>,
 }
 
-impl<T: Number> GruGrad<T> {
+impl<T: FloatElement> GruGrad<T> {
     fn new(reads: &[Operand]) -> Self {
         Self { layer: Layer::new(&reads[0], &reads[2]), element: PhantomData }
     }
@@ -39,7 +39,7 @@ impl<T: Number> GruGrad<T> {
     }
 }
 
-impl<T: Number> Routine for GruGrad<T> {
+impl<T: FloatElement> Routine for GruGrad<T> {
     fn workspace(&self, threads: usize) -> usize {
         let columns = self.columns().map(|(from, _)| from.len());
         let steps = columns.map(|columns| self.layer.gates_by_weight(columns).workspace::<T::Acc>(threads));
@@ -57,7 +57,8 @@ impl<T: Number> Routine for GruGrad<T> {
         let parts = self.parts();
         let dgates = Address::<T>::workspace(call, 0);
         let dstate = Address::<T::Acc>::workspace(call, parts[0]);
-        let multiply = Multiply { pool: call.pool, isa, workspace: Address::workspace(call, parts[0] + parts[1]) };
+        let multiply =
+            Multiply { pool: call.pool, isa, workspace: Address::workspace(call, parts[0] + parts[1]) };
         let weight = Matrix::new(hidden_weight, columns);
         // SAFETY: the operands have these extents, and the workspace room for the parts and the products.
         unsafe {
@@ -78,7 +79,14 @@ impl<T: Number> Routine for GruGrad<T> {
                 for (from, to) in self.columns() {
                     let size = layer.gates_by_weight(from.len());
                     let weight = weight.at(0, from.start).transposed();
-                    multiply.run(size, T::Acc::ONE, dgates.at(0, to), weight, Matrix::new(dstate, hidden), true);
+                    multiply.run(
+                        size,
+                        T::Acc::ONE,
+                        dgates.at(0, to),
+                        weight,
+                        Matrix::new(dstate, hidden),
+                        true,
+                    );
                 }
             }
             round(dstate.slice(batch * hidden), dfirst.slice_mut(batch * hidden));
@@ -105,7 +113,7 @@ impl<T: Number> Routine for GruGrad<T> {
 }
 
 /// Some rows of a time step: from the gradient of the state to those of the gates.
-struct Step<T: Number> {
+struct Step<T: FloatElement> {
     rows: Range<usize>,
     hidden: usize,
     gates: Matrix<T>,
@@ -117,7 +125,7 @@ struct Step<T: Number> {
     dgates: Matrix<T>,
 }
 
-impl<T: Number> Body<T::Acc> for Step<T> {
+impl<T: FloatElement> Body<T::Acc> for Step<T> {
     type Output = ();
 
     #[inline(always)]

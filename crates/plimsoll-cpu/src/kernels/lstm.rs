@@ -24,7 +24,7 @@ struct Lstm<T> {
     element: PhantomData<T>,
 }
 
-impl<T: Number> Lstm<T> {
+impl<T: FloatElement> Lstm<T> {
     fn new(reads: &[Operand]) -> Self {
         Self { layer: Layer::new(&reads[0], &reads[2]), element: PhantomData }
     }
@@ -35,7 +35,7 @@ impl<T: Number> Lstm<T> {
     }
 }
 
-impl<T: Number> Routine for Lstm<T> {
+impl<T: FloatElement> Routine for Lstm<T> {
     fn workspace(&self, threads: usize) -> usize {
         let inputs = self.layer.inputs_by_weight().workspace::<T>(threads);
         let step = self.layer.state_by_weight().workspace::<T::Acc>(threads);
@@ -48,7 +48,8 @@ impl<T: Number> Routine for Lstm<T> {
             [0, 1, 2, 3, 4, 5].map(|index| Address::<T>::read(call, index));
         let [states, gates, cells] = [0, 1, 2].map(|index| Address::<T>::write(call, index));
         let product = Address::<T::Acc>::workspace(call, 0);
-        let multiply = Multiply { pool: call.pool, isa, workspace: Address::workspace(call, self.product_bytes()) };
+        let multiply =
+            Multiply { pool: call.pool, isa, workspace: Address::workspace(call, self.product_bytes()) };
         let one = T::Acc::ONE;
         let (x, input_weight) = (Matrix::new(x, input), Matrix::new(input_weight, columns));
         let hidden_weight = Matrix::new(hidden_weight, columns);
@@ -78,7 +79,7 @@ impl<T: Number> Routine for Lstm<T> {
 }
 
 /// Some rows of a time step: from the products with inputs and hidden state to the next states.
-struct Step<T: Number> {
+struct Step<T: FloatElement> {
     rows: Range<usize>,
     hidden: usize,
     product: Address<T::Acc>,
@@ -90,7 +91,7 @@ struct Step<T: Number> {
     states: Matrix<T>,
 }
 
-impl<T: Number> Body<T::Acc> for Step<T> {
+impl<T: FloatElement> Body<T::Acc> for Step<T> {
     type Output = ();
 
     #[inline(always)]

@@ -21,7 +21,7 @@ struct LstmGrad<T> {
     element: PhantomData<T>,
 }
 
-impl<T: Number> LstmGrad<T> {
+impl<T: FloatElement> LstmGrad<T> {
     fn new(reads: &[Operand]) -> Self {
         Self { layer: Layer::new(&reads[0], &reads[2]), element: PhantomData }
     }
@@ -34,7 +34,7 @@ impl<T: Number> LstmGrad<T> {
     }
 }
 
-impl<T: Number> Routine for LstmGrad<T> {
+impl<T: FloatElement> Routine for LstmGrad<T> {
     fn workspace(&self, threads: usize) -> usize {
         let columns = self.layer.columns;
         let step = self.layer.gates_by_weight(columns).workspace::<T::Acc>(threads);
@@ -53,7 +53,8 @@ impl<T: Number> Routine for LstmGrad<T> {
         let dgates = Address::<T>::workspace(call, 0);
         let dstate = Address::<T::Acc>::workspace(call, parts[0]);
         let dcell = Address::<T::Acc>::workspace(call, parts[0] + parts[1]);
-        let multiply = Multiply { pool: call.pool, isa, workspace: Address::workspace(call, parts.iter().sum()) };
+        let multiply =
+            Multiply { pool: call.pool, isa, workspace: Address::workspace(call, parts.iter().sum()) };
         // SAFETY: the operands have these extents, and the workspace room for the parts and the products.
         unsafe {
             dstate.slice_mut(batch * hidden).fill(T::Acc::ZERO);
@@ -98,7 +99,7 @@ impl<T: Number> Routine for LstmGrad<T> {
 }
 
 /// Some rows of a time step: from the gradients of the states to those of the gates.
-struct Step<T: Number> {
+struct Step<T: FloatElement> {
     rows: Range<usize>,
     hidden: usize,
     gates: Matrix<T>,
@@ -112,7 +113,7 @@ struct Step<T: Number> {
     dgates: Matrix<T>,
 }
 
-impl<T: Number> Body<T::Acc> for Step<T> {
+impl<T: FloatElement> Body<T::Acc> for Step<T> {
     type Output = ();
 
     #[inline(always)]

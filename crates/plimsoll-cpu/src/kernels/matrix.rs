@@ -6,8 +6,9 @@
 
 use super::common::*;
 use crate::element::Element;
-use crate::gemm::{self, BatchStrides, Operand, Product, Rows, Strided};
+use crate::gemm::{self, BatchStrides, Gemm, Left, MatrixMut, Product, Right, Strided, StridedMut};
 use crate::pool::Pool;
+use crate::routine::ALIGNMENT;
 use crate::simd::Isa;
 use std::sync::LazyLock;
 
@@ -58,7 +59,8 @@ impl Size {
 
     /// The workspace of a product into elements `T` on that many threads, in bytes.
     pub(super) fn workspace<T: Element>(self, threads: usize) -> usize {
-        gemm::workspace::<T>(self.shape(), true, threads).next_multiple_of(crate::routine::ALIGNMENT)
+        let Size { m, n, k } = self;
+        gemm::gemm_workspace::<T>(1, m, n, k, threads).next_multiple_of(ALIGNMENT)
     }
 }
 
@@ -89,8 +91,17 @@ impl Multiply<'_> {
         B: Element<Acc = C::Acc>,
         C: Element,
     {
-        // SAFETY: the contract is the same.
-        unsafe { self.run_packed(size, alpha, &a.left(), &b.right(), c, accumulate) };
+        if !(A::IS_ACC && B::IS_ACC && C::IS_ACC) {
+            // SAFETY: the contract is the same.
+            return unsafe { self.run_packed(size, alpha, &a.left(), &b.right(), c, accumulate) };
+        }
+        let Size { m, n, k } = size;
+        let c =
+            MatrixMut { start: c.start.pointer().cast(), row_stride: c.rows as isize, batch_strides: [0; 2] };
+        let args =
+            Gemm::<C::Acc> { batch: [1; 2], m, n, k, alpha, a: a.operand(), b: b.operand(), c, accumulate };
+        // SAFETY: all three are memory of `C::Acc`, and the caller vouches for it and for the workspace.
+        unsafe { gemm::gemm_with(self.isa, self.pool, &args, self.scratch::<C>(size)) };
     }
 
     /// The same for operands that need not be matrices in memory.
@@ -101,16 +112,22 @@ impl Multiply<'_> {
         self,
         size: Size,
         alpha: C::Acc,
-        a: &impl Operand<C::Acc>,
-        b: &impl Operand<C::Acc>,
+        a: &impl Left<C::Acc>,
+        b: &impl Right<C::Acc>,
         c: Matrix<C>,
         accumulate: bool,
     ) {
-        let target = Rows { start: c.start.pointer(), stride: c.rows as isize, batch: SINGLE };
+        let (start, row_stride) = (c.start.pointer(), c.rows as isize);
+        let target = StridedMut { start, row_stride, column_stride: 1, batch: SINGLE };
         let product = Product::<C, _, _, _> { shape: size.shape(), a, b, target: &target, alpha, accumulate };
-        let bytes = size.workspace::<C>(self.pool.threads());
         // SAFETY: the caller vouches for the operands and the workspace.
-        unsafe { product.run(self.pool, self.isa, self.workspace.slice_mut(bytes)) };
+        unsafe { product.run(self.pool, self.isa, self.scratch::<C>(size)) };
+    }
+
+    /// The workspace of a product into `C`.
+    unsafe fn scratch<'a, C: Element>(self, size: Size) -> &'a mut [u8] {
+        // SAFETY: the caller vouches for the workspace.
+        unsafe { self.workspace.slice_mut(size.workspace::<C>(self.pool.threads())) }
     }
 }
 
@@ -122,6 +139,16 @@ impl<T: Copy> Matrix<T> {
     pub(super) fn left(self) -> Strided<T> {
         let start = self.start.pointer().cast_const();
         Strided { start, lead_stride: self.rows as isize, depth_stride: self.columns as isize, batch: SINGLE }
+    }
+
+    /// The matrix as an operand of a plain product in its accumulator type, which its elements must be of.
+    fn operand<S>(self) -> gemm::Matrix<S> {
+        gemm::Matrix {
+            start: self.start.pointer().cast_const().cast(),
+            row_stride: self.rows as isize,
+            column_stride: self.columns as isize,
+            batch_strides: [0; 2],
+        }
     }
 
     /// The matrix as the right operand of a product.

@@ -3,8 +3,8 @@
 #[cfg(test)]
 mod tests;
 
-use super::share;
 use super::number::{Stored, constant, with_stored};
+use super::share;
 use crate::routine::{Call, Routine};
 use plimsoll_graph::op::Pad;
 use plimsoll_graph::program::Operand;

@@ -170,11 +170,11 @@ macro_rules! halves {
 
             #[inline(always)]
             fn store(number: f32) -> Self {
-                <$half as Element>::round(number)
+                <$half as Element>::narrow(number)
             }
 
             fn from_f64(value: f64) -> Self {
-                <$half as Element>::round(value.sticky())
+                <$half as Element>::narrow(value.sticky())
             }
         })*
     };

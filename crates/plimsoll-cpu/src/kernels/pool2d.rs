@@ -104,13 +104,13 @@ struct Pool<T> {
     element: PhantomData<T>,
 }
 
-impl<T: Number> Pool<T> {
+impl<T: FloatElement> Pool<T> {
     fn new(windows: Windows) -> Self {
         Self { isa: Isa::detect(), windows, element: PhantomData }
     }
 }
 
-impl<T: Number> Routine for Pool<T> {
+impl<T: FloatElement> Routine for Pool<T> {
     fn workspace(&self, _threads: usize) -> usize {
         0
     }
@@ -133,7 +133,7 @@ struct Forward<T> {
     rows: Range<usize>,
 }
 
-impl<T: Number> Body<T::Acc> for Forward<T> {
+impl<T: FloatElement> Body<T::Acc> for Forward<T> {
     type Output = ();
 
     #[inline(always)]
@@ -170,7 +170,7 @@ fn replaces<A: Scalar>(element: A, largest: A) -> bool {
 
 /// Finds the largest elements of a window in as many channels as `largest` has.
 #[inline(always)]
-unsafe fn largest<T: Number>(
+unsafe fn largest<T: FloatElement>(
     window: &Window,
     element: impl Fn((usize, usize)) -> Address<T>,
     largest: &mut [T::Acc],
@@ -188,7 +188,7 @@ unsafe fn largest<T: Number>(
 
 /// Finds the largest elements of a window and which they are, counted row by row.
 #[inline(always)]
-unsafe fn which_is_largest<T: Number>(
+unsafe fn which_is_largest<T: FloatElement>(
     window: &Window,
     element: impl Fn((usize, usize)) -> Address<T>,
     largest: &mut [T::Acc],
@@ -212,7 +212,7 @@ unsafe fn which_is_largest<T: Number>(
 
 /// Finds the means of a window's elements in as many channels as `mean` has.
 #[inline(always)]
-unsafe fn mean<T: Number>(
+unsafe fn mean<T: FloatElement>(
     window: &Window,
     element: impl Fn((usize, usize)) -> Address<T>,
     mean: &mut [T::Acc],
@@ -238,7 +238,7 @@ struct PoolGrad<T> {
     element: PhantomData<T>,
 }
 
-impl<T: Number> PoolGrad<T> {
+impl<T: FloatElement> PoolGrad<T> {
     fn new(windows: Windows) -> Self {
         let [height, width] = windows.image;
         let stride = windows.pool.stride[0];
@@ -252,7 +252,7 @@ impl<T: Number> PoolGrad<T> {
     }
 }
 
-impl<T: Number> Routine for PoolGrad<T> {
+impl<T: FloatElement> Routine for PoolGrad<T> {
     fn workspace(&self, threads: usize) -> usize {
         threads * self.band_bytes()
     }
@@ -280,7 +280,7 @@ impl<T: Number> Routine for PoolGrad<T> {
 }
 
 /// The gradients of some rows of an image.
-struct Backward<T: Number> {
+struct Backward<T: FloatElement> {
     windows: Windows,
     images: Address<T>,
     dy: Address<T>,
@@ -291,7 +291,7 @@ struct Backward<T: Number> {
     rows: Range<usize>,
 }
 
-impl<T: Number> Body<T::Acc> for Backward<T> {
+impl<T: FloatElement> Body<T::Acc> for Backward<T> {
     type Output = ();
 
     #[inline(always)]
@@ -325,10 +325,15 @@ impl<T: Number> Body<T::Acc> for Backward<T> {
     }
 }
 
-impl<T: Number> Backward<T> {
+impl<T: FloatElement> Backward<T> {
     /// The sums of an element's channels from `at` on, if its row is one of this task's.
     #[inline(always)]
-    unsafe fn sums(&self, (row, column): (usize, usize), at: usize, count: usize) -> Option<&mut [T::Acc]> {
+    unsafe fn sums<'a>(
+        &self,
+        (row, column): (usize, usize),
+        at: usize,
+        count: usize,
+    ) -> Option<&'a mut [T::Acc]> {
         let row = row.checked_sub(self.rows.start).filter(|_| self.rows.contains(&row))?;
         let start = (row * self.windows.image[1] + column) * self.windows.channels + at;
         // SAFETY: the row is in the band, and the caller holds no other of its sums.
@@ -383,9 +388,11 @@ mod tests {
     use super::*;
     use plimsoll_graph::{DType, Shape};
 
-    /// Images and windows: one element; no overlap; overlap with padding; gaps between windows; all of an image;
+    /// Images and windows: none; one element; no overlap; overlap with padding; gaps between windows; all of an image;
     /// padding on one side only.
-    const CASES: [([usize; 4], [usize; 2], [usize; 2], [usize; 4]); 7] = [
+    type Case = ([usize; 4], [usize; 2], [usize; 2], [usize; 4]);
+    const CASES: [Case; 8] = [
+        ([0, 4, 3, 2], [2, 2], [1, 1], [0; 4]),
         ([1, 1, 1, 1], [1, 1], [1, 1], [0; 4]),
         ([2, 8, 6, 5], [2, 2], [2, 2], [0; 4]),
         ([3, 7, 9, 33], [3, 3], [2, 2], [1; 4]),
@@ -409,7 +416,8 @@ mod tests {
                         && row < image[1]
                         && column < image[2]
                     {
-                        elements.push(((index[0] * image[1] + row) * image[2] + column) * image[3] + index[3]);
+                        elements
+                            .push(((index[0] * image[1] + row) * image[2] + column) * image[3] + index[3]);
                     }
                 }
             }
@@ -435,7 +443,8 @@ mod tests {
                     let (mut y, mut dx) = (Vec::new(), vec![0.0; count]);
                     for (window, slope) in windows(&pool, image, &pooled).iter().zip(slopes) {
                         if kind == PoolKind::Max {
-                            let first = window.iter().rev().max_by(|&&a, &&b| values[a].total_cmp(&values[b]));
+                            let first =
+                                window.iter().rev().max_by(|&&a, &&b| values[a].total_cmp(&values[b]));
                             let &first = first.unwrap();
                             y.push(values[first]);
                             dx[first] += slope;

@@ -8,7 +8,7 @@ use super::columns::{Blocks, sum_rows};
 use super::common::*;
 use super::matrix::{Matrix, Multiply, Size};
 use crate::element::{Element, Real};
-use crate::gemm::{self, Panels};
+use crate::gemm::{Layout, Left, copy};
 use crate::routine::Call;
 use crate::simd::{Isa, Vector};
 use plimsoll_graph::program::Operand;
@@ -86,7 +86,12 @@ impl Layer {
 
     /// The workspace of [`Gradients::run`], for gradients of gates in `width` columns, of which the hidden weight
     /// sees `columns` together.
-    pub(super) fn gradients_workspace<T: Number>(&self, width: usize, columns: &[usize], threads: usize) -> usize {
+    pub(super) fn gradients_workspace<T: FloatElement>(
+        &self,
+        width: usize,
+        columns: &[usize],
+        threads: usize,
+    ) -> usize {
         let sizes = [self.inputs_by_gates(), self.all_gates_by_weight()];
         let hidden = columns.iter().map(|&columns| self.states_by_gates(columns));
         let products = sizes.into_iter().chain(hidden).map(|size| size.workspace::<T>(threads));
@@ -111,7 +116,7 @@ pub(super) struct Gradients<T> {
     pub(super) dhidden_weight: Address<T>,
 }
 
-impl<T: Number> Gradients<T> {
+impl<T: FloatElement> Gradients<T> {
     /// Computes the gradients of the inputs and of the input weight; those of the hidden weight, whose columns in
     /// `from` are gradients of the gates in as many columns from `to` on, for every pair in `columns`; and the sums
     /// of the gates' gradients over all rows, which are left at the beginning of the workspace.
@@ -123,7 +128,8 @@ impl<T: Number> Gradients<T> {
         let one = T::Acc::ONE;
         let gates = Matrix::new(self.gates, width);
         let x = Matrix::new(self.x, layer.input);
-        let before = Before { states: self.states, first: self.first, time: layer.time, hidden: layer.hidden };
+        let before =
+            Before { states: self.states, first: self.first, time: layer.time, hidden: layer.hidden };
         // SAFETY: the caller vouches for the operands and the workspace.
         unsafe {
             for (from, to) in columns {
@@ -151,31 +157,25 @@ struct Before<T> {
     hidden: usize,
 }
 
-impl<T: Element> gemm::Operand<T::Acc> for Before<T> {
+impl<T: Element> Left<T::Acc> for Before<T> {
     #[inline(always)]
     unsafe fn pack<V: Vector<Scalar = T::Acc>>(
         &self,
         _batch: usize,
-        lead: Range<usize>,
+        rows: Range<usize>,
         depth: Range<usize>,
-        panels: Panels<T::Acc>,
-    ) {
-        let Panels { out, items, width } = panels;
-        for (p, row) in depth.clone().enumerate() {
-            let state = match row % self.time {
-                0 => self.first.at(row / self.time * self.hidden),
-                _ => self.states.at((row - 1) * self.hidden),
+        out: *mut T::Acc,
+    ) -> Layout<T::Acc> {
+        let width = rows.len().next_multiple_of(V::LANES);
+        for (i, step) in depth.enumerate() {
+            let state = match step % self.time {
+                0 => self.first.at(step / self.time * self.hidden),
+                _ => self.states.at((step - 1) * self.hidden),
             };
-            for (panel, first) in lead.clone().step_by(items).enumerate() {
-                let out = out.wrapping_add((panel * depth.len() + p) * width);
-                let count = items.min(lead.end - first);
-                for i in (0..count).step_by(V::LANES) {
-                    let lanes = 0..V::LANES.min(count - i);
-                    // SAFETY: the ranges are within the operand, and `out` has room for every panel's depths.
-                    unsafe { T::load_some::<V>(state.at(first + i).pointer(), lanes).store(out.add(i)) };
-                }
-            }
+            // SAFETY: the ranges are within the operand, and `out` has whole vectors of the rows for each depth.
+            unsafe { copy::<V, T>(state.at(rows.start).pointer(), rows.len(), out.add(i * width)) };
         }
+        Layout { start: out, lead_stride: 1, depth_stride: width as isize }
     }
 }
 

@@ -10,8 +10,8 @@ mod tests;
 
 use super::fold::{self, BLOCK, Fold, Partial, fold_row, plain_reduction};
 use super::instance::{Instance, Kernel, instance};
-use super::share;
 use super::number::{Kind, Number, Stored, is_plain, with_stored};
+use super::share;
 use crate::pool::Pool;
 use crate::routine::{Call, Routine};
 use crate::simd::Isa;
@@ -87,7 +87,8 @@ impl Reduce {
         for pass in 0..count {
             let Some(at) = extents.iter().rposition(|group| group.reduced) else { break };
             let product = |range: Range<usize>| extents[range].iter().map(|g| g.extent).product::<usize>();
-            let (outer, reduced, inner) = (product(0..at), extents[at].extent, product(at + 1..extents.len()));
+            let (outer, reduced, inner) =
+                (product(0..at), extents[at].extent, product(at + 1..extents.len()));
             let input = reduce.passes.last().map_or(Place::Operand, |pass| pass.output);
             let last = pass + 1 == count;
             let output = if last && is_plain(dtype) {
@@ -108,7 +109,15 @@ impl Reduce {
             };
             let sizes = [if pass == 0 { dtype.size() } else { number }, number];
             reduce.passes.push(Pass {
-                outer, reduced, inner, input, output, sizes, partial, combine, combine_blocks,
+                outer,
+                reduced,
+                inner,
+                input,
+                output,
+                sizes,
+                partial,
+                combine,
+                combine_blocks,
             });
             extents.remove(at);
         }
@@ -161,9 +170,9 @@ impl Routine for Reduce {
 
     unsafe fn run(&self, call: &Call<'_>) {
         let (read, write) = (call.reads[0].cast_mut(), call.writes[0]);
-        // SAFETY: places are within the workspace, which the caller vouches for.
         let find = |place: Place, operand: *mut u8| match place {
             Place::Operand => operand,
+            // SAFETY: places are within the workspace, which the caller vouches for.
             Place::Workspace(offset) => unsafe { call.workspace.add(offset) },
         };
         for pass in &self.passes {
@@ -172,7 +181,8 @@ impl Routine for Reduce {
             unsafe { pass.run(find(pass.input, read), find(pass.output, write), call) };
         }
         if let (Some(convert), Some(last)) = (self.finish, self.passes.last()) {
-            let args = ConvertArgs { from: find(last.output, write), to: write, count: last.outer * last.inner };
+            let args =
+                ConvertArgs { from: find(last.output, write), to: write, count: last.outer * last.inner };
             // SAFETY: as above; the machine has the instruction set that was detected.
             unsafe { convert(&args) };
         }
@@ -185,7 +195,8 @@ impl Pass {
         // SAFETY: the caller vouches for the operands, the preparation for the workspace.
         unsafe {
             let Some(partial) = self.partial else {
-                let over = Over { reduced: self.reduced, inner: self.inner, block: self.reduced.max(1), small };
+                let over =
+                    Over { reduced: self.reduced, inner: self.inner, block: self.reduced.max(1), small };
                 return over.run(self.combine, self.outer, [input, output], self.sizes, call.pool);
             };
             let partial = call.workspace.add(partial);
@@ -424,8 +435,8 @@ impl<S: Stored> Kernel for FindMax<S> {
             let mut best = [S::Number::LOWEST; COLUMNS];
             let mut found = [0i32; COLUMNS];
             let (best, found) = (&mut best[..args.columns], &mut found[..args.columns]);
-            for column in 0..args.columns {
-                best[column] = (*input.add(column)).load();
+            for (column, best) in best.iter_mut().enumerate() {
+                *best = (*input.add(column)).load();
             }
             for row in 1..args.rows {
                 for column in 0..args.columns {

@@ -21,7 +21,8 @@ use Scalar::{Double, Integer, Single};
 impl Scalar {
     pub(crate) fn load(bytes: &[u8], index: usize, dtype: DType) -> Scalar {
         let bytes = &bytes[index * dtype.size()..][..dtype.size()];
-        let array = |bytes: &[u8]| <[u8; 8]>::try_from([bytes, &[0; 8]].concat().split_at(8).0).expect("8 bytes");
+        let array =
+            |bytes: &[u8]| <[u8; 8]>::try_from([bytes, &[0; 8]].concat().split_at(8).0).expect("8 bytes");
         let bits = u64::from_le_bytes(array(bytes));
         match dtype {
             DType::F32 => Single(f32::from_bits(bits as u32)),
@@ -87,8 +88,16 @@ impl Scalar {
             // From an integer to single precision is one rounding, not two.
             (Integer(x), DType::F32) => Single(x as f32),
             (_, DType::F32) => Single(wide as f32),
-            (_, DType::F16) => Single(nearest_half(wide, |bits| f16::from_bits(bits).to_f64(), f16::from_f64(wide).to_bits())),
-            (_, DType::BF16) => Single(nearest_half(wide, |bits| bf16::from_bits(bits).to_f64(), bf16::from_f64(wide).to_bits())),
+            (_, DType::F16) => Single(nearest_half(
+                wide,
+                |bits| f16::from_bits(bits).to_f64(),
+                f16::from_f64(wide).to_bits(),
+            )),
+            (_, DType::BF16) => Single(nearest_half(
+                wide,
+                |bits| bf16::from_bits(bits).to_f64(),
+                bf16::from_f64(wide).to_bits(),
+            )),
             (_, DType::F64) => Double(wide),
             (Integer(_), _) => self.rounded(to),
             (_, DType::I32) => Integer(i64::from(wide as i32)),
@@ -113,7 +122,13 @@ impl Scalar {
             Single(x) => Single(match function {
                 Unary::Neg => -x,
                 Unary::Abs => x.abs(),
-                Unary::Sign => if x == 0.0 || x.is_nan() { x } else { x.signum() },
+                Unary::Sign => {
+                    if x == 0.0 || x.is_nan() {
+                        x
+                    } else {
+                        x.signum()
+                    }
+                }
                 Unary::Exp => single::exp(x),
                 Unary::Log => single::ln(x),
                 Unary::Softplus => single::softplus(x),
@@ -124,7 +139,13 @@ impl Scalar {
                 Unary::Tanh => single::tanh(x),
                 Unary::Sigmoid => single::sigmoid(x),
                 Unary::Erf => single::erf(x),
-                Unary::Relu => if x <= 0.0 { 0.0 } else { x },
+                Unary::Relu => {
+                    if x <= 0.0 {
+                        0.0
+                    } else {
+                        x
+                    }
+                }
                 Unary::Gelu => single::gelu(x),
                 Unary::GeluSlope => single::gelu_slope(x),
                 Unary::Floor => x.floor(),
@@ -134,7 +155,13 @@ impl Scalar {
             Double(x) => Double(match function {
                 Unary::Neg => -x,
                 Unary::Abs => x.abs(),
-                Unary::Sign => if x == 0.0 || x.is_nan() { x } else { x.signum() },
+                Unary::Sign => {
+                    if x == 0.0 || x.is_nan() {
+                        x
+                    } else {
+                        x.signum()
+                    }
+                }
                 Unary::Exp => double::exp(x),
                 Unary::Log => double::ln(x),
                 Unary::Softplus => double::softplus(x),
@@ -145,7 +172,13 @@ impl Scalar {
                 Unary::Tanh => double::tanh(x),
                 Unary::Sigmoid => double::sigmoid(x),
                 Unary::Erf => double::erf(x),
-                Unary::Relu => if x <= 0.0 { 0.0 } else { x },
+                Unary::Relu => {
+                    if x <= 0.0 {
+                        0.0
+                    } else {
+                        x
+                    }
+                }
                 Unary::Gelu => double::gelu(x),
                 Unary::GeluSlope => double::gelu_slope(x),
                 Unary::Floor => x.floor(),
@@ -162,8 +195,20 @@ impl Scalar {
                     Binary::Sub => $a - $b,
                     Binary::Mul => $a * $b,
                     Binary::Div => $a / $b,
-                    Binary::Max => if $a > $b || $a.is_nan() { $a } else { $b },
-                    Binary::Min => if $a < $b || $a.is_nan() { $a } else { $b },
+                    Binary::Max => {
+                        if $a > $b || $a.is_nan() {
+                            $a
+                        } else {
+                            $b
+                        }
+                    }
+                    Binary::Min => {
+                        if $a < $b || $a.is_nan() {
+                            $a
+                        } else {
+                            $b
+                        }
+                    }
                     Binary::Pow => $module::pow($a, $b),
                 }
             };
@@ -179,7 +224,13 @@ impl Scalar {
                 Binary::Add => a.wrapping_add(b),
                 Binary::Sub => a.wrapping_sub(b),
                 Binary::Mul => a.wrapping_mul(b),
-                Binary::Div => if b == 0 { 0 } else { a.wrapping_div(b) },
+                Binary::Div => {
+                    if b == 0 {
+                        0
+                    } else {
+                        a.wrapping_div(b)
+                    }
+                }
                 Binary::Max => a.max(b),
                 Binary::Min => a.min(b),
                 Binary::Pow => panic!("powers of integers"),

@@ -179,7 +179,10 @@ impl Guarded {
 
     fn check(&self) {
         let (before, rest) = self.memory.split_at(self.start);
-        assert!(before.iter().chain(&rest[self.len..]).all(|&byte| byte == POISON), "a kernel wrote out of bounds");
+        assert!(
+            before.iter().chain(&rest[self.len..]).all(|&byte| byte == POISON),
+            "a kernel wrote out of bounds"
+        );
     }
 }
 
@@ -220,7 +223,10 @@ pub(super) fn run(
         }
         for (index, (input, read)) in inputs.iter().zip(reads).enumerate() {
             let overwritten = in_place.iter().any(|pair| pair.1 == index);
-            assert!(overwritten || input.bytes() == Guarded::of(read).bytes(), "a kernel wrote to its read {index}");
+            assert!(
+                overwritten || input.bytes() == Guarded::of(read).bytes(),
+                "a kernel wrote to its read {index}"
+            );
         }
         inputs.iter().chain(&outputs).chain([&workspace]).for_each(Guarded::check);
         let first = first.get_or_insert_with(|| bytes.clone());
@@ -239,6 +245,9 @@ pub(super) fn assert_close(actual: &[f64], expected: &[f64], tolerance: f64, wha
     for (position, (&actual, &expected)) in actual.iter().zip(expected).enumerate() {
         let same = actual == expected || (actual.is_nan() && expected.is_nan());
         let close = (actual - expected).abs() <= tolerance * expected.abs().max(1.0);
-        assert!(same || close, "{what} at {position}: {actual} instead of {expected}, tolerance {tolerance:e}");
+        assert!(
+            same || close,
+            "{what} at {position}: {actual} instead of {expected}, tolerance {tolerance:e}"
+        );
     }
 }

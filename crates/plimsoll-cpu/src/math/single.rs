@@ -80,7 +80,7 @@ fn ln_plus(x: f32, correction: f32) -> f32 {
     p = p * f - 1.666_805_7e-1;
     p = p * f + 2.000_071_5e-1;
     p = p * f - 2.499_999_4e-1;
-    p = p * f + 3.333_333_1e-1;
+    p = p * f + 3.333_333e-1;
     let tail = (p * f * z + n * -2.121_944_4e-4 + correction) - 0.5 * z;
     let finite = (f + tail) + n * 0.693_359_4;
     let positive = select(x < f32::INFINITY, finite, x);
@@ -104,10 +104,10 @@ pub(crate) fn tanh(x: f32) -> f32 {
     let t = x.abs();
     let z = x * x;
     let mut p = -5.704_988_7e-3;
-    p = p * z + 2.063_908_9e-2;
+    p = p * z + 2.063_909e-2;
     p = p * z - 5.373_971_6e-2;
     p = p * z + 1.333_144_2e-1;
-    p = p * z - 3.333_328_2e-1;
+    p = p * z - 3.333_328e-1;
     let small = p * z * x + x;
     let large = 1.0 - 2.0 / (exp(2.0 * t) + 1.0);
     select(t < 0.625, small, large).copysign(x)
@@ -139,7 +139,7 @@ pub(crate) fn erf(x: f32) -> f32 {
     q = q * t - 3.883_964_4e-3;
     q = q * t + 2.425_462_2e-2;
     q = q * t - 1.067_778_8e-1;
-    q = q * t - 6.348_466_9e-1;
+    q = q * t - 6.348_467e-1;
     q = q * t - 1.287_175_1e-1;
     let large = (1.0 - exp(q * t - t)).copysign(x);
     select(t > 0.927_734_4, large, small)
@@ -149,12 +149,12 @@ pub(crate) fn erf(x: f32) -> f32 {
 #[inline(always)]
 pub(crate) fn gelu(x: f32) -> f32 {
     let z = x * x;
-    let mut q = -7.664_679_2e-6;
+    let mut q = -7.664_679e-6;
     q = q * z + 1.135_126_6e-4;
     q = q * z - 1.186_353_1e-3;
     q = q * z + 9.973_332e-3;
     q = q * z - 6.649_036e-2;
-    q = q * z + 3.989_422_8e-1;
+    q = q * z + 3.989_423e-1;
     let small = x * (0.5 + x * q);
     // |x| Φ(-|x|) is the density's exponential times a function that a polynomial describes.
     let t = x.abs();
@@ -163,7 +163,7 @@ pub(crate) fn gelu(x: f32) -> f32 {
     p = p * u - 9.548_816e-4;
     p = p * u - 5.481_87e-3;
     p = p * u + 2.643_521_6e-2;
-    p = p * u - 6.306_616_3e-2;
+    p = p * u - 6.306_616e-2;
     p = p * u + 1.003_071_6e-1;
     p = p * u - 1.103_794_6e-1;
     p = p * u + 7.369_426e-2;
@@ -182,7 +182,7 @@ pub(crate) fn gelu_slope(x: f32) -> f32 {
     q = q * z - 9.485_316e-3;
     q = q * z + 5.983_827_4e-2;
     q = q * z - 2.659_612_6e-1;
-    q = q * z + 7.978_845_6e-1;
+    q = q * z + 7.978_846e-1;
     let small = 0.5 + x * q;
     // Φ(-|x|) / e^(-x²/2)
     let t = x.abs();

@@ -1,6 +1,7 @@
 //! The functions of single precision against double precision, over all of their operands' range.
 
 use super::{double, single};
+use std::f32::consts::{FRAC_1_SQRT_2, SQRT_2};
 
 /// The error of `got` in units of the spacing of `f32` at `expected`.
 fn ulps(got: f32, expected: f64) -> f64 {
@@ -19,8 +20,9 @@ fn ulps(got: f32, expected: f64) -> f64 {
 /// Numbers from all over the line, evenly among the representable ones, and those where something changes.
 fn samples(step: usize) -> impl Iterator<Item = f32> {
     let special = [0.0, -0.0, 1.0, -1.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, f32::MIN];
-    let around = [0.625, 0.927_734_4, 0.707_106_8, 1.414_213_5, 16.0, 88.722_84, -87.336_54, -103.972_08, 1.0];
-    let around = around.into_iter().flat_map(|x: f32| (0..64).map(move |i| f32::from_bits(x.to_bits() - 32 + i)));
+    let around = [0.625, 0.927_734_4, FRAC_1_SQRT_2, SQRT_2, 16.0, 88.722_84, -87.336_54, -103.972_08, 1.0];
+    let around =
+        around.into_iter().flat_map(|x: f32| (0..64).map(move |i| f32::from_bits(x.to_bits() - 32 + i)));
     let subnormal = (0..64).map(f32::from_bits);
     (0..=u32::MAX).step_by(step).map(f32::from_bits).chain(special).chain(around).chain(subnormal)
 }
@@ -97,7 +99,8 @@ fn gelu_slope_is_within_four_ulp_or_a_rounding_error_of_one() {
 
 #[test]
 fn pow_is_within_one_ulp() {
-    let special = [0.0, 1.0, 2.0, 3.0, 0.5, 1.5, 10.0, 1e-3, 1e30, 1e-40, 16_777_215.0, f32::INFINITY, f32::NAN];
+    let special =
+        [0.0, 1.0, 2.0, 3.0, 0.5, 1.5, 10.0, 1e-3, 1e30, 1e-40, 16_777_215.0, f32::INFINITY, f32::NAN];
     let special = || special.into_iter().chain(special.map(|x| -x));
     let bases = || samples(STEP * 1021).chain(special());
     let exponents = || (0..400).map(|i| (i as f32 - 200.3) * 0.37).chain(special());
@@ -120,8 +123,14 @@ fn functions_keep_the_sign_of_zero() {
 #[test]
 fn double_precision_functions_have_their_limits_at_infinity() {
     let (low, high) = (f64::NEG_INFINITY, f64::INFINITY);
-    assert_eq!([double::gelu(low), double::gelu_slope(low), double::sigmoid(low), double::softplus(low)], [0.0; 4]);
+    assert_eq!(
+        [double::gelu(low), double::gelu_slope(low), double::sigmoid(low), double::softplus(low)],
+        [0.0; 4]
+    );
     assert_eq!([double::gelu(high), double::softplus(high)], [high; 2]);
-    assert_eq!([double::gelu_slope(high), double::sigmoid(high), double::tanh(high), double::erf(high)], [1.0; 4]);
+    assert_eq!(
+        [double::gelu_slope(high), double::sigmoid(high), double::tanh(high), double::erf(high)],
+        [1.0; 4]
+    );
     assert_eq!([double::floor(-0.5), double::floor(1e300), double::floor(2.5)], [-1.0, 1e300, 2.0]);
 }

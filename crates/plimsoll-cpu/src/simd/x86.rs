@@ -1,6 +1,6 @@
 //! The vectors of x86-64: 256 bits with AVX2 and FMA, 512 bits with AVX-512.
 
-use super::{Body, Isa, Vector};
+use super::{Body, Isa, MAX_LANES, Vector};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ macro_rules! vector {
         $splat:ident, $load:ident, $store:ident, $fma:ident,
         |$from:ident, $load_mask:ident| $load_some:expr,
         |$to:ident, $store_mask:ident, $value:ident| $store_some:expr,
-        $transpose:path
+        $transpose:path $(, $load_transposed:path)?
     ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
@@ -23,6 +23,7 @@ macro_rules! vector {
 
             #[inline(always)]
             unsafe fn enter<B: Body<$scalar>>(body: B) -> B::Output {
+                #[inline(never)]
                 #[target_feature(enable = $features)]
                 unsafe fn enabled<B: Body<$scalar>>(body: B) -> B::Output {
                     // SAFETY: the caller of `enter` vouches for the instruction set.
@@ -82,6 +83,16 @@ macro_rules! vector {
                 // SAFETY: the caller vouches for the instruction set.
                 unsafe { $transpose(rows) }
             }
+
+            $(
+                #[inline(always)]
+                unsafe fn load_transposed(
+                    from: &[*const $scalar; MAX_LANES],
+                ) -> [Self; MAX_LANES] {
+                    // SAFETY: the caller vouches for the addresses.
+                    unsafe { $load_transposed(from) }
+                }
+            )?
         }
     };
 }
@@ -92,7 +103,7 @@ vector! {
     _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_fmadd_ps,
     |from, mask| _mm512_maskz_loadu_ps(mask as __mmask16, from),
     |to, mask, value| _mm512_mask_storeu_ps(to, mask as __mmask16, value),
-    transpose_f32x16
+    transpose_f32x16, load_transposed_f32x16
 }
 
 vector! {
@@ -168,6 +179,37 @@ unsafe fn transpose_f32x16(rows: &mut [F32x16; 16]) {
             rows[i + 8].0 = _mm512_shuffle_f32x4::<0xdd>(t0, t2);
             rows[i + 12].0 = _mm512_shuffle_f32x4::<0xdd>(t1, t3);
         }
+    }
+}
+
+/// Gathers quarters of four vectors while reading, so that only transposes within 128 bits remain.
+#[inline(always)]
+unsafe fn load_transposed_f32x16(from: &[*const f32; MAX_LANES]) -> [F32x16; MAX_LANES] {
+    // SAFETY: the caller vouches for the addresses and the instruction set.
+    unsafe {
+        let mut quarters = [[_mm512_setzero_ps(); 4]; 4];
+        for i in 0..4 {
+            let rows = [from[i], from[i + 4], from[i + 8], from[i + 12]];
+            for (quarter, gathered) in quarters.iter_mut().enumerate() {
+                let part = |row: *const f32| _mm_loadu_ps(row.add(4 * quarter));
+                let vector = _mm512_castps128_ps512(part(rows[0]));
+                let vector = _mm512_insertf32x4::<1>(vector, part(rows[1]));
+                let vector = _mm512_insertf32x4::<2>(vector, part(rows[2]));
+                gathered[i] = _mm512_insertf32x4::<3>(vector, part(rows[3]));
+            }
+        }
+        let mut columns = [F32x16(_mm512_setzero_ps()); MAX_LANES];
+        for (columns, gathered) in columns.chunks_exact_mut(4).zip(&quarters) {
+            let t0 = _mm512_castps_pd(_mm512_unpacklo_ps(gathered[0], gathered[1]));
+            let t1 = _mm512_castps_pd(_mm512_unpackhi_ps(gathered[0], gathered[1]));
+            let t2 = _mm512_castps_pd(_mm512_unpacklo_ps(gathered[2], gathered[3]));
+            let t3 = _mm512_castps_pd(_mm512_unpackhi_ps(gathered[2], gathered[3]));
+            columns[0].0 = _mm512_castpd_ps(_mm512_unpacklo_pd(t0, t2));
+            columns[1].0 = _mm512_castpd_ps(_mm512_unpackhi_pd(t0, t2));
+            columns[2].0 = _mm512_castpd_ps(_mm512_unpacklo_pd(t1, t3));
+            columns[3].0 = _mm512_castpd_ps(_mm512_unpackhi_pd(t1, t3));
+        }
+        columns
     }
 }
 

@@ -10,6 +10,8 @@ use plimsoll_cpu::simd::Isa;
 pub(crate) trait Scalar: Element {
     /// The relative error of rounding to it.
     const EPSILON: f64;
+    /// The smallest number above zero: below it, rounding is off by up to half of it.
+    const SMALLEST: f64;
     /// The relative error of one addition to a sum of it.
     const SUM_EPSILON: f64;
 
@@ -19,13 +21,14 @@ pub(crate) trait Scalar: Element {
 }
 
 macro_rules! scalar {
-    ($($scalar:ident: $epsilon:expr, $sum_epsilon:expr, $acc:ident;)*) => {$(
+    ($($scalar:ident: $epsilon:expr, $smallest:expr, $sum_epsilon:expr, $acc:ident;)*) => {$(
         impl Scalar for $scalar {
             const EPSILON: f64 = $epsilon;
+            const SMALLEST: f64 = $smallest;
             const SUM_EPSILON: f64 = $sum_epsilon;
 
             fn from_f64(value: f64) -> Self {
-                Self::round(value as $acc)
+                Self::narrow(value as $acc)
             }
 
             fn to_f64(self) -> f64 {
@@ -40,15 +43,15 @@ macro_rules! scalar {
 }
 
 scalar! {
-    f32: 0.0, f32::EPSILON as f64, f32;
-    f64: 0.0, f64::EPSILON, f64;
-    f16: 1.0 / 1024.0, f32::EPSILON as f64, f32;
-    bf16: 1.0 / 128.0, f32::EPSILON as f64, f32;
+    f32: 0.0, 1e-45, f32::EPSILON as f64, f32;
+    f64: 0.0, 0.0, f64::EPSILON, f64;
+    f16: 1.0 / 1024.0, 1.0 / (1u64 << 24) as f64, f32::EPSILON as f64, f32;
+    bf16: 1.0 / 128.0, 1e-40, f32::EPSILON as f64, f32;
 }
 
 /// The most that a sum of `terms` products may be off, if the products' magnitudes add up to `magnitude`.
 pub(crate) fn bound<T: Scalar>(terms: usize, magnitude: f64, value: f64) -> f64 {
-    (terms + 2) as f64 * T::SUM_EPSILON * magnitude + T::EPSILON * value.abs() + 1e-7 * T::EPSILON
+    (terms + 2) as f64 * T::SUM_EPSILON * magnitude + T::EPSILON * value.abs() + T::SMALLEST
 }
 
 /// Values from -1 to 1 that depend on `seed`.

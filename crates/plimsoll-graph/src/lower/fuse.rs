@@ -3,10 +3,9 @@
 //! Nodes are visited once, in order, and put into *units*: a unit becomes one kernel. Every unit has a
 //! position, and everything it needs is made by units at smaller positions; that is the only invariant, and
 //! it keeps the units in an executable order at every moment. An elementwise node joins the unit of an
-//! operand if
-//! its other operands come from smaller positions; or else that unit moves to the end and takes the node
-//! with it, if nothing outside has used it yet. Other operands' units are then drawn in, if nothing outside
-//! needs them earlier. Each decision looks only at a node's operands, so the whole pass is linear.
+//! operand if nothing else has used that yet; the unit moves to the end if another operand was made after it. Other
+//! operands' units are then drawn in, if nothing outside needs them earlier. Each decision looks only at a
+//! node's operands, so the whole pass is linear.
 
 use crate::op::Op;
 use crate::program::{Level, View};
@@ -320,19 +319,19 @@ impl<'a> Units<'a> {
         }
     }
 
-    /// The unit a node joins: the latest candidate, where it is if all makers are earlier, else moved to the
-    /// end if nothing outside has used it.
+    /// The unit a node joins: the latest candidate that nothing outside has used yet. It moves to the end if
+    /// another maker comes after it.
+    ///
+    /// A unit that others have used stays as it is: joining it would compute the node long before it is
+    /// needed (a mask of the backward pass in the forward pass, say) and keep its bytes until then.
     fn choose(&mut self, candidates: &[(u32, Part)], makers: &[u32]) -> Option<(u32, Part)> {
-        let &(unit, part) = candidates.first()?;
+        let unused = |&&(unit, _): &&(u32, Part)| self.consumers_outside(unit, unit).next().is_none();
+        let &(unit, part) = candidates.iter().find(unused)?;
         let position = self.units[unit as usize].position;
-        if makers.iter().all(|&m| m == unit || self.units[m as usize].position < position) {
-            return Some((unit, part));
-        }
-        if self.consumers_outside(unit, unit).next().is_none() {
+        if makers.iter().any(|&m| m != unit && self.units[m as usize].position > position) {
             self.units[unit as usize].position = self.next_position();
-            return Some((unit, part));
         }
-        None
+        Some((unit, part))
     }
 
     /// Merges `other` into `unit`, which comes later, if nothing outside needs it before that.

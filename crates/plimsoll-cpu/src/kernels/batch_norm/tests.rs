@@ -12,7 +12,9 @@ fn case(random: &mut Random, dtype: DType, rows: usize, channels: usize) -> (Ten
     let x = Tensor::new(dtype, &[rows, channels], x);
     let values = x.values();
     let over_rows = |of: &dyn Fn(f64, usize) -> f64| -> Vec<f64> {
-        let sum = |channel: usize| values.iter().skip(channel).step_by(channels).map(|&x| of(x, channel)).sum::<f64>();
+        let sum = |channel: usize| {
+            values.iter().skip(channel).step_by(channels).map(|&x| of(x, channel)).sum::<f64>()
+        };
         (0..channels).map(|channel| sum(channel) / rows as f64).collect()
     };
     let mean = over_rows(&|x, _| x);
@@ -39,7 +41,8 @@ fn channels_are_normalised_in_place_or_not() {
                 })
                 .collect();
             let accumulator = dtype.accumulator();
-            let results = [(dtype, &[rows, channels][..]), (accumulator, &[channels]), (accumulator, &[channels])];
+            let results =
+                [(dtype, &[rows, channels][..]), (accumulator, &[channels]), (accumulator, &[channels])];
             for in_place in [&[][..], &[(0, 0)]] {
                 let prepare = |reads: &[_], writes: &[_]| prepare(EPSILON, reads, writes);
                 let actual = run(prepare, &[&x, &gamma, &beta], &results, in_place);
@@ -72,8 +75,10 @@ fn gradients_follow_the_formula_in_place_or_not() {
             let mut random = Random::new(rows as u64);
             let (x, mean, variance) = case(&mut random, dtype, rows, channels);
             let accumulator = dtype.accumulator();
-            let (mean, variance) =
-                (Tensor::new(accumulator, &[channels], mean), Tensor::new(accumulator, &[channels], variance));
+            let (mean, variance) = (
+                Tensor::new(accumulator, &[channels], mean),
+                Tensor::new(accumulator, &[channels], variance),
+            );
             let (gamma, dy) = (random.tensor(dtype, &[channels]), random.tensor(dtype, &[rows, channels]));
             let normal = |row: usize, channel: usize| {
                 (x.at(&[row, channel]) - mean.at(&[channel])) * reciprocal(variance.at(&[channel]))

@@ -69,7 +69,7 @@ impl<'a> Emitter<'a> {
             }
         }
         // All that is stored is brought before anything is, since a write may replace what another stores.
-        let stored: Vec<SlotId> = (0..of.writes.len()).map(|write| self.to_be_stored(write)).collect();
+        let stored: Vec<SlotId> = (0..of.writes.len()).map(|write| self.stored(write)).collect();
         for (write, slot) in stored.into_iter().enumerate() {
             self.store(write, slot);
         }
@@ -292,7 +292,8 @@ impl<'a> Emitter<'a> {
         } else {
             (with_stored!(dtype, S => instance::<Load<S>>(self.isa)), self.place(class, kind))
         };
-        let step = Step { action: Action::Load { function, access }, out, operands: [out; 3], count: Count::Chunk };
+        let step =
+            Step { action: Action::Load { function, access }, out, operands: [out; 3], count: Count::Chunk };
         self.push(list, step);
         out
     }
@@ -339,7 +340,13 @@ impl<'a> Emitter<'a> {
                 let map = functions::unary(function, Kind::of(of_first), self.isa);
                 let exact = matches!(
                     function,
-                    Unary::Neg | Unary::Abs | Unary::Sign | Unary::Relu | Unary::Floor | Unary::Not | Unary::IsFinite
+                    Unary::Neg
+                        | Unary::Abs
+                        | Unary::Sign
+                        | Unary::Relu
+                        | Unary::Floor
+                        | Unary::Not
+                        | Unary::IsFinite
                 );
                 (map, !exact)
             }
@@ -383,7 +390,12 @@ impl<'a> Emitter<'a> {
         let function = reduce(plain_reduction(reduction, dtype), kind, self.isa);
         let state = if of.geometry.is_chunked() { self.reserve(STATE) } else { 0 };
         let out = self.place(Class::Row, kind);
-        let step = Step { action: Action::Reduce { function, state }, out, operands: [values; 3], count: Count::Rows };
+        let step = Step {
+            action: Action::Reduce { function, state },
+            out,
+            operands: [values; 3],
+            count: Count::Rows,
+        };
         self.push(List::Elements(stage), step);
         self.value[register] = Some(out);
         if let Some(round) = functions::round(dtype, self.isa) {
@@ -429,7 +441,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// Where the values of a write are.
-    fn to_be_stored(&mut self, write: usize) -> SlotId {
+    fn stored(&mut self, write: usize) -> SlotId {
         let of = self.of;
         let class = if of.stores_elements(write) { Class::Element } else { Class::Row };
         self.operand(of.stored(write), class, of.store_stage[write])
@@ -456,7 +468,8 @@ impl<'a> Emitter<'a> {
         let first_is_enough = class == Class::Row && of.geometry.single;
         let values = if first_is_enough { slot } else { self.spread(slot, size, list, class) };
         let function = with_stored!(dtype, S => instance::<Store<S>>(self.isa));
-        let step = Step { action: Action::Store { function, access }, out: values, operands: [values; 3], count };
+        let step =
+            Step { action: Action::Store { function, access }, out: values, operands: [values; 3], count };
         self.push(list, step);
     }
 }

@@ -139,7 +139,7 @@ impl<H: Element<Acc = f32>> Map1 for Round<H> {
 
     #[inline(always)]
     fn apply(x: f32) -> f32 {
-        H::round(x).widen()
+        H::narrow(x).widen()
     }
 }
 
@@ -181,7 +181,7 @@ impl<A: Sticky, H: Element<Acc = f32>> Map1 for Halve<A, H> {
 
     #[inline(always)]
     fn apply(x: A) -> f32 {
-        H::round(x.sticky()).widen()
+        H::narrow(x.sticky()).widen()
     }
 }
 

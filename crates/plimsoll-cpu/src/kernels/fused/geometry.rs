@@ -65,7 +65,8 @@ impl Geometry {
         let row = extents[lead..].iter().product();
         let size = (CACHE / live.max(1)).clamp(4 * CHUNK, LONGEST);
         let size = 1 << size.ilog2();
-        let mut geometry = Geometry { tile: vec![1; extents.len()], extents, lead, row, chunk: row, single: false };
+        let mut geometry =
+            Geometry { tile: vec![1; extents.len()], extents, lead, row, chunk: row, single: false };
         if row_axes == 0 {
             geometry.tile_elements(walks, size);
         } else {
@@ -178,9 +179,10 @@ impl Geometry {
             if self.tile[axis] == 1 {
                 continue;
             }
-            let joins = shape.axes.last().is_some_and(|last| {
-                whole(axis) && last.stride == walk.strides[axis] * self.extents[axis]
-            });
+            let joins = shape
+                .axes
+                .last()
+                .is_some_and(|last| whole(axis) && last.stride == walk.strides[axis] * self.extents[axis]);
             match shape.axes.last_mut() {
                 Some(last) if joins => {
                     last.stride = walk.strides[axis];

@@ -10,8 +10,6 @@
 //! several passes over a row, each of which ends where a reduction over the whole row is needed to go on.
 
 mod analysis;
-#[cfg(test)]
-mod bench;
 mod emit;
 mod functions;
 mod geometry;

@@ -155,7 +155,8 @@ impl Steps {
                     }
                 }
                 for (i, &slot) in step.operands.iter().enumerate() {
-                    let ends = last_use[slot] == at && slot != step.out && !step.operands[..i].contains(&slot);
+                    let ends =
+                        last_use[slot] == at && slot != step.out && !step.operands[..i].contains(&slot);
                     if let (Slot::Fixed { offset, .. }, true) = (self.slots[slot], ends)
                         && let Some(&buffer) = buffers.iter().find(|(_, of)| *of == offset)
                     {

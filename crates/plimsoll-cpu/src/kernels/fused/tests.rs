@@ -46,7 +46,9 @@ impl Case {
                     Level::Row => vec![self.value(instruction, &registers, &outer, 0)],
                     Level::Element => indices(row)
                         .enumerate()
-                        .map(|(i, inner)| self.value(instruction, &registers, &[&outer[..], &inner].concat(), i))
+                        .map(|(i, inner)| {
+                            self.value(instruction, &registers, &[&outer[..], &inner].concat(), i)
+                        })
                         .collect(),
                 };
                 registers.push(values);
@@ -80,7 +82,8 @@ impl Case {
                     Value::Integer(x) => x as u64,
                     other => panic!("{other:?} is no state"),
                 };
-                let position = index.iter().zip(self.body.domain.iter()).fold(0, |at, (i, extent)| at * extent + i);
+                let position =
+                    index.iter().zip(self.body.domain.iter()).fold(0, |at, (i, extent)| at * extent + i);
                 let block = random::block(word(0), word(1), stream, position as u64);
                 match (distribution, dtype) {
                     (Distribution::Normal, _) => Value::Double(random::normal(block)).cast(DType::F64, dtype),
@@ -94,12 +97,19 @@ impl Case {
             Scalar::Unary(f, a) => get(a).unary(f, dtype),
             Scalar::Binary(f, a, b) => get(a).binary(f, get(b), dtype),
             Scalar::Compare(f, a, b) => get(a).compare(f, get(b)),
-            Scalar::Select(c, a, b) => if get(c).is_true() { get(a) } else { get(b) },
+            Scalar::Select(c, a, b) => {
+                if get(c).is_true() {
+                    get(a)
+                } else {
+                    get(b)
+                }
+            }
             Scalar::Cast(a) => get(a).cast(type_of(a), dtype),
             Scalar::Reduce(f, a) => {
                 let length: usize = self.split().1.iter().product();
                 let values = &registers[usize::from(a)];
-                let row: Vec<Value> = (0..length).map(|i| values[if values.len() == 1 { 0 } else { i }]).collect();
+                let row: Vec<Value> =
+                    (0..length).map(|i| values[if values.len() == 1 { 0 } else { i }]).collect();
                 reduce_row(f, &row, dtype)
             }
         }
@@ -187,7 +197,8 @@ impl Generator {
         let mut numbers = Numbers::new(seed);
         let rank = 1 + numbers.below(4);
         let row_axes = if with_rows { 1 + numbers.below(rank) } else { 0 };
-        let mut dims: Vec<usize> = (0..rank).map(|_| numbers.pick(&[1, 2, 3, 4, 5, 7, 10, 16, 33, 65])).collect();
+        let mut dims: Vec<usize> =
+            (0..rank).map(|_| numbers.pick(&[1, 2, 3, 4, 5, 7, 10, 16, 33, 65])).collect();
         if numbers.chance(30) {
             let axis = numbers.below(rank);
             dims[axis] = numbers.pick(&[0, 129, 500, 600, 2048, 2500, 4096, 5000, 9000]);
@@ -267,7 +278,8 @@ impl Generator {
         let fitting: Vec<Register> = (0..self.case.body.instructions.len())
             .filter(|&r| {
                 let of = &self.case.body.instructions[r];
-                dtype.is_none_or(|dtype| of.dtype == dtype) && (level == Level::Element || of.level == Level::Row)
+                dtype.is_none_or(|dtype| of.dtype == dtype)
+                    && (level == Level::Element || of.level == Level::Row)
             })
             .map(|r| r as Register)
             .collect();
@@ -293,7 +305,8 @@ impl Generator {
                 };
                 if rank > 0 {
                     let axis = self.numbers.below(rank) as u8;
-                    let dtype = self.numbers.pick(&[DType::I32, DType::I64, DType::F32, DType::BF16, DType::U8]);
+                    let dtype =
+                        self.numbers.pick(&[DType::I32, DType::I64, DType::F32, DType::BF16, DType::U8]);
                     self.push(Scalar::Iota { axis }, dtype, level);
                 }
             }
@@ -336,7 +349,8 @@ impl Generator {
             _ if self.case.body.row_axes > 0 => {
                 // There is no largest of nothing.
                 let choices = if self.case.split().1.contains(&0) { 1 } else { 3 };
-                let reduction = self.numbers.pick(&[Reduction::Sum, Reduction::Max, Reduction::Min][..choices]);
+                let reduction =
+                    self.numbers.pick(&[Reduction::Sum, Reduction::Max, Reduction::Min][..choices]);
                 if let Some(a) = self.register(None, Level::Element) {
                     let of = self.case.body.instructions[usize::from(a)];
                     if of.level == Level::Element {
@@ -381,7 +395,8 @@ impl Generator {
                     let (read_of, write_of) = (&self.case.reads[read], &self.case.writes[write]);
                     read_of.view == write_of.view
                         && read_of.view.shape == self.case.body.domain
-                        && self.case.contents[read].len() == read_of.view.shape.elements() * read_of.dtype.size()
+                        && self.case.contents[read].len()
+                            == read_of.view.shape.elements() * read_of.dtype.size()
                         && read_of.dtype.size() == write_of.dtype.size()
                         && self.case.in_place.iter().all(|pair| pair.1 != read)
                 })

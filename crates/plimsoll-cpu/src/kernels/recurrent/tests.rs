@@ -5,7 +5,8 @@ use super::super::{gru, gru_grad, lstm, lstm_grad};
 use plimsoll_graph::DType;
 
 /// Batch, time, input and hidden extents.
-const CASES: [[usize; 4]; 5] = [[1, 1, 1, 1], [2, 3, 4, 5], [3, 1, 2, 17], [17, 6, 3, 33], [2, 4, 9, 270]];
+const CASES: [[usize; 4]; 6] =
+    [[2, 0, 3, 4], [1, 1, 1, 1], [2, 3, 4, 5], [3, 1, 2, 17], [17, 6, 3, 33], [2, 4, 9, 270]];
 
 fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
@@ -161,7 +162,7 @@ fn check_gradients(
 #[test]
 fn gradients_are_the_limits_of_differences() {
     for dtype in FLOATS {
-        for extents in CASES.into_iter().take(4) {
+        for extents in CASES.into_iter().take(5) {
             let [batch, time, ..] = extents;
             let hidden = extents[3];
             let (narrow, wide) = ([batch, time, hidden], [batch, time, 4 * hidden]);
@@ -173,7 +174,9 @@ fn gradients_are_the_limits_of_differences() {
             let results = naive_lstm(extents, &values(&tensors));
             let tensor = |index: usize, dims: &[usize]| Tensor::new(dtype, dims, results[index].clone());
             let [states, gates, cells] = [tensor(0, &narrow), tensor(1, &wide), tensor(2, &narrow)];
-            let [x, input_weight, hidden_weight, _, first_hidden, first_cell] = &tensors[..] else { unreachable!() };
+            let [x, input_weight, hidden_weight, _, first_hidden, first_cell] = &tensors[..] else {
+                unreachable!()
+            };
             let reads =
                 [x, input_weight, hidden_weight, first_hidden, first_cell, &states, &gates, &cells, &dy];
             let dims = operand_dims(extents, 4);

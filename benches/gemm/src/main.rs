@@ -1,6 +1,6 @@
 //! Compares the speed of matrix products with the `gemm` crate's, in one process, shape by shape.
 //!
-//! Run with `cargo run --release --example gemm_bench`. Figures are GFLOP/s, medians over interleaved repeats.
+//! Run with `cargo run --release --manifest-path benches/gemm/Cargo.toml`. Figures are GFLOP/s, medians over interleaved repeats.
 #![allow(clippy::print_stdout)]
 
 use plimsoll_cpu::gemm::{Gemm, Matrix, MatrixMut, WORKSPACE_ALIGN, gemm, gemm_workspace};

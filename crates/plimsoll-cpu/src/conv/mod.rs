@@ -1,0 +1,278 @@
+//! Two-dimensional convolutions of channels-last images, as products that read the image where it is.
+//!
+//! The usual way to convolve by matrix product first copies every window of the image into a matrix, which is the
+//! largest buffer of the whole step. Here the product packs its blocks straight from the image, so that the only
+//! workspace is that of a product. Convolutions of single channels have no product to speak of and loops of their
+//! own.
+
+mod depthwise;
+mod grad_input;
+mod shape;
+mod window;
+
+use crate::element::{Element, Real};
+use crate::gemm::{BatchStrides, Product, Shape, Strided, StridedMut, workspace};
+use crate::pool::Pool;
+use crate::simd::Isa;
+use grad_input::{FlippedFilter, PhasePixels, phases};
+pub use shape::{ConvError, ConvShape};
+use window::{WindowColumns, Windows};
+
+/// The bytes of workspace that [`conv_forward`] needs on a pool of `threads`. The same on every machine.
+pub fn conv_forward_workspace<T: Element>(shape: &ConvShape, threads: usize) -> usize {
+    if depthwise::fits(shape) { 0 } else { workspace::<T>(forward_product(shape), true, threads) }
+}
+
+/// Computes a convolution: `output` from `input` and `filter`.
+///
+/// # Panics
+///
+/// When `workspace` is smaller than [`conv_forward_workspace`] says, or not aligned to
+/// [`WORKSPACE_ALIGN`](crate::gemm::WORKSPACE_ALIGN).
+///
+/// # Safety
+///
+/// The pointers are to as many elements as `shape` says, `input` and `filter` initialised and not written
+/// meanwhile, `output` used by nobody else; it overlaps neither the operands nor `workspace`.
+pub unsafe fn conv_forward<T: Element>(
+    pool: &Pool,
+    shape: &ConvShape,
+    input: *const T,
+    filter: *const T,
+    output: *mut T,
+    workspace: &mut [u8],
+) {
+    // SAFETY: the contract is the same.
+    unsafe { conv_forward_with(Isa::detect(), pool, shape, input, filter, output, workspace) }
+}
+
+/// [`conv_forward`] on an instruction set of choice, for tests.
+///
+/// # Panics
+///
+/// As [`conv_forward`], and when the machine does not have the instruction set.
+///
+/// # Safety
+///
+/// As for [`conv_forward`].
+#[doc(hidden)]
+pub unsafe fn conv_forward_with<T: Element>(
+    isa: Isa,
+    pool: &Pool,
+    shape: &ConvShape,
+    input: *const T,
+    filter: *const T,
+    output: *mut T,
+    workspace: &mut [u8],
+) {
+    if depthwise::fits(shape) {
+        // SAFETY: the caller vouches for the pointers.
+        unsafe { depthwise::forward(isa, pool, shape, input, filter, output) };
+        return;
+    }
+    let product = Product {
+        shape: forward_product(shape),
+        a: &input_windows(shape, input),
+        b: &Strided {
+            start: filter,
+            lead_stride: 1,
+            depth_stride: shape.out_channels as isize,
+            batch: groups_of(shape, shape.group_out_channels()),
+        },
+        target: &StridedMut {
+            start: output,
+            row_stride: shape.out_channels as isize,
+            column_stride: 1,
+            batch: groups_of(shape, shape.group_out_channels()),
+        },
+        alpha: T::Acc::ONE,
+        accumulate: false,
+    };
+    // SAFETY: the caller vouches for the pointers.
+    unsafe { product.run(pool, isa, workspace) }
+}
+
+/// The bytes of workspace that [`conv_grad_input`] needs on a pool of `threads`. The same on every machine.
+pub fn conv_grad_input_workspace<T: Element>(shape: &ConvShape, threads: usize) -> usize {
+    if depthwise::fits(shape) {
+        return 0;
+    }
+    let bytes = phases(shape).map(|phase| workspace::<T>(phase.product(), phase.is_whole(), threads));
+    bytes.max().unwrap_or(0)
+}
+
+/// Computes the gradient of a convolution with respect to its input: `input_grad` from `output_grad` and `filter`.
+///
+/// # Panics
+///
+/// When `workspace` is smaller than [`conv_grad_input_workspace`] says, or not aligned to
+/// [`WORKSPACE_ALIGN`](crate::gemm::WORKSPACE_ALIGN).
+///
+/// # Safety
+///
+/// The pointers are to as many elements as `shape` says, `output_grad` and `filter` initialised and not written
+/// meanwhile, `input_grad` used by nobody else; it overlaps neither the operands nor `workspace`.
+pub unsafe fn conv_grad_input<T: Element>(
+    pool: &Pool,
+    shape: &ConvShape,
+    output_grad: *const T,
+    filter: *const T,
+    input_grad: *mut T,
+    workspace: &mut [u8],
+) {
+    // SAFETY: the contract is the same.
+    unsafe { conv_grad_input_with(Isa::detect(), pool, shape, output_grad, filter, input_grad, workspace) }
+}
+
+/// [`conv_grad_input`] on an instruction set of choice, for tests.
+///
+/// # Panics
+///
+/// As [`conv_grad_input`], and when the machine does not have the instruction set.
+///
+/// # Safety
+///
+/// As for [`conv_grad_input`].
+#[doc(hidden)]
+pub unsafe fn conv_grad_input_with<T: Element>(
+    isa: Isa,
+    pool: &Pool,
+    shape: &ConvShape,
+    output_grad: *const T,
+    filter: *const T,
+    input_grad: *mut T,
+    workspace: &mut [u8],
+) {
+    if depthwise::fits(shape) {
+        // SAFETY: the caller vouches for the pointers.
+        unsafe { depthwise::grad_input(isa, pool, shape, output_grad, filter, input_grad) };
+        return;
+    }
+    for phases in phases(shape) {
+        let product = Product {
+            shape: phases.product(),
+            a: &phases.windows(output_grad),
+            b: &FlippedFilter { phases, filter },
+            target: &PhasePixels { phases, input_grad },
+            alpha: T::Acc::ONE,
+            accumulate: false,
+        };
+        // SAFETY: the caller vouches for the pointers.
+        unsafe { product.run(pool, isa, workspace) }
+    }
+}
+
+/// The bytes of workspace that [`conv_grad_filter`] needs on a pool of `threads`. The same on every machine.
+pub fn conv_grad_filter_workspace<T: Element>(shape: &ConvShape, threads: usize) -> usize {
+    if depthwise::fits(shape) {
+        depthwise::grad_filter_workspace::<T>(shape)
+    } else {
+        workspace::<T>(grad_filter_product(shape), false, threads)
+    }
+}
+
+/// Computes the gradient of a convolution with respect to its filter: `filter_grad` from `input` and `output_grad`.
+///
+/// # Panics
+///
+/// When `workspace` is smaller than [`conv_grad_filter_workspace`] says, or not aligned to
+/// [`WORKSPACE_ALIGN`](crate::gemm::WORKSPACE_ALIGN).
+///
+/// # Safety
+///
+/// The pointers are to as many elements as `shape` says, `input` and `output_grad` initialised and not written
+/// meanwhile, `filter_grad` used by nobody else; it overlaps neither the operands nor `workspace`.
+pub unsafe fn conv_grad_filter<T: Element>(
+    pool: &Pool,
+    shape: &ConvShape,
+    input: *const T,
+    output_grad: *const T,
+    filter_grad: *mut T,
+    workspace: &mut [u8],
+) {
+    // SAFETY: the contract is the same.
+    unsafe { conv_grad_filter_with(Isa::detect(), pool, shape, input, output_grad, filter_grad, workspace) }
+}
+
+/// [`conv_grad_filter`] on an instruction set of choice, for tests.
+///
+/// # Panics
+///
+/// As [`conv_grad_filter`], and when the machine does not have the instruction set.
+///
+/// # Safety
+///
+/// As for [`conv_grad_filter`].
+#[doc(hidden)]
+pub unsafe fn conv_grad_filter_with<T: Element>(
+    isa: Isa,
+    pool: &Pool,
+    shape: &ConvShape,
+    input: *const T,
+    output_grad: *const T,
+    filter_grad: *mut T,
+    workspace: &mut [u8],
+) {
+    if depthwise::fits(shape) {
+        // SAFETY: the caller vouches for the pointers.
+        unsafe { depthwise::grad_filter(isa, pool, shape, input, output_grad, filter_grad, workspace) };
+        return;
+    }
+    let product = Product {
+        shape: grad_filter_product(shape),
+        a: &Strided {
+            start: output_grad,
+            lead_stride: 1,
+            depth_stride: shape.out_channels as isize,
+            batch: groups_of(shape, shape.group_out_channels()),
+        },
+        b: &WindowColumns(input_windows(shape, input)),
+        target: &StridedMut {
+            start: filter_grad,
+            row_stride: 1,
+            column_stride: shape.out_channels as isize,
+            batch: groups_of(shape, shape.group_out_channels()),
+        },
+        alpha: T::Acc::ONE,
+        accumulate: false,
+    };
+    // SAFETY: the caller vouches for the pointers.
+    unsafe { product.run(pool, isa, workspace) }
+}
+
+/// The rows are output pixels, the columns output channels; summed over taps and input channels.
+fn forward_product(shape: &ConvShape) -> Shape {
+    Shape {
+        batch: shape.groups,
+        m: shape.batch * shape.output[0] * shape.output[1],
+        n: shape.group_out_channels(),
+        k: shape.filter[0] * shape.filter[1] * shape.group_channels(),
+    }
+}
+
+/// The gradient transposed: the rows are output channels, which need no packing, the columns taps and input
+/// channels; summed over output pixels.
+fn grad_filter_product(shape: &ConvShape) -> Shape {
+    let Shape { batch, m, n, k } = forward_product(shape);
+    Shape { batch, m: n, n: k, k: m }
+}
+
+/// The windows of the input that the output pixels see.
+fn input_windows<T>(shape: &ConvShape, input: *const T) -> Windows<T> {
+    Windows {
+        images: input,
+        size: shape.input,
+        channels: shape.channels,
+        group_channels: shape.group_channels(),
+        grid: shape.output,
+        taps: shape.filter,
+        stride: shape.stride,
+        dilation: shape.dilation,
+        offset: shape.padding.map(|[before, _]| -(before as isize)),
+    }
+}
+
+/// A batch of groups whose channels are `stride` apart.
+fn groups_of(shape: &ConvShape, stride: usize) -> BatchStrides {
+    BatchStrides { inner: shape.groups, strides: [0, stride as isize] }
+}
