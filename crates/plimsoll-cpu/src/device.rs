@@ -1,13 +1,13 @@
 //! The device: threads, what kernels need on them, and the two ways to run a program.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::executable::Executable;
+use crate::executable::{Executable, Memory};
 use crate::pool::Pool;
 use crate::prepare::prepare;
 use crate::routine::Call;
 use plimsoll_graph::Program;
 use plimsoll_graph::program::{BufferId, Kernel};
-use plimsoll_memory::{Arena, Block};
+use plimsoll_memory::Block;
 use plimsoll_plan::Plan;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -44,12 +44,12 @@ impl CpuDevice {
         prepare(kernel).workspace(self.threads()) as u64
     }
 
-    /// Binds a program and its plan to an arena.
+    /// Binds a program and its plan to memory.
     ///
     /// # Errors
-    /// If the plan is not one of this program, or does not fit the arena.
-    pub fn load(&self, program: &Program, plan: &Plan, arena: &Arena) -> Result<Executable> {
-        Executable::new(self.pool.clone(), program, plan, arena)
+    /// If the plan is not one of this program, or does not fit the memory.
+    pub fn load(&self, program: &Program, plan: &Plan, memory: &Memory) -> Result<Executable> {
+        Executable::new(self.pool.clone(), program, plan, memory)
     }
 
     /// Runs a program once, each buffer in a block of its own that is freed after its last use. `inputs` are

@@ -5,10 +5,21 @@ use crate::pool::Pool;
 use crate::prepare::prepare;
 use crate::routine::{Call, Routine};
 use plimsoll_graph::Program;
-use plimsoll_graph::program::BufferId;
+use plimsoll_graph::program::{Body, BufferId, Home};
 use plimsoll_memory::Arena;
 use plimsoll_plan::Plan;
 use std::sync::Arc;
+
+/// The memory that programs run in: the device's arena, and the host's for what is kept there.
+///
+/// On the CPU both are host memory; they are apart so that a budget means the same as on other devices.
+#[derive(Debug)]
+pub struct Memory {
+    /// The device's.
+    pub device: Arena,
+    /// The host's.
+    pub host: Arena,
+}
 
 /// A program, ready to run at fixed addresses of one arena.
 ///
@@ -17,7 +28,7 @@ use std::sync::Arc;
 pub struct Executable {
     pool: Arc<Pool>,
     launches: Vec<Launch>,
-    arena_start: *const u8,
+    starts: [*const u8; 2],
     states: Vec<Place>,
     inputs: Vec<Place>,
     outputs: Vec<Place>,
@@ -33,12 +44,18 @@ struct Launch {
 
 #[derive(Clone, Copy)]
 struct Place {
+    home: Home,
     offset: u64,
     bytes: u64,
 }
 
 impl Executable {
-    pub(crate) fn new(pool: Arc<Pool>, program: &Program, plan: &Plan, arena: &Arena) -> Result<Executable> {
+    pub(crate) fn new(
+        pool: Arc<Pool>,
+        program: &Program,
+        plan: &Plan,
+        memory: &Memory,
+    ) -> Result<Executable> {
         let fits = plan.offsets.len() == program.buffers.len()
             && plan.workspace_offsets.len() == program.kernels.len()
             && plan.order.len() == program.kernels.len()
@@ -48,26 +65,37 @@ impl Executable {
         }
         let outside = |what: &str, bytes: u64| {
             let message = format!(
-                "{what} of {bytes} bytes lies outside the arena of {} bytes; the plan needs {}",
-                arena.bytes(),
-                plan.peak_bytes
+                "{what} of {bytes} bytes lies outside the arena of {} bytes (on the host {}); the plan needs {} ({})",
+                memory.device.bytes(),
+                memory.host.bytes(),
+                plan.peak_bytes,
+                plan.host_bytes
             );
             Error::new(ErrorKind::Plan, message)
         };
         let place = |id: BufferId| Place {
+            home: program.buffers[id.index()].home,
             offset: plan.offsets[id.index()],
             bytes: program.buffers[id.index()].bytes() as u64,
         };
         let address = |id: BufferId| {
-            let Place { offset, bytes } = place(id);
-            arena.address(offset, bytes).ok_or_else(|| outside(&program.buffers[id.index()].name, bytes))
+            let Place { home, offset, bytes } = place(id);
+            memory
+                .of(home)
+                .address(offset, bytes)
+                .ok_or_else(|| outside(&program.buffers[id.index()].name, bytes))
         };
         let mut launches = Vec::with_capacity(program.kernels.len());
         for &index in &plan.order {
             let kernel = &program.kernels[index as usize];
+            if matches!(kernel.body, Body::Wait) {
+                // Here a copy has ended when it returns.
+                continue;
+            }
             let routine = prepare(kernel);
             let bytes = routine.workspace(pool.threads()) as u64;
-            let workspace = arena
+            let workspace = memory
+                .device
                 .address(plan.workspace_offsets[index as usize], bytes)
                 .ok_or_else(|| outside("a workspace", bytes))?;
             let reads: Result<Box<[*const u8]>> =
@@ -79,7 +107,7 @@ impl Executable {
         Ok(Executable {
             pool,
             launches,
-            arena_start: start(arena),
+            starts: memory.starts(),
             states: places(&program.states),
             inputs: places(&program.inputs),
             outputs: places(&program.outputs),
@@ -89,9 +117,9 @@ impl Executable {
     /// Runs the program once.
     ///
     /// # Panics
-    /// If `arena` is not the one it was loaded for.
-    pub fn run(&self, arena: &mut Arena) {
-        assert_eq!(start(arena), self.arena_start, "an executable runs only in the arena it was loaded for");
+    /// If `memory` is not the one it was loaded for.
+    pub fn run(&self, memory: &mut Memory) {
+        assert_eq!(memory.starts(), self.starts, "an executable runs only in the arenas it was loaded for");
         for launch in &self.launches {
             let call = Call {
                 reads: &launch.reads,
@@ -99,7 +127,7 @@ impl Executable {
                 workspace: launch.workspace,
                 pool: &self.pool,
             };
-            // SAFETY: the addresses are inside the arena, which is borrowed mutably and so used by nobody else,
+            // SAFETY: the addresses are inside the arenas, which are borrowed mutably and so used by nobody else,
             // and aligned, as the plan's alignment is; every buffer is large enough for its operand. That
             // buffers which live at once do not overlap, and reads come after their writes, is what
             // `plimsoll_plan::check` verifies of every plan.
@@ -108,35 +136,60 @@ impl Executable {
     }
 
     /// The bytes of a state.
-    pub fn state<'a>(&self, arena: &'a Arena, index: usize) -> &'a [u8] {
-        bytes(arena, self.states[index])
+    pub fn state<'a>(&self, memory: &'a Memory, index: usize) -> &'a [u8] {
+        bytes(memory, self.states[index])
     }
 
     /// The bytes of a state, to write before a step.
-    pub fn state_mut<'a>(&self, arena: &'a mut Arena, index: usize) -> &'a mut [u8] {
-        bytes_mut(arena, self.states[index])
+    pub fn state_mut<'a>(&self, memory: &'a mut Memory, index: usize) -> &'a mut [u8] {
+        bytes_mut(memory, self.states[index])
     }
 
     /// The bytes of an input, to write before each step.
-    pub fn input_mut<'a>(&self, arena: &'a mut Arena, index: usize) -> &'a mut [u8] {
-        bytes_mut(arena, self.inputs[index])
+    pub fn input_mut<'a>(&self, memory: &'a mut Memory, index: usize) -> &'a mut [u8] {
+        bytes_mut(memory, self.inputs[index])
     }
 
     /// The bytes of an output, to read after a step and before anything else is written to the arena.
-    pub fn output<'a>(&self, arena: &'a Arena, index: usize) -> &'a [u8] {
-        bytes(arena, self.outputs[index])
+    pub fn output<'a>(&self, memory: &'a Memory, index: usize) -> &'a [u8] {
+        bytes(memory, self.outputs[index])
     }
 }
 
-fn start(arena: &Arena) -> *const u8 {
-    arena.address(0, 0).map_or(std::ptr::null(), |a| a.cast_const())
+impl Memory {
+    /// The arenas of a plan's bytes, of which the device's must not be over `limit`.
+    ///
+    /// # Errors
+    /// If it is, or the system refuses.
+    pub fn reserve(device: u64, host: u64, limit: Option<u64>) -> plimsoll_memory::Result<Memory> {
+        Ok(Memory { device: Arena::reserve(device, limit)?, host: Arena::reserve(host, None)? })
+    }
+
+    fn of(&self, home: Home) -> &Arena {
+        match home {
+            Home::Device => &self.device,
+            Home::Host => &self.host,
+        }
+    }
+
+    fn of_mut(&mut self, home: Home) -> &mut Arena {
+        match home {
+            Home::Device => &mut self.device,
+            Home::Host => &mut self.host,
+        }
+    }
+
+    fn starts(&self) -> [*const u8; 2] {
+        [Home::Device, Home::Host]
+            .map(|home| self.of(home).address(0, 0).map_or(std::ptr::null(), |a| a.cast_const()))
+    }
 }
 
-// Places were inside the arena when the executable was loaded, and arenas do not shrink.
-fn bytes(arena: &Arena, place: Place) -> &[u8] {
-    arena.slice(place.offset, place.bytes).unwrap_or(&[])
+// Places were inside the arenas when the executable was loaded, and arenas do not shrink.
+fn bytes(memory: &Memory, place: Place) -> &[u8] {
+    memory.of(place.home).slice(place.offset, place.bytes).unwrap_or(&[])
 }
 
-fn bytes_mut(arena: &mut Arena, place: Place) -> &mut [u8] {
-    arena.slice_mut(place.offset, place.bytes).unwrap_or(&mut [])
+fn bytes_mut(memory: &mut Memory, place: Place) -> &mut [u8] {
+    memory.of_mut(place.home).slice_mut(place.offset, place.bytes).unwrap_or(&mut [])
 }

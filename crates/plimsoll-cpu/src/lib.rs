@@ -18,5 +18,5 @@ pub mod simd;
 
 pub use device::CpuDevice;
 pub use error::{Error, ErrorKind, Result};
-pub use executable::Executable;
+pub use executable::{Executable, Memory};
 pub use routine::ALIGNMENT;

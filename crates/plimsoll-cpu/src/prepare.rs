@@ -14,6 +14,8 @@ pub(crate) fn prepare(kernel: &Kernel) -> Box<dyn Routine> {
     let op = match body {
         Body::Loop(body) => return fused::prepare(body, reads, writes, in_place),
         Body::Op(op) => op,
+        Body::Copy => return movement::prepare_copy(&reads[0]),
+        Body::Wait => unreachable!("a copy has ended when it returns: there is nothing to run"),
     };
     match op {
         Op::Reduce { kind, axes } => reduce::prepare(*kind, *axes, reads, writes),

@@ -47,6 +47,19 @@ pub struct Buffer {
     pub role: Role,
     /// How long it must keep its bytes.
     pub keep: Keep,
+    /// Whose memory it is in.
+    pub home: Home,
+}
+
+/// Whose memory a buffer is in. Lowering puts every buffer on the device; a plan may move one to the host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Home {
+    /// The device's, where kernels find it.
+    #[default]
+    Device,
+    /// The host's, from which it is copied when it is needed.
+    Host,
 }
 
 impl Buffer {
@@ -117,6 +130,11 @@ pub enum Body {
     /// One op with a kernel of its own. Operands are densely packed, except those of [`Op::Dot`] and
     /// [`Op::Attention`], which may be strided views.
     Op(Op),
+    /// A copy between device and host begins: all bytes of the buffer that is read go to the one that is
+    /// written. Both stay as they are until the [`Body::Wait`] for it.
+    Copy,
+    /// Kernels after it find the copy from the first of the buffers it reads to the second ended.
+    Wait,
 }
 
 impl Kernel {
@@ -126,6 +144,8 @@ impl Kernel {
             Body::Loop(body) if body.row_axes > 0 => "fused_rows",
             Body::Loop(_) => "fused",
             Body::Op(op) => op.name(),
+            Body::Copy => "copy",
+            Body::Wait => "wait",
         }
     }
 }

@@ -3,10 +3,10 @@
 //! It shares no code with the planner: it runs the plan on paper. Every byte of the arena has an owner; a
 //! kernel must find each buffer it reads still owning all of its bytes, and what it writes takes bytes from
 //! whoever had them. Any overlap, use before definition or lost update shows as a read that finds another
-//! owner.
+//! owner. Device and host have addresses of their own; only copies touch both.
 
 use crate::plan::Plan;
-use crate::work::{Keep, Work};
+use crate::work::{Buffer, Home, Keep, Work};
 use crate::{Error, ErrorKind};
 use std::collections::BTreeMap;
 
@@ -23,14 +23,18 @@ pub fn check(work: &Work, plan: &Plan) -> Result<(), Error> {
         return wrong(format!("the order does not run each of {} kernels once", work.kernels.len()));
     }
     let mut owners = Owners::default();
-    let place = |b: u32| (plan.offsets[b as usize], work.buffers[b as usize].bytes);
+    let host_starts = plan.peak_bytes.next_multiple_of(plan.alignment);
+    // Host addresses are counted on from where the device's end.
+    let place = |b: u32| {
+        let Buffer { bytes, home, .. } = work.buffers[b as usize];
+        let start = if home == Home::Host { host_starts } else { 0 };
+        (start + plan.offsets[b as usize], bytes)
+    };
     for (b, buffer) in work.buffers.iter().enumerate() {
         let (offset, bytes) = place(b as u32);
-        if offset + bytes > plan.peak_bytes || !offset.is_multiple_of(plan.alignment) {
-            return wrong(format!(
-                "buffer {b} at {offset} of {bytes} bytes is outside {} or misaligned",
-                plan.peak_bytes
-            ));
+        let end = if buffer.home == Home::Host { host_starts + plan.host_bytes } else { plan.peak_bytes };
+        if offset + bytes > end || !offset.is_multiple_of(plan.alignment) {
+            return wrong(format!("buffer {b} at {offset} of {bytes} bytes is outside {end} or misaligned"));
         }
         if matches!(buffer.keep, Keep::Always | Keep::FromStart) {
             owners.take(offset, bytes, b as u32);

@@ -5,18 +5,30 @@
 //! [`check`] verifies it without sharing a line with what made it.
 
 mod check;
+mod costs;
 pub mod csv;
+mod descend;
 mod error;
+mod faithful;
+mod fit;
+mod live;
 mod order;
 pub mod pack;
 pub mod packing;
 mod plan;
+mod recipe;
+mod schedule;
+mod simulate;
 mod validate;
 mod work;
 
 pub use check::check;
+pub use costs::{Copies, Costs, Profile, Rates};
 pub use error::{Error, ErrorKind};
+pub use faithful::check_remedies;
+pub use fit::{Fitted, Floor, Frontier, Remedies, floor};
 pub use pack::Effort;
 pub use plan::{Options, Plan, plan};
+pub use schedule::Source;
 pub use validate::validate;
-pub use work::{Buffer, BufferIndex, Keep, Kernel, KernelIndex, Work};
+pub use work::{Arithmetic, Buffer, BufferIndex, Home, Keep, Kernel, KernelIndex, Work};

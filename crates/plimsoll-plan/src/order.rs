@@ -62,7 +62,16 @@ pub(crate) fn as_written(work: &Work) -> Vec<KernelIndex> {
     (0..work.kernels.len() as u32).collect()
 }
 
-/// As written, except that a kernel which frees at least as much as it allocates runs as soon as it can.
+/// A kernel that allocates next to nothing beyond what it frees: the scalars that all of an optimizer's updates
+/// wait for are no reason to keep every gradient.
+const NEXT_TO_NOTHING: i64 = 1024;
+
+/// A kernel that makes a sixteenth of what it reads: the gradient of a filter, say, which has two large operands
+/// live until it has run.
+const LITTLE_OF_MUCH: i64 = 16;
+
+/// As written, except that a kernel which frees as much as it allocates, or next to it, or which makes little of
+/// much, runs as soon as it can.
 pub(crate) fn freeing_early(work: &Work, dependencies: &Dependencies) -> Vec<KernelIndex> {
     let n = work.kernels.len();
     let mut waits = dependencies.waits.clone();
@@ -70,7 +79,11 @@ pub(crate) fn freeing_early(work: &Work, dependencies: &Dependencies) -> Vec<Ker
     let mut done = vec![false; n];
     let mut queue: Vec<KernelIndex> = vec![];
     let mut order = Vec::with_capacity(n);
-    let frees = |k: u32, uses: &Uses| uses.growth(work, k) <= 0;
+    let frees = |k: u32, uses: &Uses| {
+        let reads = work.kernels[k as usize].reads.iter().map(|&b| &work.buffers[b as usize]);
+        let passing = reads.filter(|b| b.keep != Keep::Always).map(|b| b.bytes as i64);
+        uses.growth(work, k) <= NEXT_TO_NOTHING.max(passing.sum::<i64>() / LITTLE_OF_MUCH)
+    };
     queue.extend((0..n as u32).rev().filter(|&k| waits[k as usize] == 0 && frees(k, &uses)));
     let mut next = 0;
     while order.len() < n {
@@ -87,19 +100,44 @@ pub(crate) fn freeing_early(work: &Work, dependencies: &Dependencies) -> Vec<Ker
         };
         done[kernel as usize] = true;
         order.push(kernel);
+        uses.run(work, kernel, |last_user, uses| {
+            if waits[last_user as usize] == 0 && !done[last_user as usize] && frees(last_user, uses) {
+                queue.push(last_user);
+            }
+        });
         for &follower in dependencies.followers(kernel) {
             waits[follower as usize] -= 1;
             if waits[follower as usize] == 0 && frees(follower, &uses) {
                 queue.push(follower);
             }
         }
-        uses.run(work, kernel, |last_user, uses| {
-            if waits[last_user as usize] == 0 && !done[last_user as usize] && frees(last_user, uses) {
-                queue.push(last_user);
-            }
-        });
     }
     order
+}
+
+/// The same order, except that updates of states that free nothing come last, where no later kernel needs the
+/// new state. What is made again after them would otherwise find another state than it was made from.
+pub(crate) fn late_updates(work: &Work, order: Vec<KernelIndex>) -> Vec<KernelIndex> {
+    let mut last = vec![0usize; work.buffers.len()];
+    let mut written = last.clone();
+    for (position, &k) in order.iter().enumerate() {
+        let kernel = &work.kernels[k as usize];
+        touched(kernel).for_each(|b| last[b as usize] = position);
+        kernel.writes.iter().for_each(|&b| written[b as usize] = position);
+    }
+    let is_late = |position: usize, k: KernelIndex| {
+        let kernel = &work.kernels[k as usize];
+        let is_state = |b: &u32| work.buffers[*b as usize].keep == Keep::Always;
+        let frees =
+            |b: &u32| !is_state(b) && last[*b as usize] == position && work.buffers[*b as usize].bytes > 64;
+        !kernel.writes.is_empty()
+            && kernel.writes.iter().all(|b| is_state(b) && last[*b as usize] == position)
+            && kernel.reads.iter().all(|b| !frees(b) && written[*b as usize] <= position)
+    };
+    let (late, mut others): (Vec<_>, Vec<_>) =
+        order.into_iter().enumerate().partition(|&(p, k)| is_late(p, k));
+    others.extend(late);
+    others.into_iter().map(|(_, k)| k).collect()
 }
 
 /// How many kernels still use each buffer.

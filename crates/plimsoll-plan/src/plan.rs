@@ -9,7 +9,7 @@ use crate::Error;
 use crate::order::{self, Dependencies, touched};
 use crate::pack::{Effort, pack};
 use crate::packing::{Item, Lifetime, Problem};
-use crate::work::{BufferIndex, Keep, KernelIndex, Work};
+use crate::work::{Buffer, BufferIndex, Home, Keep, KernelIndex, Work};
 use plimsoll_memory::{Category, Ledger};
 
 /// When every kernel runs and where every buffer lies, and what that takes.
@@ -17,14 +17,16 @@ use plimsoll_memory::{Category, Ledger};
 pub struct Plan {
     /// The kernels, in the order they run.
     pub order: Vec<KernelIndex>,
-    /// Where each buffer lies, in bytes from the start of the arena.
+    /// Where each buffer lies, in bytes from the start of the arena of its home.
     pub offsets: Vec<u64>,
     /// Where each kernel's workspace lies.
     pub workspace_offsets: Vec<u64>,
     /// What all offsets are multiples of.
     pub alignment: u64,
-    /// The bytes of the arena.
+    /// The bytes of the arena in device memory.
     pub peak_bytes: u64,
+    /// The bytes of the arena in host memory, for what is kept there between its uses.
+    pub host_bytes: u64,
     /// The most bytes that live at once, alignment included: no placement in this order needs fewer.
     pub lower_bound_bytes: u64,
     /// The position in the order at which the most bytes live.
@@ -44,14 +46,17 @@ pub struct Options {
 ///
 /// ```
 /// use plimsoll_memory::Category;
-/// use plimsoll_plan::{Buffer, Effort, Keep, Kernel, Options, Work, check, plan};
-/// let activation = |bytes| Buffer { bytes, category: Category::Activations, keep: Keep::WhileUsed };
+/// use plimsoll_plan::{Buffer, Effort, Home, Keep, Kernel, Options, Work, check, plan};
+/// let activation = |bytes| Buffer {
+///     bytes, category: Category::Activations, keep: Keep::WhileUsed, home: Home::Device,
+/// };
 /// let kernel = |reads: &[u32], writes: &[u32]| Kernel {
 ///     reads: reads.into(), writes: writes.into(), ..Kernel::default()
 /// };
 /// let work = Work {
 ///     buffers: vec![activation(1024), activation(512), activation(512), activation(256)],
 ///     kernels: vec![kernel(&[], &[0]), kernel(&[0], &[1]), kernel(&[1], &[2]), kernel(&[2], &[3])],
+///     remakes: vec![],
 /// };
 /// let plan = plan(&work, &Options { alignment: 64, effort: Effort::default() })?;
 /// assert_eq!(plan.peak_bytes, 1536);
@@ -62,14 +67,37 @@ pub struct Options {
 /// # Errors
 /// If the work needs more bytes than can be addressed.
 pub fn plan(work: &Work, options: &Options) -> Result<Plan, Error> {
-    let dependencies = Dependencies::of(work);
-    let orders = [order::as_written(work), order::freeing_early(work, &dependencies)];
-    let layout = orders
-        .into_iter()
-        .map(|order| Layout::new(work, order, options.alignment))
-        .min_by_key(|layout| layout.live_peak().0)
-        .unwrap_or_else(|| Layout::new(work, vec![], options.alignment));
-    layout.place(options)
+    let peak =
+        |order: &Vec<KernelIndex>| Layout::new(work, order, options.alignment, Home::Device).live_peak().0;
+    let [written, early] = orders(work);
+    let best = if peak(&early) < peak(&written) { early } else { written };
+    plan_in_order(work, best, options)
+}
+
+/// Plans some work whose order is settled.
+pub(crate) fn plan_in_order(work: &Work, order: Vec<KernelIndex>, options: &Options) -> Result<Plan, Error> {
+    let device = Layout::new(work, &order, options.alignment, Home::Device);
+    let (lower_bound_bytes, peak_position) = device.live_peak();
+    let host = Layout::new(work, &order, options.alignment, Home::Host);
+    let mut plan = Plan {
+        offsets: vec![0; work.buffers.len()],
+        workspace_offsets: vec![0; work.kernels.len()],
+        alignment: options.alignment,
+        peak_bytes: 0,
+        host_bytes: 0,
+        lower_bound_bytes,
+        peak_position,
+        order: vec![],
+    };
+    plan.peak_bytes = device.place(options.effort, &mut plan)?;
+    plan.host_bytes = host.place(options.effort, &mut plan)?;
+    plan.order = order;
+    Ok(plan)
+}
+
+/// The orders that are tried: as written, and with whatever frees memory as early as it can be.
+pub(crate) fn orders(work: &Work) -> [Vec<KernelIndex>; 2] {
+    [order::as_written(work), order::freeing_early(work, &Dependencies::of(work))]
 }
 
 impl Plan {
@@ -92,6 +120,7 @@ impl Plan {
         let lifetimes = lifetimes(work, &self.order);
         let now = self.peak_position as u64;
         let mut live: Vec<(BufferIndex, u64)> = (0..work.buffers.len() as u32)
+            .filter(|&b| work.buffers[b as usize].home == Home::Device)
             .filter(|&b| {
                 let lifetime = lifetimes[b as usize];
                 work.buffers[b as usize].keep == Keep::Always
@@ -132,10 +161,11 @@ pub(crate) fn lifetimes(work: &Work, order: &[KernelIndex]) -> Vec<Lifetime> {
     lifetimes
 }
 
-/// An order, and which buffers share an address in it.
+/// The buffers of one home in some order, and which of them share an address.
 struct Layout<'a> {
     work: &'a Work,
-    order: Vec<KernelIndex>,
+    home: Home,
+    positions: usize,
     alignment: u64,
     /// What must be placed: a lifetime and aligned bytes. Slots of buffers come first, then workspaces.
     slots: Vec<Item>,
@@ -147,29 +177,31 @@ struct Layout<'a> {
 }
 
 impl<'a> Layout<'a> {
-    fn new(work: &'a Work, order: Vec<KernelIndex>, alignment: u64) -> Layout<'a> {
-        let lifetimes = lifetimes(work, &order);
+    fn new(work: &'a Work, order: &[KernelIndex], alignment: u64, home: Home) -> Layout<'a> {
+        let lifetimes = lifetimes(work, order);
         let aligned = |bytes: u64| bytes.next_multiple_of(alignment);
         let mut layout = Layout {
             work,
+            home,
+            positions: order.len(),
             alignment,
             slots: vec![],
             slot_of: vec![None; work.buffers.len()],
             workspace_of: vec![None; work.kernels.len()],
             persistent_bytes: 0,
-            order,
         };
-        for buffer in work.buffers.iter().filter(|b| b.keep == Keep::Always) {
+        let here = |b: &Buffer| b.home == home;
+        for buffer in work.buffers.iter().filter(|b| here(b) && b.keep == Keep::Always) {
             layout.persistent_bytes += aligned(buffer.bytes);
         }
-        let replaced = replacements(work, &layout.order, &lifetimes, alignment);
+        let replaced = replacements(work, order, &lifetimes, alignment);
         // A buffer that replaces another was written later, so walking in the order of definition finds the
         // slot of what it replaces.
         let mut by_definition: Vec<u32> = (0..work.buffers.len() as u32).collect();
         by_definition.sort_by_key(|&b| lifetimes[b as usize].lower);
         for b in by_definition {
             let (buffer, lifetime) = (&work.buffers[b as usize], lifetimes[b as usize]);
-            if buffer.keep == Keep::Always || lifetime.lower >= lifetime.upper {
+            if !here(buffer) || buffer.keep == Keep::Always || lifetime.lower >= lifetime.upper {
                 continue;
             }
             let shared = replaced[b as usize].and_then(|old| layout.slot_of[old as usize]);
@@ -182,13 +214,14 @@ impl<'a> Layout<'a> {
                 None => layout.slot(Item { lifetime, size: aligned(buffer.bytes) }),
             });
         }
-        for position in 0..layout.order.len() {
-            let kernel = layout.order[position];
-            let bytes = work.kernels[kernel as usize].workspace;
-            if bytes > 0 {
-                let lifetime = Lifetime { lower: position as u64, upper: position as u64 + 1 };
-                let slot = layout.slot(Item { lifetime, size: aligned(bytes) });
-                layout.workspace_of[kernel as usize] = Some(slot);
+        if home == Home::Device {
+            for (position, &kernel) in order.iter().enumerate() {
+                let bytes = work.kernels[kernel as usize].workspace;
+                if bytes > 0 {
+                    let lifetime = Lifetime { lower: position as u64, upper: position as u64 + 1 };
+                    let slot = layout.slot(Item { lifetime, size: aligned(bytes) });
+                    layout.workspace_of[kernel as usize] = Some(slot);
+                }
             }
         }
         layout
@@ -201,7 +234,7 @@ impl<'a> Layout<'a> {
 
     /// The most bytes that live at once, and the first position at which they do.
     fn live_peak(&self) -> (u64, usize) {
-        let mut change = vec![0i64; self.order.len() + 1];
+        let mut change = vec![0i64; self.positions + 1];
         for item in &self.slots {
             change[item.lifetime.lower as usize] += item.size as i64;
             change[item.lifetime.upper as usize] -= item.size as i64;
@@ -216,42 +249,36 @@ impl<'a> Layout<'a> {
         (peak as u64 + self.persistent_bytes, at)
     }
 
-    /// Gives every slot an offset above what survives the step.
-    fn place(self, options: &Options) -> Result<Plan, Error> {
-        let (lower_bound_bytes, peak_position) = self.live_peak();
+    /// Gives every slot an offset above what survives the step, and returns the bytes of the arena.
+    fn place(self, effort: Effort, plan: &mut Plan) -> Result<u64, Error> {
         let problem = Problem::new(self.slots, self.alignment)?;
-        let packing = pack(&problem, None, options.effort);
+        let packing = pack(&problem, None, effort);
+        let at = |slot: u32| self.persistent_bytes + packing.offsets[slot as usize];
         let mut survivors = 0;
-        let offsets = self
-            .work
-            .buffers
-            .iter()
-            .zip(&self.slot_of)
-            .map(|(buffer, slot)| match slot {
-                Some(slot) => self.persistent_bytes + packing.offsets[*slot as usize],
-                None if buffer.keep == Keep::Always => {
-                    let offset = survivors;
-                    survivors += buffer.bytes.next_multiple_of(self.alignment);
-                    offset
-                }
-                None => 0,
-            })
-            .collect();
-        let workspace_offsets = self
-            .workspace_of
-            .iter()
-            .map(|slot| slot.map_or(0, |slot| self.persistent_bytes + packing.offsets[slot as usize]))
-            .collect();
-        Ok(Plan {
-            order: self.order,
-            offsets,
-            workspace_offsets,
-            alignment: self.alignment,
-            peak_bytes: self.persistent_bytes + packing.height,
-            lower_bound_bytes,
-            peak_position,
-        })
+        for (b, buffer) in self.work.buffers.iter().enumerate().filter(|(_, b)| b.home == self.home) {
+            if let Some(slot) = self.slot_of[b] {
+                plan.offsets[b] = at(slot);
+            } else if buffer.keep == Keep::Always {
+                plan.offsets[b] = survivors;
+                survivors += buffer.bytes.next_multiple_of(self.alignment);
+            }
+        }
+        for (offset, slot) in plan.workspace_offsets.iter_mut().zip(&self.workspace_of) {
+            if let Some(slot) = *slot {
+                *offset = at(slot);
+            }
+        }
+        Ok(self.persistent_bytes + packing.height)
     }
+}
+
+/// Whether sizes and homes let a buffer take the place of another. A smaller one would hold on to all of the
+/// bytes for as long as it lives.
+pub(crate) fn may_replace(fresh: &Buffer, dying: &Buffer, alignment: u64) -> bool {
+    fresh.home == dying.home
+        && fresh.bytes.next_multiple_of(alignment) == dying.bytes.next_multiple_of(alignment)
+        && fresh.bytes <= dying.bytes
+        && fresh.bytes > 0
 }
 
 /// For each buffer, the one it takes the place of: an operand that dies at the kernel that writes it.
@@ -272,10 +299,7 @@ fn replacements(
                 && lifetimes[new as usize].lower == now
                 && lifetimes[old as usize].upper == now + 1
                 && (lifetimes[old as usize].lower < now || dying.keep == Keep::FromStart)
-                // A smaller one would hold on to all of the bytes for as long as it lives.
-                && fresh.bytes.next_multiple_of(alignment) == dying.bytes.next_multiple_of(alignment)
-                && fresh.bytes <= dying.bytes
-                && fresh.bytes > 0
+                && may_replace(fresh, dying, alignment)
                 && !taken[old as usize]
                 && replaced[new as usize].is_none();
             if fits {

@@ -18,6 +18,9 @@ pub struct Work {
     pub buffers: Vec<Buffer>,
     /// The kernels, in a valid order.
     pub kernels: Vec<Kernel>,
+    /// Kernels that are no part of the step, each of which makes again what one of its kernels wrote: from the
+    /// same values that one read or wrote, and to the same bits.
+    pub remakes: Vec<Kernel>,
 }
 
 /// Bytes that need an address.
@@ -29,6 +32,18 @@ pub struct Buffer {
     pub category: Category,
     /// How long they must be kept.
     pub keep: Keep,
+    /// Whose memory they are in.
+    pub home: Home,
+}
+
+/// Whose memory a buffer is in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Home {
+    /// The device's, which is scarce.
+    #[default]
+    Device,
+    /// The host's, which kernels cannot reach: what is there has to be copied.
+    Host,
 }
 
 /// How long a buffer must keep its bytes.
@@ -59,4 +74,24 @@ pub struct Kernel {
     pub flops: u64,
     /// Bytes read and written.
     pub bytes: u64,
+    /// What its operations are, which decides how fast they go.
+    pub arithmetic: Arithmetic,
+}
+
+/// What kind of operations a kernel's flops are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Arithmetic {
+    /// One element at a time.
+    #[default]
+    Elementwise,
+    /// Products of matrices of four or eight bytes an element.
+    Matrix,
+    /// Products of matrices of two bytes an element.
+    MatrixHalf,
+    /// Convolutions of four or eight bytes an element.
+    Convolution,
+    /// Convolutions of two bytes an element.
+    ConvolutionHalf,
+    /// Attention.
+    Attention,
 }

@@ -1,7 +1,7 @@
 //! Plans of random work pass the independent check, and broken plans do not.
 
 use plimsoll_memory::Category;
-use plimsoll_plan::{Buffer, Effort, ErrorKind, Keep, Kernel, Options, Plan, Work, check, plan};
+use plimsoll_plan::{Buffer, Effort, ErrorKind, Home, Keep, Kernel, Options, Plan, Work, check, plan};
 use proptest::prelude::*;
 
 const OPTIONS: Options = Options { alignment: 64, effort: Effort { steps: 10_000 } };
@@ -17,10 +17,20 @@ fn random_work() -> impl Strategy<Value = Work> {
             let mut size = move || sizes.next().unwrap_or(1);
             let mut work = Work::default();
             for _ in 0..persistent {
-                let buffer = Buffer { bytes: size(), category: Category::Parameters, keep: Keep::Always };
+                let buffer = Buffer {
+                    bytes: size(),
+                    category: Category::Parameters,
+                    keep: Keep::Always,
+                    home: Home::Device,
+                };
                 work.buffers.push(buffer);
             }
-            work.buffers.push(Buffer { bytes: size(), category: Category::Inputs, keep: Keep::FromStart });
+            work.buffers.push(Buffer {
+                bytes: size(),
+                category: Category::Inputs,
+                keep: Keep::FromStart,
+                home: Home::Device,
+            });
             for (picks, results, workspace, flags) in kernels {
                 let known = work.buffers.len();
                 let mut reads: Vec<u32> = picks.iter().map(|p| p.index(known) as u32).collect();
@@ -28,7 +38,12 @@ fn random_work() -> impl Strategy<Value = Work> {
                 let mut writes = vec![];
                 for _ in 0..results {
                     let keep = if flags % 11 == 0 { Keep::ToEnd } else { Keep::WhileUsed };
-                    work.buffers.push(Buffer { bytes: size(), category: Category::Activations, keep });
+                    work.buffers.push(Buffer {
+                        bytes: size(),
+                        category: Category::Activations,
+                        keep,
+                        home: Home::Device,
+                    });
                     writes.push(work.buffers.len() as u32 - 1);
                 }
                 let in_place = if flags % 2 == 0 {
@@ -39,7 +54,7 @@ fn random_work() -> impl Strategy<Value = Work> {
                 if persistent > 0 && flags % 5 == 0 {
                     writes.push(u32::from(flags) % persistent as u32);
                 }
-                work.kernels.push(Kernel { reads, writes, in_place, workspace, flops: 0, bytes: 0 });
+                work.kernels.push(Kernel { reads, writes, in_place, workspace, ..Kernel::default() });
             }
             work
         },
@@ -118,7 +133,7 @@ proptest! {
 }
 
 fn activation(bytes: u64) -> Buffer {
-    Buffer { bytes, category: Category::Activations, keep: Keep::WhileUsed }
+    Buffer { bytes, category: Category::Activations, keep: Keep::WhileUsed, home: Home::Device }
 }
 
 fn kernel(reads: &[u32], writes: &[u32]) -> Kernel {
@@ -129,6 +144,7 @@ fn a_chain() -> (Work, Plan) {
     let work = Work {
         buffers: vec![activation(640), activation(640), activation(640)],
         kernels: vec![kernel(&[], &[0]), kernel(&[0], &[1]), kernel(&[0, 1], &[2]), kernel(&[2], &[])],
+        remakes: vec![],
     };
     let plan = plan(&work, &OPTIONS).unwrap();
     (work, plan)
@@ -167,6 +183,7 @@ fn a_result_over_an_operand_that_is_not_declared_replaceable_is_found_out() {
     let work = Work {
         buffers: vec![activation(640), activation(640)],
         kernels: vec![kernel(&[], &[0]), kernel(&[0], &[1]), kernel(&[1], &[])],
+        remakes: vec![],
     };
     let mut plan = plan(&work, &OPTIONS).unwrap();
     plan.offsets = vec![0, 0];
@@ -190,10 +207,11 @@ fn a_workspace_over_a_live_buffer_is_found_out() {
 fn a_lost_update_is_found_out() {
     let work = Work {
         buffers: vec![
-            Buffer { bytes: 64, category: Category::Parameters, keep: Keep::Always },
+            Buffer { bytes: 64, category: Category::Parameters, keep: Keep::Always, home: Home::Device },
             activation(64),
         ],
         kernels: vec![kernel(&[0], &[0]), kernel(&[], &[1])],
+        remakes: vec![],
     };
     let mut plan = plan(&work, &OPTIONS).unwrap();
     assert!(check(&work, &plan).is_ok());
@@ -206,6 +224,7 @@ fn a_result_replaces_its_operand_where_that_is_allowed() {
     let mut work = Work {
         buffers: vec![activation(6400), activation(6400)],
         kernels: vec![kernel(&[], &[0]), kernel(&[0], &[1]), kernel(&[1], &[])],
+        remakes: vec![],
     };
     assert_eq!(plan(&work, &OPTIONS).unwrap().peak_bytes, 12_800);
     work.kernels[1].in_place = vec![(1, 0)];
@@ -217,7 +236,12 @@ fn a_result_replaces_its_operand_where_that_is_allowed() {
 fn updates_run_as_soon_as_their_gradients_are_there() {
     let mut work = Work::default();
     for _ in 0..10 {
-        work.buffers.push(Buffer { bytes: 64, category: Category::Parameters, keep: Keep::Always });
+        work.buffers.push(Buffer {
+            bytes: 64,
+            category: Category::Parameters,
+            keep: Keep::Always,
+            home: Home::Device,
+        });
     }
     work.buffers.push(activation(64));
     work.kernels.push(kernel(&[], &[10]));
@@ -236,8 +260,14 @@ fn updates_run_as_soon_as_their_gradients_are_there() {
 #[test]
 fn work_without_kernels_needs_only_what_survives() {
     let work = Work {
-        buffers: vec![Buffer { bytes: 100, category: Category::Parameters, keep: Keep::Always }],
+        buffers: vec![Buffer {
+            bytes: 100,
+            category: Category::Parameters,
+            keep: Keep::Always,
+            home: Home::Device,
+        }],
         kernels: vec![],
+        remakes: vec![],
     };
     let plan = plan(&work, &OPTIONS).unwrap();
     check(&work, &plan).unwrap();

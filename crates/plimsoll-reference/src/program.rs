@@ -22,6 +22,8 @@ pub fn run(program: &Program, states: &[Tensor], inputs: &[Tensor]) -> (Vec<Tens
         let results = match &kernel.body {
             Body::Op(op) => run_op(op, kernel, &reads),
             Body::Loop(body) => run_loop(body, &reads),
+            Body::Copy => vec![reads[0].data.clone()],
+            Body::Wait => vec![],
         };
         for (write, result) in kernel.writes.iter().zip(results) {
             let buffer = &program.buffers[write.buffer.index()];

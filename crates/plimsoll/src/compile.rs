@@ -2,10 +2,10 @@
 
 use crate::Result;
 use plimsoll_cpu::{ALIGNMENT, CpuDevice};
-use plimsoll_graph::program::{Buffer, Keep, Kernel, Role};
-use plimsoll_graph::{Program, Step, lower};
+use plimsoll_graph::program::{Body, Buffer, Keep, Kernel, Role};
+use plimsoll_graph::{Op, Program, Step, lower};
 use plimsoll_memory::Category;
-use plimsoll_plan::{Effort, Options, Plan, Work, check, plan};
+use plimsoll_plan::{Arithmetic, Effort, Home, Options, Plan, Work, check, plan};
 use std::time::Instant;
 
 /// A step that has been lowered and planned for a device.
@@ -61,6 +61,7 @@ pub fn work(program: &Program, workspace: impl Fn(&Kernel) -> u64) -> Work {
             Keep::ToEnd => plimsoll_plan::Keep::ToEnd,
             Keep::WhileUsed => plimsoll_plan::Keep::WhileUsed,
         },
+        home: Home::Device,
     };
     let kernel = |k: &Kernel| plimsoll_plan::Kernel {
         reads: k.reads.iter().map(|o| o.buffer.0).collect(),
@@ -69,9 +70,27 @@ pub fn work(program: &Program, workspace: impl Fn(&Kernel) -> u64) -> Work {
         workspace: workspace(k),
         flops: k.flops,
         bytes: k.bytes,
+        arithmetic: arithmetic(k),
     };
     Work {
         buffers: program.buffers.iter().map(buffer).collect(),
         kernels: program.kernels.iter().map(kernel).collect(),
+        remakes: vec![],
+    }
+}
+
+/// What kind of operations a kernel's flops are.
+fn arithmetic(kernel: &Kernel) -> Arithmetic {
+    let Body::Op(op) = &kernel.body else { return Arithmetic::Elementwise };
+    let half = kernel.reads.first().is_some_and(|r| r.dtype.size() == 2);
+    match op {
+        Op::Dot { .. } | Op::Lstm | Op::LstmGrad | Op::Gru | Op::GruGrad if half => Arithmetic::MatrixHalf,
+        Op::Dot { .. } | Op::Lstm | Op::LstmGrad | Op::Gru | Op::GruGrad => Arithmetic::Matrix,
+        Op::Conv2d(_) | Op::Conv2dInputGrad { .. } | Op::Conv2dFilterGrad { .. } if half => {
+            Arithmetic::ConvolutionHalf
+        }
+        Op::Conv2d(_) | Op::Conv2dInputGrad { .. } | Op::Conv2dFilterGrad { .. } => Arithmetic::Convolution,
+        Op::Attention(_) | Op::AttentionGrad(_) => Arithmetic::Attention,
+        _ => Arithmetic::Elementwise,
     }
 }

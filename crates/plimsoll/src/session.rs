@@ -5,11 +5,11 @@
 
 use crate::compile::Compiled;
 use crate::{Error, ErrorKind, Result};
-use plimsoll_cpu::{CpuDevice, Executable};
-use plimsoll_graph::program::{Keep, Role};
+use plimsoll_cpu::{CpuDevice, Executable, Memory};
+use plimsoll_graph::program::{Home, Keep, Role};
 use plimsoll_graph::step::{Initial, State};
 use plimsoll_graph::{DType, Step, ValueType, random};
-use plimsoll_memory::Arena;
+use plimsoll_plan::Plan;
 use std::collections::HashMap;
 use std::hash::Hash;
 
@@ -17,7 +17,7 @@ use std::hash::Hash;
 pub(crate) struct Session<K> {
     device: CpuDevice,
     limit: Option<u64>,
-    arena: Arena,
+    memory: Memory,
     reservations: u64,
     steps: HashMap<K, Loaded>,
     /// The states, as the first step declares them; all steps agree.
@@ -44,10 +44,10 @@ impl<K: Eq + Hash + Clone> Session<K> {
         };
         let states = first.step.states.clone();
         let types = states.iter().map(|s| first.step.graph.ty(s.value)).collect();
-        let bytes = steps.iter().map(|(_, c)| c.plan.peak_bytes).max().unwrap_or(0);
-        let arena = Arena::reserve(bytes, limit)?;
+        let most = |bytes: fn(&Plan) -> u64| steps.iter().map(|(_, c)| bytes(&c.plan)).max().unwrap_or(0);
+        let memory = Memory::reserve(most(|p| p.peak_bytes), most(|p| p.host_bytes), limit)?;
         let mut session =
-            Session { device, limit, arena, reservations: 1, steps: HashMap::new(), states, types };
+            Session { device, limit, memory, reservations: 1, steps: HashMap::new(), states, types };
         for (key, compiled) in steps {
             session.load(key, compiled)?;
         }
@@ -67,15 +67,16 @@ impl<K: Eq + Hash + Clone> Session<K> {
 
     /// Adds a step. If it needs more than the arena has, the arena is replaced by a larger one.
     pub(crate) fn add(&mut self, key: K, compiled: Compiled) -> Result<()> {
-        if compiled.plan.peak_bytes > self.arena.bytes() {
-            self.grow(compiled.plan.peak_bytes)?;
+        let Plan { peak_bytes, host_bytes, .. } = compiled.plan;
+        if peak_bytes > self.memory.device.bytes() || host_bytes > self.memory.host.bytes() {
+            self.grow(peak_bytes, host_bytes)?;
         }
         self.load(key, compiled)
     }
 
     fn load(&mut self, key: K, compiled: Compiled) -> Result<()> {
         self.check_states(&compiled)?;
-        let executable = self.device.load(&compiled.program, &compiled.plan, &self.arena)?;
+        let executable = self.device.load(&compiled.program, &compiled.plan, &self.memory)?;
         self.steps.insert(key, Loaded { compiled, executable });
         Ok(())
     }
@@ -98,23 +99,30 @@ impl<K: Eq + Hash + Clone> Session<K> {
         Err(Error::new(ErrorKind::Shape, message))
     }
 
-    fn grow(&mut self, bytes: u64) -> Result<()> {
-        let mut arena = Arena::reserve(bytes, self.limit)?;
+    fn grow(&mut self, device: u64, host: u64) -> Result<()> {
+        let Memory { device: old_device, host: old_host } = &self.memory;
+        let (device, host) = (device.max(old_device.bytes()), host.max(old_host.bytes()));
+        let mut memory = Memory::reserve(device, host, self.limit)?;
         self.reservations += 1;
-        let kept = self.state_bytes();
-        if let (Some(old), Some(new)) = (self.arena.slice(0, kept), arena.slice_mut(0, kept)) {
-            new.copy_from_slice(old);
+        for (home, old, new) in
+            [(Home::Device, old_device, &mut memory.device), (Home::Host, old_host, &mut memory.host)]
+        {
+            let kept = self.state_bytes(home);
+            if let (Some(old), Some(new)) = (old.slice(0, kept), new.slice_mut(0, kept)) {
+                new.copy_from_slice(old);
+            }
         }
-        self.arena = arena;
+        self.memory = memory;
         let loaded: Vec<(K, Loaded)> = self.steps.drain().collect();
         loaded.into_iter().try_for_each(|(key, loaded)| self.load(key, loaded.compiled))
     }
 
-    /// The bytes at the bottom of the arena that survive a step.
-    fn state_bytes(&self) -> u64 {
+    /// The bytes at the bottom of an arena that survive a step.
+    fn state_bytes(&self, home: Home) -> u64 {
         let Some(loaded) = self.steps.values().next() else { return 0 };
         let Compiled { program, plan, .. } = &loaded.compiled;
-        let kept = program.buffers.iter().zip(&plan.offsets).filter(|(b, _)| b.keep == Keep::Always);
+        let buffers = program.buffers.iter().zip(&plan.offsets);
+        let kept = buffers.filter(|(b, _)| b.keep == Keep::Always && b.home == home);
         kept.map(|(b, offset)| offset + b.bytes() as u64).max().unwrap_or(0)
     }
 
@@ -129,18 +137,18 @@ impl<K: Eq + Hash + Clone> Session<K> {
             return Err(Error::new(ErrorKind::Argument, "a step that was not loaded"));
         };
         for index in 0..compiled.step.inputs.len() {
-            fill(index, executable.input_mut(&mut self.arena, index))?;
+            fill(index, executable.input_mut(&mut self.memory, index))?;
         }
-        executable.run(&mut self.arena);
+        executable.run(&mut self.memory);
         for index in 0..compiled.step.outputs.len() {
-            read(index, executable.output(&self.arena, index));
+            read(index, executable.output(&self.memory, index));
         }
         Ok(())
     }
 
     /// The bytes of the arena.
     pub(crate) fn arena_bytes(&self) -> u64 {
-        self.arena.bytes()
+        self.memory.device.bytes()
     }
 
     /// How often memory has been reserved.
@@ -152,7 +160,7 @@ impl<K: Eq + Hash + Clone> Session<K> {
     pub(crate) fn states(&self) -> impl Iterator<Item = (&State, DType, Vec<usize>, &[u8])> {
         let loaded = self.steps.values().next();
         self.states.iter().zip(&self.types).enumerate().filter_map(move |(index, (state, ty))| {
-            loaded.map(|l| (state, ty.dtype, ty.shape.to_vec(), l.executable.state(&self.arena, index)))
+            loaded.map(|l| (state, ty.dtype, ty.shape.to_vec(), l.executable.state(&self.memory, index)))
         })
     }
 
@@ -164,7 +172,7 @@ impl<K: Eq + Hash + Clone> Session<K> {
             let message = format!("the model has no parameter `{name}`; it has {}, …", known.join(", "));
             return Err(Error::new(ErrorKind::Name, message));
         };
-        let target = loaded.executable.state_mut(&mut self.arena, index);
+        let target = loaded.executable.state_mut(&mut self.memory, index);
         if target.len() != bytes.len() {
             let message = format!("parameter `{name}` has {} bytes, was given {}", target.len(), bytes.len());
             return Err(Error::new(ErrorKind::Shape, message));
@@ -181,7 +189,7 @@ impl<K: Eq + Hash + Clone> Session<K> {
     fn initialize(&mut self, seed: u64) {
         let Some(loaded) = self.steps.values().next() else { return };
         for (index, state) in self.states.iter().enumerate() {
-            let bytes = loaded.executable.state_mut(&mut self.arena, index);
+            let bytes = loaded.executable.state_mut(&mut self.memory, index);
             match (self.types[index].dtype, state.initial) {
                 (DType::I64, Initial::Seed) => {
                     bytes[..8].copy_from_slice(&seed.to_ne_bytes());

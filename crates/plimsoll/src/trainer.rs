@@ -173,6 +173,14 @@ impl Trainer {
         self
     }
 
+    /// The training step on a full batch of `data`, as it is before lowering.
+    ///
+    /// # Errors
+    /// If the model does not take the data.
+    pub fn step(&self, data: &Dataset) -> Result<Step> {
+        self.trace(data, self.largest(data))
+    }
+
     /// What training on `data` will take, before anything runs.
     ///
     /// # Errors

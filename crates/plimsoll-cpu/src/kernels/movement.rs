@@ -26,6 +26,11 @@ pub(crate) fn prepare_concat(axis: usize, reads: &[Operand]) -> Box<dyn Routine>
     Box::new(Concat::new(axis, &shapes, reads[0].dtype.size()))
 }
 
+/// Prepares [`Body::Copy`](plimsoll_graph::program::Body::Copy): all bytes of a dense operand.
+pub(crate) fn prepare_copy(read: &Operand) -> Box<dyn Routine> {
+    Box::new(Concat::new(0, &[read.view.shape], read.dtype.size()))
+}
+
 /// A border around an operand. The result is written line by line, a line being all along the last axis that
 /// has a border, and all axes after it.
 struct Padding {

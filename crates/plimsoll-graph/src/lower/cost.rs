@@ -8,6 +8,7 @@ pub(crate) fn flops(body: &Body, reads: &[Operand], writes: &[Operand]) -> u64 {
     match body {
         Body::Loop(body) => loop_flops(body),
         Body::Op(op) => op_flops(op, reads, writes),
+        Body::Copy | Body::Wait => 0,
     }
 }
 

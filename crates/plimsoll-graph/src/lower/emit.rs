@@ -4,8 +4,8 @@ use super::cost;
 use super::fuse::{UnitKind, Units};
 use crate::op::{Binary, Op, Reduction, Unary};
 use crate::program::{
-    Body, Buffer, BufferId, Instruction, Keep, Kernel, Level, Loop, Operand, Program, Register, Role, Scalar,
-    View,
+    Body, Buffer, BufferId, Home, Instruction, Keep, Kernel, Level, Loop, Operand, Program, Register, Role,
+    Scalar, View,
 };
 use crate::step::Step;
 use crate::{DType, Shape, ValueId};
@@ -161,7 +161,8 @@ impl<'a> Emitter<'a> {
     }
 
     fn new_buffer(&mut self, name: &str, shape: Shape, dtype: DType, role: Role, keep: Keep) -> BufferId {
-        self.program.buffers.push(Buffer { name: name.into(), shape, dtype, role, keep });
+        let home = Home::Device;
+        self.program.buffers.push(Buffer { name: name.into(), shape, dtype, role, keep, home });
         BufferId(self.program.buffers.len() as u32 - 1)
     }
 

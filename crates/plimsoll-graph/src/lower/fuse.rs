@@ -142,12 +142,10 @@ impl<'a> Units<'a> {
 
     /// Makes a value available as a dense buffer of its own: a view is copied, a constant is filled in.
     pub(crate) fn materialize(&mut self, value: ValueId) {
-        let (base, view) = self.access(value);
-        if base == value
-            && (self.made_by[value.index()] != NONE || matches!(self.graph.op(value), Op::Input { .. }))
-        {
+        if self.made_by[value.index()] != NONE || matches!(self.graph.op(value), Op::Input { .. }) {
             return;
         }
+        let (base, view) = self.access(value);
         if base != value {
             self.materialize_leaf(base, &view, &view.shape);
         }

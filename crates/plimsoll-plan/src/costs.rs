@@ -1,0 +1,105 @@
+//! What kernels and copies cost in seconds.
+//!
+//! A device is described by a [`Profile`]: its memory, its rates and its bandwidths, as data. A kernel takes as
+//! long as the slower of its arithmetic and its traffic, plus a launch: the roofline. Times that were measured
+//! can take the place of modelled ones kernel by kernel.
+
+use crate::work::{Arithmetic, Kernel, Work};
+use serde::{Deserialize, Serialize};
+
+/// What a device can do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// The name it is asked for by.
+    pub name: String,
+    /// What it is, in a line.
+    pub about: String,
+    /// The bytes of its memory.
+    pub memory_bytes: u64,
+    /// What every address in it is a multiple of.
+    pub alignment: u64,
+    /// The scratch bytes that a matrix product or a convolution takes, where the device's own library has not
+    /// been asked.
+    pub workspace_bytes: u64,
+    /// The time a kernel takes to do nothing.
+    pub launch_seconds: f64,
+    /// Bytes a second between memory and kernels.
+    pub bandwidth: f64,
+    /// Operations a second.
+    pub rates: Rates,
+    /// Copies between device and host.
+    pub copies: Copies,
+}
+
+/// Floating-point operations a second, by kind.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rates {
+    /// One element at a time.
+    pub elementwise: f64,
+    /// Products of matrices of four bytes an element.
+    pub matrix: f64,
+    /// Products of matrices of two bytes an element.
+    pub matrix_half: f64,
+    /// Convolutions of four bytes an element.
+    pub convolution: f64,
+    /// Convolutions of two bytes an element.
+    pub convolution_half: f64,
+    /// Attention.
+    pub attention: f64,
+}
+
+/// What copies between device and host cost.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Copies {
+    /// Bytes a second, each way.
+    pub bandwidth: f64,
+    /// The time a copy of nothing takes.
+    pub latency_seconds: f64,
+    /// Whether kernels run while copies do.
+    pub overlap: bool,
+}
+
+impl Copies {
+    /// The time a copy takes.
+    pub fn seconds(&self, bytes: u64) -> f64 {
+        self.latency_seconds + bytes as f64 / self.bandwidth
+    }
+}
+
+impl Profile {
+    /// The time a kernel takes.
+    pub fn seconds(&self, kernel: &Kernel) -> f64 {
+        let rate = match kernel.arithmetic {
+            Arithmetic::Elementwise => self.rates.elementwise,
+            Arithmetic::Matrix => self.rates.matrix,
+            Arithmetic::MatrixHalf => self.rates.matrix_half,
+            Arithmetic::Convolution => self.rates.convolution,
+            Arithmetic::ConvolutionHalf => self.rates.convolution_half,
+            Arithmetic::Attention => self.rates.attention,
+        };
+        self.launch_seconds + (kernel.flops as f64 / rate).max(kernel.bytes as f64 / self.bandwidth)
+    }
+
+    /// What some work costs on this device.
+    pub fn costs(&self, work: &Work) -> Costs {
+        Costs {
+            kernels: work.kernels.iter().map(|k| self.seconds(k)).collect(),
+            remakes: work.remakes.iter().map(|k| self.seconds(k)).collect(),
+            copies: self.copies,
+        }
+    }
+}
+
+/// What some work costs, kernel by kernel.
+#[derive(Debug, Clone)]
+pub struct Costs {
+    /// Seconds of each of the work's kernels.
+    pub kernels: Vec<f64>,
+    /// Seconds of each of the work's remakes.
+    pub remakes: Vec<f64>,
+    /// What copies between device and host cost.
+    pub copies: Copies,
+}

@@ -1,0 +1,153 @@
+//! Making it fit: the frontier between memory and time, and the plan for a budget.
+//!
+//! One descent gives the whole frontier; a budget picks its fastest point that fits. So a larger budget never
+//! gives a slower plan and a smaller one never a larger plan, by construction: both choose from one list.
+//! Offsets come last. If packing needs a little more than the live bytes, the next point is taken.
+
+use crate::Error;
+use crate::costs::Costs;
+use crate::descend::{Point, descend};
+use crate::order::late_updates;
+use crate::plan::{Options, Plan, orders, plan_in_order};
+use crate::schedule::{Schedule, Setting, Source};
+use crate::work::{BufferIndex, Home, Keep, KernelIndex, Work};
+
+/// Work with remedies applied, and its plan.
+#[derive(Debug, Clone)]
+pub struct Fitted {
+    /// The work that is run: that of the step, with what is made again and copied.
+    pub work: Work,
+    /// Where each of its kernels comes from.
+    pub sources: Vec<Source>,
+    /// The buffer of the step that each of its buffers is, or is a copy of.
+    pub origins: Vec<BufferIndex>,
+    /// When and where.
+    pub plan: Plan,
+    /// The seconds that a step takes by the costs.
+    pub seconds: f64,
+    /// What was done.
+    pub remedies: Remedies,
+}
+
+/// What a plan does to fit, and what that costs.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Remedies {
+    /// How many launches make something again.
+    pub recomputed: usize,
+    /// The seconds they take.
+    pub recompute_seconds: f64,
+    /// The bytes of states that are kept in host memory.
+    pub offloaded_state_bytes: u64,
+    /// The bytes of other values that go to host memory and back in every step.
+    pub offloaded_bytes: u64,
+}
+
+/// Plans of one piece of work, from the most memory to the least.
+pub struct Frontier<'a> {
+    setting: Setting<'a>,
+    options: Options,
+    points: Vec<Point>,
+}
+
+/// The least memory that any plan of some work needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Floor {
+    /// What survives the step plus the hungriest kernel.
+    pub bytes: u64,
+    /// Of that, what survives the step.
+    pub persistent_bytes: u64,
+    /// The kernel.
+    pub kernel: Option<KernelIndex>,
+}
+
+impl<'a> Frontier<'a> {
+    /// Finds the frontier of some work. `offload` says whether host memory may be used.
+    pub fn new(work: &'a Work, costs: &'a Costs, options: &Options, offload: bool) -> Frontier<'a> {
+        let setting = Setting::new(work, costs, options.alignment);
+        let schedules = orders(work).map(|order| Schedule::new(&setting, &late_updates(work, order)));
+        let points = descend(&setting, schedules, offload);
+        Frontier { setting, options: *options, points }
+    }
+
+    /// The most bytes that live at once and the seconds of a step, from the most memory to the least.
+    pub fn points(&self) -> impl ExactSizeIterator<Item = (u64, f64)> {
+        self.points.iter().map(|p| (p.live_bytes, p.seconds))
+    }
+
+    /// The fastest plan within a budget; `None` if none is.
+    ///
+    /// # Errors
+    /// If the work needs more bytes than can be addressed.
+    pub fn within(&self, budget: u64) -> Result<Option<Fitted>, Error> {
+        for point in self.points.iter().filter(|p| p.live_bytes <= budget) {
+            let fitted = self.fit(point)?;
+            if fitted.plan.peak_bytes <= budget {
+                return Ok(Some(fitted));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The plan of a point, by its number.
+    ///
+    /// # Errors
+    /// If the work needs more bytes than can be addressed.
+    pub fn at(&self, point: usize) -> Result<Option<Fitted>, Error> {
+        self.points.get(point).map(|p| self.fit(p)).transpose()
+    }
+
+    fn fit(&self, point: &Point) -> Result<Fitted, Error> {
+        let (work, sources, origins) = point.schedule.expand(&self.setting);
+        let order = (0..work.kernels.len() as u32).collect();
+        let plan = plan_in_order(&work, order, &self.options)?;
+        let remedies = self.remedies(&work, &sources);
+        Ok(Fitted { work, sources, origins, plan, seconds: point.seconds, remedies })
+    }
+
+    fn remedies(&self, work: &Work, sources: &[Source]) -> Remedies {
+        let mut remedies = Remedies::default();
+        for (kernel, &source) in work.kernels.iter().zip(sources) {
+            match source {
+                Source::Again(_) | Source::Remake(_) => {
+                    remedies.recomputed += 1;
+                    remedies.recompute_seconds += self.setting.seconds(source);
+                }
+                Source::Copy => {
+                    let to = &work.buffers[kernel.writes[0] as usize];
+                    if to.home == Home::Host && to.keep != Keep::Always {
+                        remedies.offloaded_bytes += to.bytes;
+                    }
+                }
+                Source::Kernel(_) | Source::Wait => {}
+            }
+        }
+        let on_host = work.buffers.iter().filter(|b| b.home == Home::Host && b.keep == Keep::Always);
+        remedies.offloaded_state_bytes = on_host.map(|b| b.bytes).sum();
+        remedies
+    }
+}
+
+/// The floor of some work: no plan without offloaded states needs less.
+pub fn floor(work: &Work, alignment: u64) -> Floor {
+    let aligned = |bytes: u64| bytes.next_multiple_of(alignment);
+    let survives = |b: &&crate::work::Buffer| b.keep == Keep::Always && b.home == Home::Device;
+    let persistent_bytes = work.buffers.iter().filter(survives).map(|b| aligned(b.bytes)).sum();
+    let needs = |k: &crate::work::Kernel| {
+        let passing = |b: &u32| work.buffers[*b as usize].keep != Keep::Always;
+        let size = |b: u32| aligned(work.buffers[b as usize].bytes);
+        let all: u64 = crate::order::touched(k).filter(passing).map(size).sum();
+        // Each result may take the place of one operand.
+        let mut saved = 0;
+        let mut used: Vec<u32> = vec![];
+        for &(w, r) in &k.in_place {
+            if !used.contains(&w) && !used.contains(&r) && passing(&r) && size(w) == size(r) {
+                used.extend([w, r]);
+                saved += size(w);
+            }
+        }
+        all - saved + aligned(k.workspace)
+    };
+    let hungriest = (0..work.kernels.len()).max_by_key(|&k| needs(&work.kernels[k]));
+    let kernel_bytes = hungriest.map_or(0, |k| needs(&work.kernels[k]));
+    Floor { bytes: persistent_bytes + kernel_bytes, persistent_bytes, kernel: hungriest.map(|k| k as u32) }
+}

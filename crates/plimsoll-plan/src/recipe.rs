@@ -1,0 +1,195 @@
+//! How to have a buffer again at some moment: which launches, from what, and what that costs.
+//!
+//! What a kernel reads to make a buffer again may itself be gone by then. It can be kept a little longer, or
+//! be made again as well, down to what is there. A recipe is the cheapest such tree.
+
+use crate::schedule::{InstanceId, LaunchId, Schedule, Setting, Source};
+use crate::simulate::Simulation;
+use crate::work::{BufferIndex, Home, Keep};
+
+/// Longer chains are broken into several decisions.
+const DEEPEST: usize = 24;
+
+/// A launch that makes something again, and where its operands come from.
+#[derive(Debug, Clone)]
+pub(crate) struct Recipe {
+    source: Source,
+    reads: Vec<Supply>,
+    /// The seconds its launches take beyond what the schedule spends already.
+    pub(crate) seconds: f64,
+    /// Bytes that live longer, times the positions over the target at which they do.
+    pub(crate) burden: f64,
+}
+
+/// Where an operand comes from.
+#[derive(Debug, Clone)]
+enum Supply {
+    /// It is there, or is kept until then.
+    Have(InstanceId),
+    /// It is made again.
+    Make(BufferIndex, Box<Recipe>),
+}
+
+/// Looks for recipes at one place of a schedule.
+pub(crate) struct Kitchen<'a> {
+    pub(crate) setting: &'a Setting<'a>,
+    pub(crate) schedule: &'a Schedule,
+    pub(crate) simulation: &'a Simulation,
+    /// How many positions are over the target before each position.
+    pub(crate) over: &'a [u32],
+    /// The launch that what is made comes right before.
+    pub(crate) anchor: LaunchId,
+    /// The most that operands may burden: what there is to gain.
+    pub(crate) gain: f64,
+}
+
+impl Kitchen<'_> {
+    /// The cheapest way to have a buffer again.
+    pub(crate) fn recipe(&self, buffer: BufferIndex) -> Option<Recipe> {
+        self.cook(buffer, &mut vec![])
+    }
+
+    fn cook(&self, buffer: BufferIndex, making: &mut Vec<BufferIndex>) -> Option<Recipe> {
+        if making.len() >= DEEPEST || making.contains(&buffer) {
+            return None;
+        }
+        making.push(buffer);
+        let ways = self.setting.ways[buffer as usize].iter();
+        let recipes = ways.filter_map(|&way| self.way(way, making));
+        let best = recipes.min_by(|a, b| self.badness(a).total_cmp(&self.badness(b)));
+        making.pop();
+        best
+    }
+
+    /// Seconds, weighed up with what of the gain is lost.
+    fn badness(&self, recipe: &Recipe) -> f64 {
+        let left = 1.0 - recipe.burden / self.gain;
+        if left > 0.0 { (recipe.seconds + 1e-9) / left } else { f64::INFINITY }
+    }
+
+    fn way(&self, source: Source, making: &mut Vec<BufferIndex>) -> Option<Recipe> {
+        let kernel = self.setting.kernel(source);
+        let mut recipe = Recipe { source, reads: vec![], seconds: self.setting.seconds(source), burden: 0.0 };
+        for &buffer in &kernel.reads {
+            let (supply, seconds, burden) = self.supply(buffer, making)?;
+            recipe.reads.push(supply);
+            recipe.seconds += seconds;
+            recipe.burden += burden;
+        }
+        (recipe.burden < self.gain).then_some(recipe)
+    }
+
+    fn supply(&self, buffer: BufferIndex, making: &mut Vec<BufferIndex>) -> Option<(Supply, f64, f64)> {
+        let (schedule, key) = (self.schedule, self.schedule.key(self.anchor));
+        if self.setting.work.buffers[buffer as usize].keep == Keep::Always {
+            return self.state(buffer).map(|i| (Supply::Have(i), 0.0, 0.0));
+        }
+        if !self.setting.settled[buffer as usize] {
+            return None;
+        }
+        let dropped = making.contains(&buffer);
+        if !dropped && let Some(instance) = schedule.alive(buffer, key) {
+            // What is on its way is of no use yet.
+            return (!schedule.in_flight(instance, key)).then_some((Supply::Have(instance), 0.0, 0.0));
+        }
+        let bytes = self.setting.bytes(buffer) as f64;
+        let here = self.simulation.position(self.anchor);
+        let kept = schedule.earlier(buffer, key).filter(|_| !dropped).and_then(|i| {
+            let &last = schedule.instances[i as usize].uses.last()?;
+            Some((Supply::Have(i), 0.0, bytes * self.over_between(self.simulation.position(last) + 1, here)))
+        });
+        if let Some((_, _, burden)) = &kept
+            && *burden <= 0.02 * self.gain
+        {
+            return kept;
+        }
+        let made = self.cook(buffer, making).map(|recipe| {
+            let later = schedule.later(buffer, key).filter(|&l| schedule.inserted_maker(l).is_some());
+            let (mut seconds, mut burden) = (recipe.seconds, recipe.burden);
+            if let Some(&first) = later.and_then(|l| schedule.instances[l as usize].uses.first()) {
+                // It would be made later anyway; now it is made here, once.
+                seconds = 0.0;
+                burden += bytes * self.over_between(here, self.simulation.position(first));
+            }
+            (Supply::Make(buffer, Box::new(recipe)), seconds, burden)
+        });
+        let cost = |(_, seconds, burden): &(Supply, f64, f64)| {
+            (*seconds + 1e-9) / (1.0 - burden / self.gain).max(1e-9)
+        };
+        match (kept, made) {
+            // Keeping takes no time, so it is weighed by what it leaves of the gain.
+            (Some(kept), Some(made)) if kept.2 > 0.5 * self.gain && cost(&made).is_finite() => Some(made),
+            (Some(kept), _) if kept.2 < 0.5 * self.gain => Some(kept),
+            (_, made) => made,
+        }
+    }
+
+    /// A state, if it is in device memory and has not been updated before the anchor.
+    fn state(&self, buffer: BufferIndex) -> Option<InstanceId> {
+        let instance = &self.schedule.instances[buffer as usize];
+        let key = self.schedule.key(self.anchor);
+        let updated = instance.uses.iter().any(|&u| {
+            self.schedule.key(u) < key && self.schedule.launches[u as usize].writes.contains(&buffer)
+        });
+        (instance.home == Home::Device && !updated).then_some(buffer)
+    }
+
+    fn over_between(&self, from: usize, to: usize) -> f64 {
+        if from < to { f64::from(self.over[to] - self.over[from]) } else { 0.0 }
+    }
+}
+
+impl Recipe {
+    /// Puts the recipe's launches before `anchor`. `None`, and perhaps only some of them, where keys leave no
+    /// room: what was inserted makes nothing wrong.
+    pub(crate) fn apply(
+        &self,
+        setting: &Setting<'_>,
+        schedule: &mut Schedule,
+        anchor: LaunchId,
+    ) -> Option<LaunchId> {
+        let mut made = vec![];
+        let launch = self.insert(setting, schedule, anchor, &mut made);
+        // What would have been made later is there now. Only now, when every launch is in its place, is it
+        // known what nothing needs any more.
+        for (_, instance) in made {
+            schedule.join_later(instance);
+        }
+        launch
+    }
+
+    fn insert(
+        &self,
+        setting: &Setting<'_>,
+        schedule: &mut Schedule,
+        anchor: LaunchId,
+        made: &mut Vec<(BufferIndex, InstanceId)>,
+    ) -> Option<LaunchId> {
+        let kernel = setting.kernel(self.source);
+        let mut reads = Vec::with_capacity(self.reads.len());
+        for supply in &self.reads {
+            reads.push(match supply {
+                Supply::Have(instance) => *instance,
+                Supply::Make(buffer, recipe) => {
+                    let known = made.iter().find(|(b, _)| b == buffer).map(|&(_, i)| i);
+                    match known {
+                        Some(instance) => instance,
+                        None => {
+                            let launch = recipe.insert(setting, schedule, anchor, made)?;
+                            let writes = &schedule.launches[launch as usize].writes;
+                            writes
+                                .iter()
+                                .copied()
+                                .find(|&i| schedule.instances[i as usize].buffer == *buffer)?
+                        }
+                    }
+                }
+            });
+        }
+        let launch = schedule.insert_before(anchor, self.source, reads, &kernel.writes)?;
+        for &instance in &schedule.launches[launch as usize].writes {
+            made.push((schedule.instances[instance as usize].buffer, instance));
+        }
+        Some(launch)
+    }
+}

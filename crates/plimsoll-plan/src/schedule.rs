@@ -1,0 +1,586 @@
+//! A schedule that can be edited: launches in an order, and the instances of buffers they work on.
+//!
+//! A buffer that is dropped and made again has several *instances*, one after another, each with a lifetime of
+//! its own. Lifetimes are never stored: they follow from which launches use an instance. So there are only a
+//! few edits (insert a launch, split an instance, join two), any sequence of them leaves a schedule that
+//! computes the same, and undoing one is another.
+
+use crate::costs::Costs;
+use crate::order::touched;
+use crate::work::{Buffer, BufferIndex, Home, Keep, Kernel, KernelIndex, Work};
+use std::collections::BTreeMap;
+
+/// A launch of a [`Schedule`]; it keeps its number when others are inserted.
+pub(crate) type LaunchId = u32;
+
+/// One life of a buffer. Instance `b` is the first of buffer `b`.
+pub(crate) type InstanceId = u32;
+
+/// Where a launch comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// A kernel of the step.
+    Kernel(KernelIndex),
+    /// A kernel of the step, run once more to make its results again.
+    Again(KernelIndex),
+    /// One of the work's remakes.
+    Remake(u32),
+    /// A copy between device and host begins: the first buffer it reads goes to the one it writes.
+    Copy,
+    /// The copy that wrote the second of the buffers it reads has ended.
+    Wait,
+}
+
+/// One launch.
+#[derive(Debug, Clone)]
+pub(crate) struct Launch {
+    /// Launches run in the order of their keys.
+    pub(crate) key: u64,
+    pub(crate) source: Source,
+    pub(crate) reads: Vec<InstanceId>,
+    pub(crate) writes: Vec<InstanceId>,
+}
+
+/// One life of a buffer.
+#[derive(Debug, Clone)]
+pub(crate) struct Instance {
+    pub(crate) buffer: BufferIndex,
+    pub(crate) home: Home,
+    pub(crate) keep: Keep,
+    /// The launches that touch it, in order.
+    pub(crate) uses: Vec<LaunchId>,
+}
+
+/// The distance between the keys of neighbours: that many halvings find room for another launch.
+const ROOM: u32 = 40;
+
+/// What is planned and does not change while it is.
+pub(crate) struct Setting<'a> {
+    pub(crate) work: &'a Work,
+    pub(crate) costs: &'a Costs,
+    pub(crate) alignment: u64,
+    /// The ways to make each buffer again.
+    pub(crate) ways: Vec<Vec<Source>>,
+    /// Whether each buffer holds one value only, once it is written.
+    pub(crate) settled: Vec<bool>,
+    wait: Kernel,
+}
+
+impl<'a> Setting<'a> {
+    pub(crate) fn new(work: &'a Work, costs: &'a Costs, alignment: u64) -> Setting<'a> {
+        let mut writers = vec![0; work.buffers.len()];
+        for &b in work.kernels.iter().flat_map(|k| &k.writes) {
+            writers[b as usize] += 1;
+        }
+        let single = |b: u32| writers[b as usize] == 1 && is_passing(&work.buffers[b as usize]);
+        // Running a kernel again must change nothing but what it makes: not a state, not an update.
+        let repeatable = |k: &Kernel| k.writes.iter().all(|&b| single(b) && !k.reads.contains(&b));
+        let mut ways = vec![vec![]; work.buffers.len()];
+        for (k, kernel) in work.kernels.iter().enumerate().filter(|(_, k)| repeatable(k)) {
+            for &b in &kernel.writes {
+                ways[b as usize].push(Source::Again(k as u32));
+            }
+        }
+        for (m, remake) in work.remakes.iter().enumerate().filter(|(_, k)| repeatable(k)) {
+            for &b in &remake.writes {
+                ways[b as usize].push(Source::Remake(m as u32));
+            }
+        }
+        let settled = writers.iter().map(|&w| w <= 1).collect();
+        Setting { work, costs, alignment, ways, settled, wait: Kernel::default() }
+    }
+
+    /// The bytes a buffer takes in an arena.
+    pub(crate) fn bytes(&self, buffer: BufferIndex) -> u64 {
+        self.work.buffers[buffer as usize].bytes.next_multiple_of(self.alignment)
+    }
+
+    /// What a launch runs; for copies and waits a kernel of nothing.
+    pub(crate) fn kernel(&self, source: Source) -> &Kernel {
+        match source {
+            Source::Kernel(k) | Source::Again(k) => &self.work.kernels[k as usize],
+            Source::Remake(m) => &self.work.remakes[m as usize],
+            Source::Copy | Source::Wait => &self.wait,
+        }
+    }
+
+    /// What a launch takes on the device; copies and waits have a time line of their own.
+    pub(crate) fn seconds(&self, source: Source) -> f64 {
+        match source {
+            Source::Kernel(k) | Source::Again(k) => self.costs.kernels[k as usize],
+            Source::Remake(m) => self.costs.remakes[m as usize],
+            Source::Copy | Source::Wait => 0.0,
+        }
+    }
+}
+
+/// Whether a buffer lives only inside a step and is written there.
+fn is_passing(buffer: &Buffer) -> bool {
+    matches!(buffer.keep, Keep::WhileUsed | Keep::ToEnd) && buffer.home == Home::Device
+}
+
+/// Launches in an order, and the instances they work on.
+#[derive(Debug, Clone)]
+pub(crate) struct Schedule {
+    pub(crate) launches: Vec<Launch>,
+    pub(crate) instances: Vec<Instance>,
+    /// The launches by key.
+    order: BTreeMap<u64, LaunchId>,
+    /// The instances of each buffer, in the order of their first use.
+    of_buffer: Vec<Vec<InstanceId>>,
+}
+
+impl Schedule {
+    /// The kernels in an order, each buffer with one life.
+    pub(crate) fn new(setting: &Setting<'_>, order: &[KernelIndex]) -> Schedule {
+        let work = setting.work;
+        let instance = |(b, buffer): (usize, &Buffer)| Instance {
+            buffer: b as u32,
+            home: buffer.home,
+            keep: buffer.keep,
+            uses: vec![],
+        };
+        let mut schedule = Schedule {
+            launches: Vec::with_capacity(order.len()),
+            instances: work.buffers.iter().enumerate().map(instance).collect(),
+            order: BTreeMap::new(),
+            of_buffer: (0..work.buffers.len() as u32).map(|b| vec![b]).collect(),
+        };
+        for (position, &k) in order.iter().enumerate() {
+            let kernel = &work.kernels[k as usize];
+            let key = key_of(position);
+            schedule.insert(key, Source::Kernel(k), kernel.reads.clone(), kernel.writes.clone());
+        }
+        for b in 0..work.buffers.len() as u32 {
+            let buffer = &work.buffers[b as usize];
+            if buffer.home == Home::Host && buffer.keep == Keep::Always {
+                schedule.reach_from_host(b);
+            }
+        }
+        schedule
+    }
+
+    /// The launches, in the order they run.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = LaunchId> {
+        self.order.values().copied()
+    }
+
+    /// How many launches there are.
+    pub(crate) fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    pub(crate) fn key(&self, launch: LaunchId) -> u64 {
+        self.launches[launch as usize].key
+    }
+
+    /// Gives neighbours room for others between them. Returns the launches in order.
+    pub(crate) fn spread(&mut self) -> Vec<LaunchId> {
+        let order: Vec<LaunchId> = self.in_order().collect();
+        for (position, &launch) in order.iter().enumerate() {
+            self.launches[launch as usize].key = key_of(position);
+        }
+        self.order = order.iter().map(|&l| (self.key(l), l)).collect();
+        order
+    }
+
+    /// The keys of an instance's first and last use.
+    pub(crate) fn span(&self, instance: InstanceId) -> Option<(u64, u64)> {
+        let uses = &self.instances[instance as usize].uses;
+        Some((self.key(*uses.first()?), self.key(*uses.last()?)))
+    }
+
+    /// The instance of a buffer that is in device memory both before and at `key`.
+    pub(crate) fn alive(&self, buffer: BufferIndex, key: u64) -> Option<InstanceId> {
+        self.on_device(buffer).find(|&i| self.span(i).is_some_and(|(first, last)| first < key && key <= last))
+    }
+
+    /// Whether a copy from or to an instance has begun before `key` and is waited for after it.
+    pub(crate) fn in_flight(&self, instance: InstanceId, key: u64) -> bool {
+        let uses = &self.instances[instance as usize].uses;
+        let next = uses.partition_point(|&u| self.key(u) < key);
+        // Between a copy and its wait there may be other copies and reads, but at most one copy is under way.
+        let is = |u: &LaunchId, source: Source| self.launches[*u as usize].source == source;
+        let begun = uses[..next].iter().rev().find(|u| is(u, Source::Copy) || is(u, Source::Wait));
+        begun.is_some_and(|u| is(u, Source::Copy))
+    }
+
+    /// The last instance of a buffer in device memory whose uses are all before `key`.
+    pub(crate) fn earlier(&self, buffer: BufferIndex, key: u64) -> Option<InstanceId> {
+        self.on_device(buffer).filter(|&i| self.span(i).is_some_and(|(_, last)| last < key)).last()
+    }
+
+    /// The first instance of a buffer in device memory whose uses are all after `key`.
+    pub(crate) fn later(&self, buffer: BufferIndex, key: u64) -> Option<InstanceId> {
+        self.on_device(buffer).find(|&i| self.span(i).is_some_and(|(first, _)| first > key))
+    }
+
+    fn on_device(&self, buffer: BufferIndex) -> impl Iterator<Item = InstanceId> {
+        let all = self.of_buffer[buffer as usize].iter().copied();
+        all.filter(|&i| self.instances[i as usize].home == Home::Device)
+    }
+
+    /// The launch that makes an instance, if it was inserted.
+    pub(crate) fn inserted_maker(&self, instance: InstanceId) -> Option<LaunchId> {
+        let &first = self.instances[instance as usize].uses.first()?;
+        let launch = &self.launches[first as usize];
+        let made = launch.writes.contains(&instance) && !matches!(launch.source, Source::Kernel(_));
+        made.then_some(first)
+    }
+
+    /// Inserts a launch right before another, with fresh instances for what it writes. Later uses of what it
+    /// writes become uses of those. `None` if keys leave no room until the next [`Schedule::spread`].
+    pub(crate) fn insert_before(
+        &mut self,
+        anchor: LaunchId,
+        source: Source,
+        reads: Vec<InstanceId>,
+        writes: &[BufferIndex],
+    ) -> Option<LaunchId> {
+        let key = self.key_before(anchor)?;
+        let writes = writes.iter().map(|&b| self.begin(b, key)).collect();
+        Some(self.insert(key, source, reads, writes))
+    }
+
+    /// Copies the instance to the host right before `out`, and back right before `back`, waiting for the ends
+    /// of the copies right before `out_end` and `need`. All four are launches in this order; `need` is the
+    /// first later use.
+    pub(crate) fn offload(
+        &mut self,
+        instance: InstanceId,
+        [out, out_end, back, need]: [LaunchId; 4],
+    ) -> Option<InstanceId> {
+        let buffer = self.instances[instance as usize].buffer;
+        let rooms = [out, out_end, back, need].map(|l| self.key_before(l).is_some());
+        if rooms.contains(&false) {
+            return None;
+        }
+        let host = self.fresh(buffer, Home::Host, Keep::WhileUsed);
+        self.insert(self.key_before(out)?, Source::Copy, vec![instance], vec![host]);
+        self.insert(self.key_before(out_end)?, Source::Wait, vec![instance, host], vec![]);
+        let copy = self.insert_before(back, Source::Copy, vec![host], &[buffer])?;
+        let returned = self.launches[copy as usize].writes[0];
+        self.insert(self.key_before(need)?, Source::Wait, vec![host, returned], vec![]);
+        self.sort_instances(buffer);
+        Some(returned)
+    }
+
+    /// Lets an instance that was made for the sake of a later use, if there is one, be the same as this.
+    pub(crate) fn join_later(&mut self, instance: InstanceId) {
+        let Some((_, last)) = self.span(instance) else { return };
+        let later = self.later(self.instances[instance as usize].buffer, last);
+        if let Some(later) = later.filter(|&l| self.inserted_maker(l).is_some()) {
+            self.join(instance, later);
+        }
+    }
+
+    /// Lets `later` be the same instance as `earlier` of its buffer, and removes what made it if nothing else
+    /// needs that.
+    pub(crate) fn join(&mut self, earlier: InstanceId, later: InstanceId) {
+        let maker = self.inserted_maker(later);
+        let uses = std::mem::take(&mut self.instances[later as usize].uses);
+        let (kept, moved): (Vec<LaunchId>, Vec<LaunchId>) =
+            uses.into_iter().partition(|&u| Some(u) == maker || self.awaits(u, later));
+        self.rename(&moved, later, earlier);
+        let keep = self.instances[later as usize].keep;
+        let into = &mut self.instances[earlier as usize];
+        into.uses.extend(moved);
+        if keep == Keep::ToEnd {
+            into.keep = keep;
+        }
+        self.sort_uses(earlier);
+        self.instances[later as usize].uses = kept;
+        if let Some(maker) = maker {
+            self.sweep(maker);
+        }
+        self.sort_instances(self.instances[earlier as usize].buffer);
+    }
+
+    /// Moves a state that one launch touches to the host: it is fetched for that launch alone. The copies begin
+    /// right before `fetch` and right after the launch; they end before the launch and before `stored` (or at
+    /// the end).
+    pub(crate) fn offload_state(
+        &mut self,
+        buffer: BufferIndex,
+        fetch: LaunchId,
+        stored: Option<LaunchId>,
+    ) -> Option<()> {
+        let user = *self.instances[buffer as usize].uses.first()?;
+        if self.key_before(fetch).is_none() || self.key_before(user).is_none() {
+            return None;
+        }
+        let device = self.fresh(buffer, Home::Device, Keep::WhileUsed);
+        self.instances[buffer as usize].home = Home::Host;
+        self.instances[buffer as usize].uses.clear();
+        self.rename(&[user], buffer, device);
+        self.instances[device as usize].uses.push(user);
+        self.insert(self.key_before(fetch)?, Source::Copy, vec![buffer], vec![device]);
+        self.insert(self.key_before(user)?, Source::Wait, vec![buffer, device], vec![]);
+        if self.launches[user as usize].writes.contains(&device) {
+            self.insert(self.key_after(user)?, Source::Copy, vec![device], vec![buffer]);
+            let key = match stored {
+                Some(stored) => self.key_before(stored)?,
+                None => self.key_at_end(),
+            };
+            self.insert(key, Source::Wait, vec![device, buffer], vec![]);
+        }
+        Some(())
+    }
+
+    /// Moves a launch to right before another. What it needs and what needs it must still be before and after.
+    pub(crate) fn move_before(&mut self, launch: LaunchId, anchor: LaunchId) -> Option<()> {
+        let key = self.key_before(anchor)?;
+        self.order.remove(&self.key(launch));
+        self.order.insert(key, launch);
+        let Launch { reads, writes, key: old, .. } = &mut self.launches[launch as usize];
+        *old = key;
+        let touched = touched_instances(reads, writes);
+        for instance in touched {
+            self.sort_uses(instance);
+            self.sort_instances(self.instances[instance as usize].buffer);
+        }
+        Some(())
+    }
+
+    /// Puts copies around every launch that touches a state whose home is the host.
+    fn reach_from_host(&mut self, buffer: BufferIndex) {
+        let users = std::mem::take(&mut self.instances[buffer as usize].uses);
+        for user in users {
+            let device = self.fresh(buffer, Home::Device, Keep::WhileUsed);
+            self.rename(&[user], buffer, device);
+            self.instances[device as usize].uses.push(user);
+            let launch = &self.launches[user as usize];
+            let (read, written) = (launch.reads.contains(&device), launch.writes.contains(&device));
+            // Room is left here: a kernel of the step has few states, and keys are fresh.
+            if read && let Some(key) = self.key_before(user) {
+                self.insert(key, Source::Copy, vec![buffer], vec![device]);
+                if let Some(key) = self.key_before(user) {
+                    self.insert(key, Source::Wait, vec![buffer, device], vec![]);
+                }
+            }
+            if written && let Some(key) = self.key_after(user) {
+                let copy = self.insert(key, Source::Copy, vec![device], vec![buffer]);
+                if let Some(key) = self.key_after(copy) {
+                    self.insert(key, Source::Wait, vec![device, buffer], vec![]);
+                }
+            }
+        }
+    }
+
+    /// The instance that a launch at `key` begins: what follows of one that lives across it, or one of its own.
+    fn begin(&mut self, buffer: BufferIndex, key: u64) -> InstanceId {
+        let across = self.alive(buffer, key);
+        let across =
+            across.filter(|&i| self.instances[i as usize].keep != Keep::ToEnd && !self.in_flight(i, key));
+        let fresh = self.fresh(buffer, Home::Device, Keep::WhileUsed);
+        if let Some(old) = across {
+            let uses = std::mem::take(&mut self.instances[old as usize].uses);
+            let (before, after) = uses.into_iter().partition(|&u| self.key(u) < key);
+            self.instances[old as usize].uses = before;
+            self.rename(&after, old, fresh);
+            self.instances[fresh as usize].uses = after;
+        }
+        fresh
+    }
+
+    fn fresh(&mut self, buffer: BufferIndex, home: Home, keep: Keep) -> InstanceId {
+        let id = self.instances.len() as InstanceId;
+        self.instances.push(Instance { buffer, home, keep, uses: vec![] });
+        self.of_buffer[buffer as usize].push(id);
+        id
+    }
+
+    fn insert(
+        &mut self,
+        key: u64,
+        source: Source,
+        reads: Vec<InstanceId>,
+        writes: Vec<InstanceId>,
+    ) -> LaunchId {
+        let id = self.launches.len() as LaunchId;
+        self.order.insert(key, id);
+        let touched: Vec<InstanceId> = touched_instances(&reads, &writes);
+        self.launches.push(Launch { key, source, reads, writes });
+        for instance in touched {
+            let uses = &self.instances[instance as usize].uses;
+            let at = uses.partition_point(|&u| self.launches[u as usize].key < key);
+            self.instances[instance as usize].uses.insert(at, id);
+        }
+        if !matches!(source, Source::Kernel(_)) {
+            for i in 0..self.launches[id as usize].writes.len() {
+                let instance = self.launches[id as usize].writes[i];
+                self.sort_instances(self.instances[instance as usize].buffer);
+            }
+        }
+        id
+    }
+
+    /// Whether a launch waits for an instance to arrive.
+    fn awaits(&self, launch: LaunchId, instance: InstanceId) -> bool {
+        let launch = &self.launches[launch as usize];
+        launch.source == Source::Wait && launch.reads[1] == instance
+    }
+
+    /// Removes every inserted launch that makes nothing that is used.
+    pub(crate) fn sweep_all(&mut self) {
+        let order: Vec<LaunchId> = self.in_order().collect();
+        for launch in order.into_iter().rev() {
+            let Launch { key, source, .. } = self.launches[launch as usize];
+            if self.order.get(&key) == Some(&launch) && source != Source::Wait {
+                self.sweep(launch);
+            }
+        }
+    }
+
+    /// Removes an inserted launch that makes nothing that is used, the waits for it, and what only it needed.
+    fn sweep(&mut self, launch: LaunchId) {
+        let Launch { key, source, reads, writes } = self.launches[launch as usize].clone();
+        let useless = |&w: &InstanceId| {
+            let instance = &self.instances[w as usize];
+            instance.keep == Keep::WhileUsed
+                && instance.uses.iter().all(|&u| u == launch || self.awaits(u, w))
+        };
+        if matches!(source, Source::Kernel(_)) || !writes.iter().all(useless) {
+            return;
+        }
+        let waits: Vec<LaunchId> = writes
+            .iter()
+            .flat_map(|&w| self.instances[w as usize].uses.iter().copied())
+            .filter(|&u| u != launch)
+            .collect();
+        for wait in waits {
+            let Launch { key, reads, .. } = self.launches[wait as usize].clone();
+            self.order.remove(&key);
+            for instance in reads {
+                self.instances[instance as usize].uses.retain(|&u| u != wait);
+            }
+        }
+        self.order.remove(&key);
+        for instance in touched_instances(&reads, &writes) {
+            self.instances[instance as usize].uses.retain(|&u| u != launch);
+        }
+        for &w in &writes {
+            let buffer = self.instances[w as usize].buffer;
+            self.of_buffer[buffer as usize].retain(|&i| i != w);
+        }
+        for read in reads {
+            if let Some(maker) = self.inserted_maker(read) {
+                self.sweep(maker);
+            }
+        }
+    }
+
+    fn rename(&mut self, launches: &[LaunchId], from: InstanceId, to: InstanceId) {
+        for &launch in launches {
+            let Launch { reads, writes, .. } = &mut self.launches[launch as usize];
+            reads.iter_mut().chain(writes).filter(|i| **i == from).for_each(|i| *i = to);
+        }
+    }
+
+    fn sort_uses(&mut self, instance: InstanceId) {
+        let mut uses = std::mem::take(&mut self.instances[instance as usize].uses);
+        uses.sort_by_key(|&u| self.key(u));
+        uses.dedup();
+        self.instances[instance as usize].uses = uses;
+    }
+
+    fn sort_instances(&mut self, buffer: BufferIndex) {
+        let mut instances = std::mem::take(&mut self.of_buffer[buffer as usize]);
+        instances.sort_by_key(|&i| self.span(i).map_or(0, |(first, _)| first));
+        self.of_buffer[buffer as usize] = instances;
+    }
+
+    /// A key between a launch and the one before it.
+    fn key_before(&self, launch: LaunchId) -> Option<u64> {
+        let key = self.key(launch);
+        let before = self.order.range(..key).next_back().map_or(0, |(&k, _)| k);
+        (key - before > 1).then(|| before.midpoint(key))
+    }
+
+    /// A key between a launch and the one after it.
+    fn key_after(&self, launch: LaunchId) -> Option<u64> {
+        let key = self.key(launch);
+        match self.order.range(key + 1..).next() {
+            Some((&after, _)) => (after - key > 1).then(|| key.midpoint(after)),
+            None => Some(self.key_at_end()),
+        }
+    }
+
+    fn key_at_end(&self) -> u64 {
+        self.order.last_key_value().map_or(0, |(&k, _)| k) + (1 << ROOM)
+    }
+
+    /// The instance of the same buffer, in device memory, that ends before this one begins.
+    pub(crate) fn predecessor(&self, instance: InstanceId) -> Option<InstanceId> {
+        let (first, _) = self.span(instance)?;
+        self.earlier(self.instances[instance as usize].buffer, first)
+    }
+
+    /// The schedule as work of its own, and where its kernels and buffers come from. Buffers that the original
+    /// work has keep their numbers.
+    pub(crate) fn expand(&self, setting: &Setting<'_>) -> (Work, Vec<Source>, Vec<BufferIndex>) {
+        let originals = setting.work.buffers.len();
+        let mut number: Vec<u32> = (0..originals as u32).collect();
+        let mut origins = number.clone();
+        for instance in &self.instances[originals..] {
+            number.push(origins.len() as u32);
+            if !instance.uses.is_empty() {
+                origins.push(instance.buffer);
+            }
+        }
+        let mut buffers = setting.work.buffers.clone();
+        let living = self.instances[originals..].iter().filter(|i| !i.uses.is_empty());
+        buffers.extend(living.map(|i| Buffer {
+            keep: i.keep,
+            home: i.home,
+            ..setting.work.buffers[i.buffer as usize]
+        }));
+        for (buffer, instance) in buffers.iter_mut().zip(&self.instances[..originals]) {
+            (buffer.keep, buffer.home) = (instance.keep, instance.home);
+        }
+        let numbered =
+            |list: &[InstanceId]| -> Vec<u32> { list.iter().map(|&i| number[i as usize]).collect() };
+        let mut sources = Vec::with_capacity(self.len());
+        let mut kernels = Vec::with_capacity(self.len());
+        for id in self.in_order() {
+            let launch = &self.launches[id as usize];
+            let of = setting.kernel(launch.source);
+            let bytes =
+                |i: &InstanceId| setting.work.buffers[self.instances[*i as usize].buffer as usize].bytes;
+            kernels.push(Kernel {
+                reads: numbered(&launch.reads),
+                writes: numbered(&launch.writes),
+                in_place: self
+                    .in_place(setting, launch)
+                    .map(|(w, r)| (number[w as usize], number[r as usize]))
+                    .collect(),
+                bytes: if launch.source == Source::Copy { 2 * bytes(&launch.reads[0]) } else { of.bytes },
+                ..of.clone()
+            });
+            sources.push(launch.source);
+        }
+        (Work { buffers, kernels, remakes: vec![] }, sources, origins)
+    }
+
+    /// The pairs of a written and a read instance that may share an address.
+    pub(crate) fn in_place<'s>(
+        &'s self,
+        setting: &'s Setting<'_>,
+        launch: &'s Launch,
+    ) -> impl Iterator<Item = (InstanceId, InstanceId)> + 's {
+        let of = |list: &[InstanceId], buffer: BufferIndex| {
+            list.iter().copied().find(|&i| self.instances[i as usize].buffer == buffer)
+        };
+        let pairs = setting.kernel(launch.source).in_place.iter();
+        pairs.filter_map(move |&(w, r)| Some((of(&launch.writes, w)?, of(&launch.reads, r)?)))
+    }
+}
+
+fn key_of(position: usize) -> u64 {
+    (position as u64 + 1) << ROOM
+}
+
+fn touched_instances(reads: &[InstanceId], writes: &[InstanceId]) -> Vec<InstanceId> {
+    let kernel = Kernel { reads: reads.to_vec(), writes: writes.to_vec(), ..Kernel::default() };
+    touched(&kernel).collect()
+}

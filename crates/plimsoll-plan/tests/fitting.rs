@@ -1,0 +1,226 @@
+//! Fitted work passes both independent checks at every budget, and the frontier is monotone.
+
+use plimsoll_memory::Category;
+use plimsoll_plan::{
+    Buffer, Copies, Costs, Effort, Fitted, Frontier, Home, Keep, Kernel, Options, Source, Work, check,
+    check_remedies, floor,
+};
+use proptest::prelude::*;
+
+const OPTIONS: Options = Options { alignment: 64, effort: Effort { steps: 10_000 } };
+
+/// Builds something like a training step: layers forward, some that skip, then backward in reverse, each weight
+/// updated as its gradient is known, with one or two optimizer slots.
+struct Builder {
+    work: Work,
+    seconds: Vec<f64>,
+    remake_seconds: Vec<f64>,
+}
+
+impl Builder {
+    fn buffer(&mut self, bytes: u64, category: Category, keep: Keep) -> u32 {
+        self.work.buffers.push(Buffer { bytes, category, keep, home: Home::Device });
+        self.work.buffers.len() as u32 - 1
+    }
+
+    fn activation(&mut self, bytes: u64) -> u32 {
+        self.buffer(bytes, Category::Activations, Keep::WhileUsed)
+    }
+
+    fn kernel(&mut self, seconds: f64, kernel: Kernel) {
+        self.seconds.push(seconds);
+        self.work.kernels.push(kernel);
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Layer {
+    bytes: u64,
+    weight: u64,
+    workspace: u64,
+    seconds: f64,
+    /// How many layers back its second operand is; 0 for none.
+    skip: usize,
+    slots: usize,
+    /// Whether it also stores what a remake can make it from.
+    pair: bool,
+}
+
+fn layer() -> impl Strategy<Value = Layer> {
+    (1u64..4000, 1u64..1000, 0u64..500, 1u32..1000, 0usize..5, 0usize..3, any::<bool>()).prop_map(
+        |(bytes, weight, workspace, seconds, skip, slots, pair)| Layer {
+            bytes,
+            weight,
+            workspace,
+            seconds: f64::from(seconds) * 1e-6,
+            skip,
+            slots,
+            pair,
+        },
+    )
+}
+
+fn step() -> impl Strategy<Value = (Work, Costs)> {
+    (prop::collection::vec(layer(), 1..14), any::<bool>()).prop_map(|(layers, overlap)| {
+        let mut b = Builder { work: Work::default(), seconds: vec![], remake_seconds: vec![] };
+        let clock = b.buffer(16, Category::Random, Keep::Always);
+        let weights: Vec<u32> =
+            layers.iter().map(|l| b.buffer(l.weight, Category::Parameters, Keep::Always)).collect();
+        let slots: Vec<Vec<u32>> = layers
+            .iter()
+            .map(|l| (0..l.slots).map(|_| b.buffer(l.weight, Category::Optimizer, Keep::Always)).collect())
+            .collect();
+        let input = b.buffer(500, Category::Inputs, Keep::FromStart);
+        let mut values = vec![input];
+        let mut inner = vec![];
+        for (i, l) in layers.iter().enumerate() {
+            let x = *values.last().unwrap();
+            let mut reads = vec![x, weights[i], clock];
+            if l.skip > 0 && values.len() > l.skip {
+                reads.push(values[values.len() - 1 - l.skip]);
+            }
+            let y = b.activation(l.bytes);
+            let mut writes = vec![y];
+            if l.pair {
+                let h = b.activation(l.bytes);
+                writes.push(h);
+                inner.push(Some(h));
+                b.work.remakes.push(Kernel { reads: vec![h], writes: vec![y], ..Kernel::default() });
+                b.remake_seconds.push(l.seconds / 10.0);
+            } else {
+                inner.push(None);
+            }
+            b.kernel(l.seconds, Kernel { reads, writes, workspace: l.workspace, ..Kernel::default() });
+            values.push(y);
+        }
+        let loss = b.buffer(4, Category::Metrics, Keep::ToEnd);
+        let mut gradient = b.activation(layers.last().unwrap().bytes);
+        b.kernel(
+            1e-6,
+            Kernel {
+                reads: vec![*values.last().unwrap()],
+                writes: vec![loss, gradient],
+                ..Kernel::default()
+            },
+        );
+        for (i, l) in layers.iter().enumerate().rev() {
+            let mut reads = vec![gradient, values[i], values[i + 1], weights[i]];
+            reads.extend(inner[i]);
+            let bytes = if i == 0 { 1 } else { layers[i - 1].bytes };
+            let next = b.activation(bytes);
+            let grad = b.buffer(l.weight, Category::Gradients, Keep::WhileUsed);
+            let in_place = vec![(next, gradient)];
+            let writes = vec![next, grad];
+            b.kernel(
+                2.0 * l.seconds,
+                Kernel { reads, writes, in_place, workspace: l.workspace, ..Kernel::default() },
+            );
+            gradient = next;
+            let mut touched = vec![weights[i]];
+            touched.extend(&slots[i]);
+            let mut reads = touched.clone();
+            reads.push(grad);
+            b.kernel(1e-6, Kernel { reads, writes: touched, ..Kernel::default() });
+        }
+        b.kernel(1e-7, Kernel { reads: vec![clock], writes: vec![clock], ..Kernel::default() });
+        let copies = Copies { bandwidth: 1e9, latency_seconds: 1e-7, overlap };
+        (b.work, Costs { kernels: b.seconds, remakes: b.remake_seconds, copies })
+    })
+}
+
+fn verify(work: &Work, fitted: &Fitted) -> Result<(), TestCaseError> {
+    let checked = check(&fitted.work, &fitted.plan);
+    prop_assert!(checked.is_ok(), "{checked:?}");
+    let faithful = check_remedies(work, fitted);
+    prop_assert!(faithful.is_ok(), "{faithful:?}");
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn every_point_of_the_frontier_passes_both_checks((work, costs) in step(), offload in any::<bool>()) {
+        let frontier = Frontier::new(&work, &costs, &OPTIONS, offload);
+        for point in 0..frontier.points().len() {
+            let fitted = frontier.at(point).unwrap().unwrap();
+            verify(&work, &fitted)?;
+        }
+    }
+
+    #[test]
+    fn the_frontier_is_monotone((work, costs) in step(), offload in any::<bool>()) {
+        let frontier = Frontier::new(&work, &costs, &OPTIONS, offload);
+        let points: Vec<(u64, f64)> = frontier.points().collect();
+        for pair in points.windows(2) {
+            prop_assert!(pair[1].0 < pair[0].0 && pair[1].1 > pair[0].1, "{points:?}");
+        }
+        let floor = floor(&work, OPTIONS.alignment).bytes;
+        if !offload {
+            prop_assert!(points.iter().all(|p| p.0 >= floor), "{points:?} below {floor}");
+        }
+        let (most, least) = (points[0].0, points[points.len() - 1].0);
+        let mut previous: Option<Fitted> = None;
+        for part in 0..=20 {
+            let budget = most + 64 - (most - least) * part / 20;
+            let Some(fitted) = frontier.within(budget).unwrap() else {
+                // Nothing smaller fits either.
+                prop_assert!(frontier.within(least.saturating_sub(1)).unwrap().is_none());
+                break;
+            };
+            prop_assert!(fitted.plan.peak_bytes <= budget);
+            if let Some(previous) = previous {
+                prop_assert!(fitted.plan.peak_bytes <= previous.plan.peak_bytes);
+                prop_assert!(fitted.seconds >= previous.seconds);
+            }
+            previous = Some(fitted);
+        }
+    }
+
+    /// Taking anything away from what was fitted, or exchanging what is read, is found out.
+    #[test]
+    fn a_lost_or_exchanged_launch_is_found_out((work, costs) in step(), pick in any::<prop::sample::Index>()) {
+        let frontier = Frontier::new(&work, &costs, &OPTIONS, true);
+        let mut fitted = frontier.at(frontier.points().len() - 1).unwrap().unwrap();
+        let made_again: Vec<usize> = (0..fitted.sources.len())
+            .filter(|&p| matches!(fitted.sources[p], Source::Again(_) | Source::Remake(_) | Source::Copy))
+            .collect();
+        if made_again.is_empty() {
+            return Ok(());
+        }
+        let lost = made_again[pick.index(made_again.len())];
+        fitted.work.kernels.remove(lost);
+        fitted.sources.remove(lost);
+        fitted.plan.order.pop();
+        prop_assert!(check_remedies(&work, &fitted).is_err());
+    }
+}
+
+fn activation(bytes: u64) -> Buffer {
+    Buffer { bytes, category: Category::Activations, keep: Keep::WhileUsed, home: Home::Device }
+}
+
+#[test]
+fn a_chain_that_is_needed_backwards_fits_in_a_fraction_of_its_memory() {
+    // 32 layers of 1000 bytes, each needed again on the way back.
+    let mut work = Work::default();
+    for i in 0..32u32 {
+        work.buffers.push(activation(1024));
+        let reads = if i == 0 { vec![] } else { vec![i - 1] };
+        work.kernels.push(Kernel { reads, writes: vec![i], ..Kernel::default() });
+    }
+    for i in (0..32u32).rev() {
+        work.buffers.push(activation(64));
+        let made = work.buffers.len() as u32 - 1;
+        let reads = if i == 31 { vec![i] } else { vec![i, made - 1] };
+        work.kernels.push(Kernel { reads, writes: vec![made], ..Kernel::default() });
+    }
+    let copies = Copies { bandwidth: 1e9, latency_seconds: 0.0, overlap: false };
+    let costs = Costs { kernels: vec![1.0; 64], remakes: vec![], copies };
+    let frontier = Frontier::new(&work, &costs, &OPTIONS, false);
+    let (most, _) = frontier.points().next().unwrap();
+    let (least, slowest) = frontier.points().last().unwrap();
+    assert!(most >= 32 * 1024, "{most}");
+    assert!(least <= 14 * 1024, "{least}");
+    assert!(slowest <= 64.0 + 2.0 * 32.0, "{slowest}");
+}
