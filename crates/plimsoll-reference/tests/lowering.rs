@@ -113,3 +113,30 @@ fn states_may_exchange_values() {
     let (states, _) = run(&lower(&step), &[one.clone(), two.clone()], &[]);
     assert_eq!(states, [two, one]);
 }
+
+#[test]
+fn a_norm_and_its_gradient_may_replace_what_they_read_only_once() {
+    let epsilon = 1e-5;
+    for (norm, grad) in [
+        (Op::LayerNorm { epsilon }, Op::LayerNormGrad),
+        (Op::BatchNorm { epsilon }, Op::BatchNormGrad { epsilon }),
+    ] {
+        let mut step = Step::new();
+        let x = step.input("x", &[8, 4], DType::F32).unwrap();
+        let u = step.input("u", &[8, 4], DType::F32).unwrap();
+        let gamma = step.input("gamma", &[4], DType::F32).unwrap();
+        let g = &mut step.graph;
+        let [y, mean, spread] = g.apply_n(norm.clone(), &[x, gamma, gamma]).unwrap();
+        let dx = g.apply(grad.clone(), &[x, gamma, mean, spread, u]).unwrap();
+        // Here x is the gradient of y as well, and no result may take its place.
+        let twice = g.apply(grad.clone(), &[x, gamma, mean, spread, x]).unwrap();
+        [y, dx, twice].into_iter().for_each(|value| step.output("result", value));
+        let pairs: Vec<_> = lower(&step)
+            .kernels
+            .iter()
+            .filter(|k| [norm.name(), grad.name()].contains(&k.name()))
+            .map(|k| k.in_place.clone())
+            .collect();
+        assert_eq!(pairs, [vec![(0, 0)], vec![(0, 0), (0, 4)], vec![]], "{}", norm.name());
+    }
+}

@@ -192,11 +192,15 @@ impl<'a> Emitter<'a> {
         let reads: Vec<Operand> = accesses.map(|(base, view)| self.read(base, view)).collect();
         let values = self.units.units[unit as usize].values.clone();
         let writes: Vec<Operand> = values.iter().map(|&v| self.write(v)).collect();
-        // Each row's gradient replaces the logits it was computed from.
-        let in_place = match node.op {
-            Op::CrossEntropyGrad => vec![(0, 0)],
-            _ => vec![],
+        let may_be_replaced = |&r: &usize| {
+            let read = &reads[r];
+            let only = reads.iter().filter(|other| other.buffer == read.buffer).count() == 1;
+            let elements = self.program.buffers[read.buffer.index()].shape.elements();
+            let whole = read.view.is_dense() && read.view.shape.elements() == elements;
+            only && whole && (read.view.shape, read.dtype) == (writes[0].view.shape, writes[0].dtype)
         };
+        let in_place = replaceable_by_op(&node.op).iter().copied().filter(may_be_replaced);
+        let in_place = in_place.map(|read| (0, read)).collect();
         let scope = self.step.graph.scope(values[0]);
         self.push(scope, Body::Op(node.op.clone()), reads, writes, in_place);
     }
@@ -454,6 +458,17 @@ impl LoopWriter<'_, '_> {
             self.instructions.push(instruction);
             self.instructions.len() - 1
         }) as Register
+    }
+}
+
+/// The reads that an op's first result may replace: its kernel writes an element only after it has read, for the
+/// last time, those that were there. Another device must keep to this as well.
+fn replaceable_by_op(op: &Op) -> &'static [usize] {
+    match op {
+        Op::CrossEntropyGrad | Op::LayerNorm { .. } | Op::BatchNorm { .. } => &[0],
+        // x, or the gradient of y.
+        Op::LayerNormGrad | Op::BatchNormGrad { .. } => &[0, 4],
+        _ => &[],
     }
 }
 
