@@ -2,11 +2,12 @@
 //!
 //! Dead nodes go; movement ops become views; elementwise chains and reductions over rows fuse; what is left
 //! becomes one kernel each. Numbers do not change: a fused register has the precision of the value it
-//! stands for.
+//! stands for. Last, kernels of several results are cut down to ways to make one of them again.
 
 mod cost;
 mod emit;
 mod fuse;
+mod remake;
 mod view;
 
 use crate::Program;
@@ -20,5 +21,7 @@ pub fn lower(step: &Step) -> Program {
         let (base, _) = units.access(value);
         units.materialize(base);
     }
-    emit::Emitter::new(step, &units).emit()
+    let mut program = emit::Emitter::new(step, &units).emit();
+    program.remakes = remake::remakes(&program);
+    program
 }

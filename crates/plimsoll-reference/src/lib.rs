@@ -17,7 +17,7 @@ mod recurrent;
 mod structured;
 mod tensor;
 
-pub use program::run;
+pub use program::{run, with_remakes};
 pub use tensor::Tensor;
 
 use plimsoll_graph::{DType, Graph, Op, Shape, ValueId};

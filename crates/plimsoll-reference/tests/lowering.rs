@@ -1,11 +1,11 @@
 //! Lowering changes no number: random graphs, evaluated op by op and as programs.
 
 use plimsoll_graph::op::Op;
-use plimsoll_graph::program::{Body, Role};
+use plimsoll_graph::program::{Body, Keep, Program, Role};
 use plimsoll_graph::step::Initial;
 use plimsoll_graph::{DType, Step, ValueId, lower};
 use plimsoll_reference::random_step::{Choices, random_step, sample};
-use plimsoll_reference::{Tensor, evaluate, run};
+use plimsoll_reference::{Tensor, evaluate, run, with_remakes};
 use proptest::prelude::*;
 use std::collections::HashMap;
 
@@ -42,6 +42,70 @@ proptest! {
             );
         }
     }
+
+    #[test]
+    fn a_remake_gives_what_the_kernel_gave(numbers in prop::collection::vec(any::<u32>(), 4..160)) {
+        let mut choices = Choices::new(&numbers);
+        let ops = 1 + choices.below(24);
+        let step = random_step(&mut choices, ops);
+        let given = step.states.iter().map(|s| s.value).chain(step.inputs.iter().map(|i| i.value));
+        let tensors: Vec<Tensor> = given.enumerate().map(|(i, v)| sample(&step.graph, v, i)).collect();
+        let (states, inputs) = tensors.split_at(step.states.len());
+        let program = lower(&step);
+        for remake in &program.remakes {
+            prop_assert_eq!(remake.writes.len(), 1);
+            prop_assert_eq!(program.buffers[remake.writes[0].buffer.index()].keep, Keep::WhileUsed);
+        }
+        let (program, pairs) = with_remakes(&program);
+        let (_, outputs) = run(&program, states, inputs);
+        for [made, again] in pairs {
+            let bits = |t: &Tensor| t.data.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+            prop_assert_eq!(bits(&outputs[made]), bits(&outputs[again]), "{}", step.graph);
+        }
+    }
+}
+
+/// What each remake reads and computes: the names of the buffers and the number of its instructions, with the
+/// buffer it makes.
+fn remakes(program: &Program) -> Vec<(Vec<&str>, usize, &str)> {
+    let name = |o: &plimsoll_graph::program::Operand| &*program.buffers[o.buffer.index()].name;
+    let remake = |k: &plimsoll_graph::program::Kernel| {
+        let Body::Loop(body) = &k.body else { panic!("a loop") };
+        (k.reads.iter().map(name).collect(), body.instructions.len(), name(&k.writes[0]))
+    };
+    program.remakes.iter().map(remake).collect()
+}
+
+#[test]
+fn an_activation_is_made_again_from_its_kept_operand_or_from_the_product() {
+    let mut step = Step::new();
+    let x = step.input("x", &[8, 4], DType::F32).unwrap();
+    let b = step.input("b", &[4], DType::F32).unwrap();
+    let w = step.input("w", &[4, 4], DType::F32).unwrap();
+    let g = &mut step.graph;
+    let h = g.add(x, b).unwrap();
+    let y = g.gelu(h).unwrap();
+    // Both are needed again, so both are stored.
+    let ends = [g.dot(h, w).unwrap(), g.dot(y, w).unwrap()];
+    ends.into_iter().for_each(|end| step.output("end", end));
+    assert_eq!(
+        remakes(&lower(&step)),
+        [(vec!["x", "b"], 3, "add"), (vec!["add"], 2, "gelu"), (vec!["x", "b"], 4, "gelu")]
+    );
+}
+
+#[test]
+fn a_state_that_the_kernel_has_overwritten_makes_nothing_again() {
+    let mut step = Step::new();
+    let s = step.state("s", Role::Parameter, &[4, 4], DType::F32, Initial::Constant(1.0)).unwrap();
+    let g = &mut step.graph;
+    let h = g.exp(s).unwrap();
+    let next = g.tanh(h).unwrap();
+    let end = g.dot(h, h).unwrap();
+    step.update(s, next).unwrap();
+    step.output("end", end);
+    let program = lower(&step);
+    assert_eq!((program.kernels[0].writes.len(), program.remakes.len()), (2, 0));
 }
 
 fn kernels(step: &Step) -> Vec<&'static str> {

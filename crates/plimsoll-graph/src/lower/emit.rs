@@ -213,17 +213,7 @@ impl<'a> Emitter<'a> {
         writes: Vec<Operand>,
         in_place: Vec<(usize, usize)>,
     ) {
-        let flops = cost::flops(&body, &reads, &writes);
-        let bytes = cost::bytes(&reads, &writes);
-        self.program.kernels.push(Kernel {
-            scope: scope.into(),
-            body,
-            reads,
-            writes,
-            in_place,
-            flops,
-            bytes,
-        });
+        self.program.kernels.push(kernel(scope, body, reads, writes, in_place));
     }
 
     fn emit_loop(&mut self, unit: u32, domain: Shape, row_axes: usize) {
@@ -246,9 +236,8 @@ impl<'a> Emitter<'a> {
         let writes: Vec<Operand> = stored.iter().map(|&(v, _)| self.write(v)).collect();
         let stores: Vec<Register> = stored.iter().map(|&(_, register)| register).collect();
         let body = Loop { domain, row_axes, instructions, stores };
-        let in_place = replaceable(&body, &reads, &writes);
         let scope = self.step.graph.scope(values[values.len() - 1]);
-        self.push(scope, Body::Loop(body), reads, writes, in_place);
+        self.program.kernels.push(loop_kernel(scope, body, reads, writes));
     }
 
     /// States whose next value could not be written in place are copied at the end, all from buffers that are
@@ -459,6 +448,25 @@ impl LoopWriter<'_, '_> {
             self.instructions.len() - 1
         }) as Register
     }
+}
+
+/// A kernel and what it costs.
+fn kernel(
+    scope: &str,
+    body: Body,
+    reads: Vec<Operand>,
+    writes: Vec<Operand>,
+    in_place: Vec<(usize, usize)>,
+) -> Kernel {
+    let flops = cost::flops(&body, &reads, &writes);
+    let bytes = cost::bytes(&reads, &writes);
+    Kernel { scope: scope.into(), body, reads, writes, in_place, flops, bytes }
+}
+
+/// A fused loop as a kernel: what it costs, and which operands its results may replace.
+pub(super) fn loop_kernel(scope: &str, body: Loop, reads: Vec<Operand>, writes: Vec<Operand>) -> Kernel {
+    let in_place = replaceable(&body, &reads, &writes);
+    kernel(scope, Body::Loop(body), reads, writes, in_place)
 }
 
 /// The reads that an op's first result may replace: its kernel writes an element only after it has read, for the
