@@ -473,7 +473,7 @@ pub(super) fn loop_kernel(scope: &str, body: Loop, reads: Vec<Operand>, writes: 
 /// last time, those that were there. Another device must keep to this as well.
 fn replaceable_by_op(op: &Op) -> &'static [usize] {
     match op {
-        Op::CrossEntropyGrad | Op::LayerNorm { .. } | Op::BatchNorm { .. } => &[0],
+        Op::CrossEntropyGrad | Op::LayerNorm { .. } => &[0],
         // x, or the gradient of y.
         Op::LayerNormGrad | Op::BatchNormGrad { .. } => &[0, 4],
         _ => &[],
