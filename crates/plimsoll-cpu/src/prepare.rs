@@ -34,7 +34,7 @@ pub(crate) fn prepare(kernel: &Kernel) -> Box<dyn Routine> {
         Op::CrossEntropyGrad => cross_entropy::prepare_grad(reads, writes),
         Op::LayerNorm { epsilon } => layer_norm::prepare(*epsilon, reads, writes),
         Op::LayerNormGrad => layer_norm::prepare_grad(reads, writes),
-        Op::BatchNorm { epsilon } => batch_norm::prepare(*epsilon, reads, writes),
+        Op::BatchMoments { epsilon } => batch_norm::prepare_moments(*epsilon, reads, writes),
         Op::BatchNormGrad { epsilon } => batch_norm::prepare_grad(*epsilon, reads, writes),
         Op::Attention(attention) => attention::prepare(*attention, reads, writes),
         Op::AttentionGrad(attention) => attention_grad::prepare(*attention, reads, writes),

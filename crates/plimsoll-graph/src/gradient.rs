@@ -248,6 +248,10 @@ fn rule(graph: &mut Graph, site: &Site) -> Result<Contributions> {
         Op::Lstm => structured::lstm(graph, site),
         Op::Gru => structured::gru(graph, site),
 
+        Op::BatchMoments { .. } => {
+            let message = "statistics have no gradient of their own; batch_norm has one";
+            Err(Error::gradient(message).at(site.op.name(), graph.current_scope()))
+        }
         Op::Pool2dGrad(_)
         | Op::CrossEntropyGrad
         | Op::LayerNormGrad

@@ -177,6 +177,34 @@ impl Graph {
         ScopeMark(outer)
     }
 
+    /// This graph with some nodes replaced, and for each of its values the one that takes its place. `replace` is
+    /// given the graph so far, an op and its operands there; it either appends nodes and returns the values that
+    /// are the op's results from then on, or appends nothing and returns none, and the node stays.
+    pub(crate) fn rewritten(
+        &self,
+        mut replace: impl FnMut(&mut Graph, &Op, &[ValueId]) -> Option<Vec<ValueId>>,
+    ) -> (Graph, Vec<ValueId>) {
+        let mut graph = Graph { scopes: self.scopes.clone(), streams: self.streams, ..Graph::new() };
+        let mut places: Vec<ValueId> = Vec::with_capacity(self.values.len());
+        for node in &self.nodes {
+            let operands: Box<[ValueId]> = node.operands.iter().map(|o| places[o.index()]).collect();
+            graph.scope = node.scope;
+            if let Some(results) = replace(&mut graph, &node.op, &operands) {
+                places.extend(results);
+                continue;
+            }
+            let id = NodeId(graph.nodes.len() as u32);
+            let first_result = graph.values.len() as u32;
+            for result in node.results() {
+                places.push(ValueId(graph.values.len() as u32));
+                graph.values.push(Value { ty: self.ty(result), node: id });
+            }
+            graph.nodes.push(Node { operands, first_result, ..node.clone() });
+        }
+        graph.scope = self.scope;
+        (graph, places)
+    }
+
     /// A number no other call on this graph returns.
     pub fn fresh_stream(&mut self) -> u64 {
         self.streams += 1;

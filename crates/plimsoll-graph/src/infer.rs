@@ -155,6 +155,11 @@ pub(crate) fn infer(op: &Op, operands: &[ValueType]) -> Result<Results> {
         Op::LayerNorm { .. } => norm(operands, NormOver::Rows),
         Op::LayerNormGrad => norm_grad(operands, NormOver::Rows),
         Op::BatchNorm { .. } => norm(operands, NormOver::Channels),
+        Op::BatchMoments { .. } => {
+            require_float(operands[0].dtype)?;
+            require_rank_at_least(&operands[0], 1)?;
+            Ok(vec![statistics(&operands[0], NormOver::Channels); 3])
+        }
         Op::BatchNormGrad { .. } => norm_grad(operands, NormOver::Channels),
         Op::Attention(_) => attention(operands),
         Op::AttentionGrad(_) => {

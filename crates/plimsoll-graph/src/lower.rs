@@ -1,12 +1,14 @@
 //! Lowering: from a step to a program of kernels.
 //!
-//! Dead nodes go; movement ops become views; elementwise chains and reductions over rows fuse; what is left
+//! Ops that are better fused than whole are taken apart; dead nodes go; movement ops become views; elementwise chains and reductions over rows fuse; what is left
 //! becomes one kernel each. Numbers do not change: a fused register has the precision of the value it
-//! stands for.
+//! stands for. Last, kernels of several results are cut down to ways to make one of them again.
 
 mod cost;
 mod emit;
 mod fuse;
+mod parts;
+mod remake;
 mod view;
 
 use crate::Program;
@@ -14,11 +16,14 @@ use crate::step::Step;
 
 /// Lowers a step to kernels.
 pub fn lower(step: &Step) -> Program {
+    let step = &*parts::expanded(step);
     let mut units = fuse::Units::of(step);
     for value in step.outputs.iter().map(|o| o.value).chain(step.states.iter().filter_map(|s| s.next)) {
         // A constant that is reported or kept needs an address.
         let (base, _) = units.access(value);
         units.materialize(base);
     }
-    emit::Emitter::new(step, &units).emit()
+    let mut program = emit::Emitter::new(step, &units).emit();
+    program.remakes = remake::remakes(&program);
+    program
 }

@@ -165,6 +165,13 @@ pub enum Op {
         /// Added to the variance.
         epsilon: f64,
     },
+    /// The statistics of each channel (last axis) over all other axes; operand: x. Results: mean, (biased)
+    /// variance, and one over the standard deviation, all in the accumulator type. Lowering puts it, and
+    /// arithmetic on elements, in the place of [`Op::BatchNorm`]; it has no gradient of its own.
+    BatchMoments {
+        /// Added to the variance under the root.
+        epsilon: f64,
+    },
     /// Operands: x, gamma, mean, variance, gradient of y. Results: gradients of x, gamma, beta.
     BatchNormGrad {
         /// Added to the variance.
@@ -417,6 +424,7 @@ impl Op {
             Op::LayerNorm { .. } => "layer_norm",
             Op::LayerNormGrad => "layer_norm_grad",
             Op::BatchNorm { .. } => "batch_norm",
+            Op::BatchMoments { .. } => "batch_moments",
             Op::BatchNormGrad { .. } => "batch_norm_grad",
             Op::Attention(_) => "attention",
             Op::AttentionGrad(_) => "attention_grad",

@@ -15,6 +15,11 @@ pub struct Program {
     pub buffers: Vec<Buffer>,
     /// The kernels, in a valid order.
     pub kernels: Vec<Kernel>,
+    /// Cheaper ways to make one buffer again than to run the kernel that wrote it: each writes a single buffer,
+    /// one that some kernel with several results writes, and gives the very same bits. They are no part of
+    /// the order; a planner that has dropped a buffer may run one where it needs the buffer again, if what it
+    /// reads still is, or is again, what it was when the kernel ran.
+    pub remakes: Vec<Kernel>,
     /// The buffer of each of the step's states.
     pub states: Vec<BufferId>,
     /// The buffer of each of the step's inputs.

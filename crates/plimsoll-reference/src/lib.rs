@@ -17,7 +17,7 @@ mod recurrent;
 mod structured;
 mod tensor;
 
-pub use program::run;
+pub use program::{run, with_remakes};
 pub use tensor::Tensor;
 
 use plimsoll_graph::{DType, Graph, Op, Shape, ValueId};
@@ -105,6 +105,7 @@ fn compute(op: &Op, shape: Shape, dtype: DType, x: &[&Tensor]) -> Vec<Vec<f64>> 
         Op::LayerNorm { epsilon } => structured::layer_norm(*epsilon, x[0], x[1], x[2]),
         Op::LayerNormGrad => structured::layer_norm_grad(x[0], x[1], x[2], x[3], x[4]),
         Op::BatchNorm { epsilon } => structured::batch_norm(*epsilon, x[0], x[1], x[2]),
+        Op::BatchMoments { epsilon } => structured::batch_moments(*epsilon, x[0]),
         Op::BatchNormGrad { epsilon } => structured::batch_norm_grad(*epsilon, x[0], x[1], x[2], x[3], x[4]),
         Op::Attention(attention) => attention::forward(attention, x[0], x[1], x[2]),
         Op::AttentionGrad(attention) => attention::backward(attention, x),

@@ -2,7 +2,7 @@
 
 use crate::tensor::{indices, offset};
 use crate::{Tensor, compute, elementwise};
-use plimsoll_graph::program::{Body, Kernel, Level, Loop, Operand, Program, Scalar, View};
+use plimsoll_graph::program::{Body, BufferId, Kernel, Level, Loop, Operand, Program, Scalar, View};
 use plimsoll_graph::{Op, Shape};
 
 /// Runs a program on its states and inputs, given in its order. Returns the states and the outputs after it.
@@ -31,8 +31,32 @@ pub fn run(program: &Program, states: &[Tensor], inputs: &[Tensor]) -> (Vec<Tens
             buffers[write.buffer.index()] = Some(Tensor::rounded(buffer.shape, buffer.dtype, result));
         }
     }
-    let after = |id: &plimsoll_graph::program::BufferId| buffers[id.index()].clone().expect("it was written");
+    let after = |id: &BufferId| buffers[id.index()].clone().expect("it was written");
     (program.states.iter().map(after).collect(), program.outputs.iter().map(after).collect())
+}
+
+/// The program with each of its remakes run right after the kernel whose result it makes again, into a buffer of
+/// its own. Returned with it are the pairs of outputs that must be the same: the result, and it made again.
+pub fn with_remakes(program: &Program) -> (Program, Vec<[usize; 2]>) {
+    let mut with = Program { kernels: vec![], remakes: vec![], ..program.clone() };
+    let mut pairs = vec![];
+    for kernel in &program.kernels {
+        with.kernels.push(kernel.clone());
+        for remake in &program.remakes {
+            let made = remake.writes[0].buffer;
+            if !kernel.writes.iter().any(|write| write.buffer == made) {
+                continue;
+            }
+            let again = BufferId(with.buffers.len() as u32);
+            with.buffers.push(with.buffers[made.index()].clone());
+            let mut remake = remake.clone();
+            remake.writes[0].buffer = again;
+            with.kernels.push(remake);
+            pairs.push([with.outputs.len(), with.outputs.len() + 1]);
+            with.outputs.extend([made, again]);
+        }
+    }
+    (with, pairs)
 }
 
 /// What a kernel sees of a buffer.

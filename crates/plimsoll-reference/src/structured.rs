@@ -164,6 +164,12 @@ pub(crate) fn batch_norm(epsilon: f64, x: &Tensor, gamma: &Tensor, beta: &Tensor
     vec![normalise(Groups::Channels, x, gamma, beta, &mean, &reciprocal), mean, variance]
 }
 
+pub(crate) fn batch_moments(epsilon: f64, x: &Tensor) -> Vec<Vec<f64>> {
+    let [mean, variance] = statistics(Groups::Channels, x);
+    let reciprocal = reciprocal_deviation(&variance, epsilon);
+    vec![mean, variance, reciprocal]
+}
+
 pub(crate) fn batch_norm_grad(
     epsilon: f64,
     x: &Tensor,

@@ -1,11 +1,11 @@
 //! Lowering changes no number: random graphs, evaluated op by op and as programs.
 
 use plimsoll_graph::op::Op;
-use plimsoll_graph::program::{Body, Role};
+use plimsoll_graph::program::{Body, Keep, Program, Role};
 use plimsoll_graph::step::Initial;
 use plimsoll_graph::{DType, Step, ValueId, lower};
 use plimsoll_reference::random_step::{Choices, random_step, sample};
-use plimsoll_reference::{Tensor, evaluate, run};
+use plimsoll_reference::{Tensor, evaluate, run, with_remakes};
 use proptest::prelude::*;
 use std::collections::HashMap;
 
@@ -42,6 +42,70 @@ proptest! {
             );
         }
     }
+
+    #[test]
+    fn a_remake_gives_what_the_kernel_gave(numbers in prop::collection::vec(any::<u32>(), 4..160)) {
+        let mut choices = Choices::new(&numbers);
+        let ops = 1 + choices.below(24);
+        let step = random_step(&mut choices, ops);
+        let given = step.states.iter().map(|s| s.value).chain(step.inputs.iter().map(|i| i.value));
+        let tensors: Vec<Tensor> = given.enumerate().map(|(i, v)| sample(&step.graph, v, i)).collect();
+        let (states, inputs) = tensors.split_at(step.states.len());
+        let program = lower(&step);
+        for remake in &program.remakes {
+            prop_assert_eq!(remake.writes.len(), 1);
+            prop_assert_eq!(program.buffers[remake.writes[0].buffer.index()].keep, Keep::WhileUsed);
+        }
+        let (program, pairs) = with_remakes(&program);
+        let (_, outputs) = run(&program, states, inputs);
+        for [made, again] in pairs {
+            let bits = |t: &Tensor| t.data.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+            prop_assert_eq!(bits(&outputs[made]), bits(&outputs[again]), "{}", step.graph);
+        }
+    }
+}
+
+/// What each remake reads and computes: the names of the buffers and the number of its instructions, with the
+/// buffer it makes.
+fn remakes(program: &Program) -> Vec<(Vec<&str>, usize, &str)> {
+    let name = |o: &plimsoll_graph::program::Operand| &*program.buffers[o.buffer.index()].name;
+    let remake = |k: &plimsoll_graph::program::Kernel| {
+        let Body::Loop(body) = &k.body else { panic!("a loop") };
+        (k.reads.iter().map(name).collect(), body.instructions.len(), name(&k.writes[0]))
+    };
+    program.remakes.iter().map(remake).collect()
+}
+
+#[test]
+fn an_activation_is_made_again_from_its_kept_operand_or_from_the_product() {
+    let mut step = Step::new();
+    let x = step.input("x", &[8, 4], DType::F32).unwrap();
+    let b = step.input("b", &[4], DType::F32).unwrap();
+    let w = step.input("w", &[4, 4], DType::F32).unwrap();
+    let g = &mut step.graph;
+    let h = g.add(x, b).unwrap();
+    let y = g.gelu(h).unwrap();
+    // Both are needed again, so both are stored.
+    let ends = [g.dot(h, w).unwrap(), g.dot(y, w).unwrap()];
+    ends.into_iter().for_each(|end| step.output("end", end));
+    assert_eq!(
+        remakes(&lower(&step)),
+        [(vec!["x", "b"], 3, "add"), (vec!["add"], 2, "gelu"), (vec!["x", "b"], 4, "gelu")]
+    );
+}
+
+#[test]
+fn a_state_that_the_kernel_has_overwritten_makes_nothing_again() {
+    let mut step = Step::new();
+    let s = step.state("s", Role::Parameter, &[4, 4], DType::F32, Initial::Constant(1.0)).unwrap();
+    let g = &mut step.graph;
+    let h = g.exp(s).unwrap();
+    let next = g.tanh(h).unwrap();
+    let end = g.dot(h, h).unwrap();
+    step.update(s, next).unwrap();
+    step.output("end", end);
+    let program = lower(&step);
+    assert_eq!((program.kernels[0].writes.len(), program.remakes.len()), (2, 0));
 }
 
 fn kernels(step: &Step) -> Vec<&'static str> {
@@ -58,6 +122,28 @@ fn bias_and_activation_after_a_product_are_one_kernel() {
     let y = g.dot(x, w).and_then(|y| g.add(y, b)).and_then(|y| g.relu(y)).unwrap();
     step.output("y", y);
     assert_eq!(kernels(&step), ["dot", "fused"]);
+}
+
+#[test]
+fn normalising_by_the_batch_fuses_with_what_follows() {
+    for dtype in [DType::F32, DType::BF16] {
+        let mut step = Step::new();
+        let x = step.input("x", &[2, 3, 3, 4], dtype).unwrap();
+        let gamma = step.input("gamma", &[4], dtype).unwrap();
+        let g = &mut step.graph;
+        let [y, mean, variance] = g.apply_n(Op::BatchNorm { epsilon: 1e-5 }, &[x, gamma, gamma]).unwrap();
+        let y = g.add(y, x).and_then(|y| g.relu(y)).unwrap();
+        [y, mean, variance].into_iter().for_each(|value| step.output("result", value));
+        assert_eq!(kernels(&step), ["batch_moments", "fused"]);
+        let inputs = [sample(&step.graph, x, 1), sample(&step.graph, gamma, 2)];
+        let given = [x, gamma].into_iter().zip(inputs.iter().cloned()).collect();
+        let expected = evaluate(&step.graph, &given, &[y, mean, variance]);
+        let (_, got) = run(&lower(&step), &[], &inputs);
+        assert!(
+            expected.iter().zip(&got).all(|(expected, got)| close(expected, got)),
+            "{expected:?}\n{got:?}"
+        );
+    }
 }
 
 #[test]
@@ -112,4 +198,34 @@ fn states_may_exchange_values() {
         (Tensor::new(&[2], DType::F32, vec![1.0; 2]), Tensor::new(&[2], DType::F32, vec![2.0; 2]));
     let (states, _) = run(&lower(&step), &[one.clone(), two.clone()], &[]);
     assert_eq!(states, [two, one]);
+}
+
+#[test]
+fn a_norm_and_its_gradient_may_replace_what_they_read_only_once() {
+    let epsilon = 1e-5;
+    for (norm, grad) in [
+        (Op::LayerNorm { epsilon }, Op::LayerNormGrad),
+        (Op::BatchNorm { epsilon }, Op::BatchNormGrad { epsilon }),
+    ] {
+        let mut step = Step::new();
+        let x = step.input("x", &[8, 4], DType::F32).unwrap();
+        let u = step.input("u", &[8, 4], DType::F32).unwrap();
+        let gamma = step.input("gamma", &[4], DType::F32).unwrap();
+        let g = &mut step.graph;
+        let [y, mean, spread] = g.apply_n(norm.clone(), &[x, gamma, gamma]).unwrap();
+        let dx = g.apply(grad.clone(), &[x, gamma, mean, spread, u]).unwrap();
+        // Here x is the gradient of y as well, and no result may take its place.
+        let twice = g.apply(grad.clone(), &[x, gamma, mean, spread, x]).unwrap();
+        [y, dx, twice].into_iter().for_each(|value| step.output("result", value));
+        let pairs: Vec<_> = lower(&step)
+            .kernels
+            .iter()
+            .filter(|k| [norm.name(), grad.name()].contains(&k.name()))
+            .map(|k| k.in_place.clone())
+            .collect();
+        // Batch norm has no kernel: normalising is a loop.
+        let forward = if norm == (Op::LayerNorm { epsilon }) { vec![vec![(0, 0)]] } else { vec![] };
+        let backward = [vec![(0, 0), (0, 4)], vec![]];
+        assert_eq!(pairs, [&forward[..], &backward].concat(), "{}", norm.name());
+    }
 }

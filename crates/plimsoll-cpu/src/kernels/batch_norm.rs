@@ -1,4 +1,5 @@
-//! Normalisation of channels over all other axes, and its gradient.
+//! Statistics of channels over all other axes, and the gradient of normalising by them. Normalising itself is
+//! arithmetic on elements, which fused loops do.
 //!
 //! Channels are the last axis, so a row of them can be shorter than a vector. Several rows are therefore taken
 //! together as one *line* of about [`CHUNK`] elements, each with statistics of its own; those of one channel are
@@ -15,9 +16,9 @@ use crate::simd::{Body, Isa, Vector};
 use plimsoll_graph::program::Operand;
 use std::ops::Range;
 
-/// Prepares `Op::BatchNorm`. The result may overwrite x.
-pub(crate) fn prepare(epsilon: f64, reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
-    for_float!(reads[0].dtype, BatchNorm::new(epsilon, reads))
+/// Prepares `Op::BatchMoments`.
+pub(crate) fn prepare_moments(epsilon: f64, reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
+    for_float!(reads[0].dtype, BatchMoments::new(epsilon, reads))
 }
 
 /// Prepares `Op::BatchNormGrad`. The gradient of x may overwrite x or the gradient of y.
@@ -144,18 +145,18 @@ impl<A: Scalar> Moments<A> {
     }
 }
 
-struct BatchNorm<T: FloatElement> {
+struct BatchMoments<T: FloatElement> {
     lines: Lines,
     epsilon: T::Acc,
 }
 
-impl<T: FloatElement> BatchNorm<T> {
+impl<T: FloatElement> BatchMoments<T> {
     fn new(epsilon: f64, reads: &[Operand]) -> Self {
         Self { lines: Lines::new(&reads[0]), epsilon: T::Acc::of(epsilon) }
     }
 }
 
-impl<T: FloatElement> Routine for BatchNorm<T> {
+impl<T: FloatElement> Routine for BatchMoments<T> {
     fn workspace(&self, _threads: usize) -> usize {
         bytes_of::<T::Acc>(self.lines.blocks() * 3 * self.lines.channels)
     }
@@ -163,7 +164,6 @@ impl<T: FloatElement> Routine for BatchNorm<T> {
     unsafe fn run(&self, call: &Call<'_>) {
         let Lines { isa, channels, .. } = self.lines;
         let (x, moments) = (Address::<T>::read(call, 0), Address::<T::Acc>::workspace(call, 0));
-        let (mean, variance) = (Address::write(call, 1), Address::write(call, 2));
         self.lines.each(call, &|block, lines| {
             isa.run(Measure::<T> {
                 cut: self.lines,
@@ -172,21 +172,17 @@ impl<T: FloatElement> Routine for BatchNorm<T> {
                 block: lines,
             });
         });
-        each_range(call.pool, channels, CHUNK, &|_, range| {
-            isa.run(Settle { moments, blocks: self.lines.blocks(), channels, mean, variance, range });
-        });
-        let apply = Apply::<T> {
-            cut: self.lines,
-            x,
-            gamma: Address::read(call, 1),
-            beta: Address::read(call, 2),
-            y: Address::write(call, 0),
-            mean,
-            variance,
+        let settle = Settle {
+            moments,
+            blocks: self.lines.blocks(),
+            channels,
             epsilon: self.epsilon,
-            block: Block::NONE,
+            mean: Address::write(call, 0),
+            variance: Address::write(call, 1),
+            reciprocal: Address::write(call, 2),
+            range: 0..0,
         };
-        self.lines.each(call, &|_, block| isa.run(Apply { block, ..apply }));
+        each_range(call.pool, channels, CHUNK, &|_, range| isa.run(Settle { range, ..settle }));
     }
 }
 
@@ -263,13 +259,15 @@ impl<T: FloatElement> Measure<T> {
     }
 }
 
-/// The mean and variance of some channels, from the moments of all blocks.
+/// The mean, variance and reciprocal deviation of some channels, from the moments of all blocks.
 struct Settle<A> {
     moments: Address<A>,
     blocks: usize,
     channels: usize,
+    epsilon: A,
     mean: Address<A>,
     variance: Address<A>,
+    reciprocal: Address<A>,
     range: Range<usize>,
 }
 
@@ -289,54 +287,17 @@ impl<A: Scalar> Body<A> for Settle<A> {
                 moments.merge(position, count[position], mean[position], squares[position]);
             }
         }
-        for (squares, count) in moments.squares.iter_mut().zip(&moments.count) {
+        let mut reciprocal = [A::ZERO; CHUNK];
+        let Moments { count, mean, squares } = &mut moments;
+        for ((squares, count), reciprocal) in squares.iter_mut().zip(count).zip(&mut reciprocal) {
             *squares = *squares / *count;
+            *reciprocal = A::recip(A::sqrt(*squares + self.epsilon));
         }
         // SAFETY: no other task writes to these channels.
         unsafe {
-            store(&moments.mean, self.mean.at(self.range.start), width);
-            store(&moments.squares, self.variance.at(self.range.start), width);
-        }
-    }
-}
-
-/// A block, normalised.
-struct Apply<T: FloatElement> {
-    cut: Lines,
-    x: Address<T>,
-    gamma: Address<T>,
-    beta: Address<T>,
-    y: Address<T>,
-    mean: Address<T::Acc>,
-    variance: Address<T::Acc>,
-    epsilon: T::Acc,
-    block: Block,
-}
-
-impl<T: FloatElement> Body<T::Acc> for Apply<T> {
-    type Output = ();
-
-    #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
-        let Block { part, first, end } = self.block;
-        // SAFETY: channels and lines are within the operands, no other task writes to the lines, and a part of x is
-        // read before it is overwritten.
-        unsafe {
-            let mean = self.cut.repeat(part, |channel| self.mean.at(channel).get());
-            let beta = self.cut.repeat(part, |channel| self.beta.at(channel).get().widen());
-            let scale = self.cut.repeat(part, |channel| {
-                let deviation = T::Acc::sqrt(self.variance.at(channel).get() + self.epsilon);
-                self.gamma.at(channel).get().widen() / deviation
-            });
-            let mut x = [T::Acc::ZERO; CHUNK];
-            for line in first..end {
-                let (start, count) = self.cut.span(line, part);
-                load(self.x.at(start), count, &mut x);
-                for (((x, mean), scale), beta) in x[..count].iter_mut().zip(&mean).zip(&scale).zip(&beta) {
-                    *x = (*x - *mean) * *scale + *beta;
-                }
-                store(&x, self.y.at(start), count);
-            }
+            store(mean, self.mean.at(self.range.start), width);
+            store(squares, self.variance.at(self.range.start), width);
+            store(&reciprocal, self.reciprocal.at(self.range.start), width);
         }
     }
 }

@@ -51,9 +51,8 @@ fn op_flops(op: &Op, reads: &[Operand], writes: &[Operand]) -> u64 {
         Op::Pool2d(pool) => elements(&writes[0]) * (pool.window[0] * pool.window[1]) as u64,
         Op::Pool2dGrad(pool) => elements(&reads[1]) * (pool.window[0] * pool.window[1]) as u64,
         Op::Pad(_) | Op::Concat { .. } | Op::Gather => 0,
-        Op::CrossEntropy | Op::CrossEntropyGrad | Op::LayerNorm { .. } | Op::BatchNorm { .. } => {
-            5 * elements(&reads[0])
-        }
+        Op::CrossEntropy | Op::CrossEntropyGrad | Op::LayerNorm { .. } => 5 * elements(&reads[0]),
+        Op::BatchMoments { .. } => 4 * elements(&reads[0]),
         Op::LayerNormGrad | Op::BatchNormGrad { .. } => 10 * elements(&reads[0]),
         _ => reads.iter().map(elements).max().unwrap_or(0),
     }

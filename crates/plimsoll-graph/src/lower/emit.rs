@@ -193,11 +193,15 @@ impl<'a> Emitter<'a> {
         let reads: Vec<Operand> = accesses.map(|(base, view)| self.read(base, view)).collect();
         let values = self.units.units[unit as usize].values.clone();
         let writes: Vec<Operand> = values.iter().map(|&v| self.write(v)).collect();
-        // Each row's gradient replaces the logits it was computed from.
-        let in_place = match node.op {
-            Op::CrossEntropyGrad => vec![(0, 0)],
-            _ => vec![],
+        let may_be_replaced = |&r: &usize| {
+            let read = &reads[r];
+            let only = reads.iter().filter(|other| other.buffer == read.buffer).count() == 1;
+            let elements = self.program.buffers[read.buffer.index()].shape.elements();
+            let whole = read.view.is_dense() && read.view.shape.elements() == elements;
+            only && whole && (read.view.shape, read.dtype) == (writes[0].view.shape, writes[0].dtype)
         };
+        let in_place = replaceable_by_op(&node.op).iter().copied().filter(may_be_replaced);
+        let in_place = in_place.map(|read| (0, read)).collect();
         let scope = self.step.graph.scope(values[0]);
         self.push(scope, Body::Op(node.op.clone()), reads, writes, in_place);
     }
@@ -210,17 +214,7 @@ impl<'a> Emitter<'a> {
         writes: Vec<Operand>,
         in_place: Vec<(usize, usize)>,
     ) {
-        let flops = cost::flops(&body, &reads, &writes);
-        let bytes = cost::bytes(&reads, &writes);
-        self.program.kernels.push(Kernel {
-            scope: scope.into(),
-            body,
-            reads,
-            writes,
-            in_place,
-            flops,
-            bytes,
-        });
+        self.program.kernels.push(kernel(scope, body, reads, writes, in_place));
     }
 
     fn emit_loop(&mut self, unit: u32, domain: Shape, row_axes: usize) {
@@ -243,9 +237,8 @@ impl<'a> Emitter<'a> {
         let writes: Vec<Operand> = stored.iter().map(|&(v, _)| self.write(v)).collect();
         let stores: Vec<Register> = stored.iter().map(|&(_, register)| register).collect();
         let body = Loop { domain, row_axes, instructions, stores };
-        let in_place = replaceable(&body, &reads, &writes);
         let scope = self.step.graph.scope(values[values.len() - 1]);
-        self.push(scope, Body::Loop(body), reads, writes, in_place);
+        self.program.kernels.push(loop_kernel(scope, body, reads, writes));
     }
 
     /// States whose next value could not be written in place are copied at the end, all from buffers that are
@@ -455,6 +448,36 @@ impl LoopWriter<'_, '_> {
             self.instructions.push(instruction);
             self.instructions.len() - 1
         }) as Register
+    }
+}
+
+/// A kernel and what it costs.
+fn kernel(
+    scope: &str,
+    body: Body,
+    reads: Vec<Operand>,
+    writes: Vec<Operand>,
+    in_place: Vec<(usize, usize)>,
+) -> Kernel {
+    let flops = cost::flops(&body, &reads, &writes);
+    let bytes = cost::bytes(&reads, &writes);
+    Kernel { scope: scope.into(), body, reads, writes, in_place, flops, bytes }
+}
+
+/// A fused loop as a kernel: what it costs, and which operands its results may replace.
+pub(super) fn loop_kernel(scope: &str, body: Loop, reads: Vec<Operand>, writes: Vec<Operand>) -> Kernel {
+    let in_place = replaceable(&body, &reads, &writes);
+    kernel(scope, Body::Loop(body), reads, writes, in_place)
+}
+
+/// The reads that an op's first result may replace: its kernel writes an element only after it has read, for the
+/// last time, those that were there. Another device must keep to this as well.
+fn replaceable_by_op(op: &Op) -> &'static [usize] {
+    match op {
+        Op::CrossEntropyGrad | Op::LayerNorm { .. } => &[0],
+        // x, or the gradient of y.
+        Op::LayerNormGrad | Op::BatchNormGrad { .. } => &[0, 4],
+        _ => &[],
     }
 }
 

@@ -224,6 +224,14 @@ fn a_gradient_for_a_kept_statistic_is_refused_by_op_scope_and_result() {
 }
 
 #[test]
+fn statistics_without_their_norm_have_no_gradient() {
+    assert_eq!(
+        refusal(Op::BatchMoments { epsilon: 0.1 }, &[(&[3, 2], DType::F32)], 0),
+        "batch_moments: statistics have no gradient of their own; batch_norm has one (in scope `model`)"
+    );
+}
+
+#[test]
 fn kept_statistics_may_be_used_behind_stop_gradient() {
     let mut g = Graph::new();
     let x = g.input("x", &[3, 2], DType::F32).unwrap();
