@@ -309,10 +309,11 @@ impl Trainer {
             return Ok(());
         }
         data.check()?;
-        if self.loss == Loss::SparseCrossEntropy && data.fields().len() == 2 {
-            if let Some(&classes) = self.prediction_shape(data)?.last() {
-                data.check_labels(data.fields()[1].name(), classes)?;
-            }
+        if self.loss == Loss::SparseCrossEntropy
+            && data.fields().len() == 2
+            && let Some(&classes) = self.prediction_shape(data)?.last()
+        {
+            data.check_labels(data.fields()[1].name(), classes)?;
         }
         Ok(())
     }
