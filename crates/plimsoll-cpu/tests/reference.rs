@@ -396,9 +396,11 @@ fn softmax_agrees_for_short_and_long_rows() {
 fn random_numbers_are_those_of_the_reference() {
     for dtype in FLOATS {
         for distribution in [Distribution::Uniform, Distribution::Normal] {
-            let state = Tensor::new(&[2], DType::I64, vec![1234567.0, 89.0]);
-            let shape = Shape::new(&[3, 1000]).unwrap();
-            compare(Op::Random { distribution, shape, dtype, stream: 5 }, &[state]);
+            for per_sample in [0, 1000] {
+                let state = Tensor::new(&[3], DType::I64, vec![1234567.0, 89.0, 4.0]);
+                let shape = Shape::new(&[3, 1000]).unwrap();
+                compare(Op::Random { distribution, shape, dtype, stream: 5, per_sample }, &[state]);
+            }
         }
     }
 }

@@ -89,7 +89,7 @@ fn a_dropout_mask_and_what_it_lets_through_are_made_again() -> Result<()> {
         let state = step.input("state", &[2], DType::I64)?;
         let x = step.input("x", &[50, 9, 37], dtype)?;
         let g = &mut step.graph;
-        let chance = g.random(Distribution::Uniform, state, &[50, 9, 37], DType::F32)?;
+        let chance = g.random(Distribution::Uniform, state, &[50, 9, 37], DType::F32, 0)?;
         let rate = g.full_like(0.3, chance)?;
         let mask = g.ge(chance, rate)?;
         let scaled = g.mul_scalar(x, 1.0 / 0.7)?;

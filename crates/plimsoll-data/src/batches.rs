@@ -117,10 +117,19 @@ pub struct Batch<'a> {
     samples: usize,
 }
 
-impl Batch<'_> {
+impl<'a> Batch<'a> {
     /// How many samples it has: the batch size, or what is left for the last batch of an epoch. Never 0.
     pub fn samples(&self) -> usize {
         self.samples
+    }
+
+    /// The batch in parts of so many samples (at least 1), the last one perhaps smaller. Nothing is copied.
+    pub fn parts(&self, samples: usize) -> impl Iterator<Item = Batch<'a>> {
+        let part = move |first| {
+            let samples = samples.max(1).min(self.samples - first);
+            Batch { first: self.first + first, samples, ..self.clone() }
+        };
+        (0..self.samples).step_by(samples.max(1)).map(part)
     }
 
     /// Which samples of the data set these are, in the order in which they are read.

@@ -53,6 +53,20 @@ proptest! {
     }
 
     #[test]
+    fn the_parts_of_a_batch_are_the_batch(
+        samples in 1usize..200, batch in 1usize..100, part in 1usize..120, seed: u64,
+    ) {
+        let dataset = numbered(samples);
+        for batch in dataset.batches(batch).unwrap().shuffled(seed).epoch(1) {
+            let sizes: Vec<usize> = batch.parts(part).map(|part| part.samples()).collect();
+            let (last, full) = sizes.split_last().unwrap();
+            prop_assert!(full.iter().all(|&size| size == part) && (1..=part).contains(last));
+            let indices: Vec<usize> = batch.parts(part).flat_map(|part| part.indices().collect::<Vec<_>>()).collect();
+            prop_assert_eq!(indices, batch.indices().collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
     fn the_batch_size_does_not_change_the_order(samples in 1usize..400, batch in 1usize..100, seed: u64) {
         let dataset = numbered(samples);
         let order = |batch| read_epoch(&dataset, batch, Some(seed), 3).concat();

@@ -140,20 +140,22 @@ impl Graph {
         self.apply(Op::Iota { shape: Shape::new(shape)?, axis, dtype }, &[])
     }
 
-    /// Random numbers drawn from the `i64[2]` state of seed and step, different from those of any other
-    /// call on this graph.
+    /// Random numbers drawn from the `i64[3]` state of seed, step and first sample, different from those of any
+    /// other call on this graph. `per_sample` is how many of them each sample of the batch has; 0 where they are
+    /// not of samples.
     ///
     /// # Errors
-    /// If `state` is not `i64[2]` or `dtype` is not a float.
+    /// If `state` is not `i64[3]` or `dtype` is not a float.
     pub fn random(
         &mut self,
         distribution: Distribution,
         state: ValueId,
         shape: &[usize],
         dtype: DType,
+        per_sample: u64,
     ) -> Result<ValueId> {
-        let stream = self.fresh_stream();
-        self.apply(Op::Random { distribution, shape: Shape::new(shape)?, dtype, stream }, &[state])
+        let (shape, stream) = (Shape::new(shape)?, self.fresh_stream());
+        self.apply(Op::Random { distribution, shape, dtype, stream, per_sample }, &[state])
     }
 
     /// `x + c` for a number.

@@ -41,8 +41,8 @@ pub(crate) fn infer(op: &Op, operands: &[ValueType]) -> Result<Results> {
         }
         Op::Random { shape, dtype, .. } => {
             let state = &operands[0];
-            if state.dtype != DType::I64 || state.shape[..] != [2] {
-                return Err(Error::shape(format!("the random state is i64[2], this is {state}")));
+            if state.dtype != DType::I64 || state.shape[..] != [3] {
+                return Err(Error::shape(format!("the random state is i64[3], this is {state}")));
             }
             require_float(*dtype)?;
             of(*shape, *dtype)

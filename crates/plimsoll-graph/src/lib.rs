@@ -19,6 +19,7 @@ pub mod random;
 pub mod schedule;
 mod shape;
 pub mod step;
+mod window;
 
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
@@ -30,3 +31,4 @@ pub use op::Op;
 pub use program::Program;
 pub use shape::{Axes, MAX_RANK, Shape};
 pub use step::Step;
+pub use window::WEIGHT;

@@ -38,8 +38,8 @@ pub enum Op {
         /// The element type.
         dtype: DType,
     },
-    /// Numbers from a counter-based generator; operand: the state, `i64[2]` of seed and step. The same
-    /// state, stream and shape always give the same numbers, so that recomputing them is exact.
+    /// Numbers from a counter-based generator; operand: the state, `i64[3]` of seed, step and first sample. The
+    /// same state, stream and shape always give the same numbers, so that recomputing them is exact.
     Random {
         /// How the numbers are distributed.
         distribution: Distribution,
@@ -49,6 +49,10 @@ pub enum Op {
         dtype: DType,
         /// Tells this op's numbers apart from those of every other op of the graph.
         stream: u64,
+        /// How many elements each sample of the batch has, or 0 where they are not of samples. Elements are
+        /// counted from those of the state's first sample, so that a part of a batch draws what it would in
+        /// the whole.
+        per_sample: u64,
     },
     /// A function of each element; operand: x.
     Unary(Unary),

@@ -251,15 +251,17 @@ pub enum Scalar {
         /// The axis.
         axis: u8,
     },
-    /// A random number from the `i64[2]` state in the kernel's read number `state`; the counter is the
-    /// element's position in the domain, row-major.
+    /// A random number from the `i64[3]` state in the kernel's read number `state`; the counter is the
+    /// element's position in the domain, row-major, plus those of the samples before the state's first.
     Random {
         /// How it is distributed.
         distribution: Distribution,
-        /// The kernel's read that holds seed and step.
+        /// The kernel's read that holds seed, step and first sample.
         state: u16,
         /// Tells this op's numbers apart from others.
         stream: u64,
+        /// Elements of each sample, or 0.
+        per_sample: u64,
     },
     /// A function of one register.
     Unary(Unary, Register),

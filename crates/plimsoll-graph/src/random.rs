@@ -24,8 +24,8 @@ pub fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     [a, b, c, d]
 }
 
-/// The words of one element: `position` is its row-major position in its value, `stream` its op's, `seed` and
-/// `step` the random state's. Streams and steps count up to 2³², and repeat after.
+/// The words of one element: `position` is its row-major position in its value for the whole batch, `stream` its
+/// op's, `seed` and `step` the random state's. Streams and steps count up to 2³², and repeat after.
 pub fn block(seed: u64, step: u64, stream: u64, position: u64) -> [u32; 4] {
     let counter = [position as u32, (position >> 32) as u32, stream as u32, step as u32];
     philox(counter, [seed as u32, (seed >> 32) as u32])

@@ -7,7 +7,7 @@
 
 use crate::optimizer::Optimizer;
 use crate::program::Role;
-use crate::{DType, Error, Graph, Result, ValueId, gradient};
+use crate::{DType, Error, Graph, Op, Result, ValueId, gradient};
 use serde::Serialize;
 
 /// A graph, what its values are for, and what survives it.
@@ -67,7 +67,7 @@ pub enum Initial {
         /// The standard deviation.
         deviation: f64,
     },
-    /// Seed and step of the random state: the run's seed, and zero.
+    /// Seed, step and first sample of the random state: the run's seed, and zeros.
     Seed,
 }
 
@@ -108,7 +108,8 @@ impl Step {
         Ok(value)
     }
 
-    /// The random state: `i64[2]` of seed and step. Declared on first use; a training step advances it.
+    /// The random state: `i64[3]` of seed, step and first sample. The last is where the batch begins in its
+    /// window, if it is a part of one. Declared on first use; a training step advances it.
     ///
     /// # Errors
     /// None in practice.
@@ -116,7 +117,7 @@ impl Step {
         if let Some(state) = self.states.iter().find(|s| s.role == Role::Random) {
             return Ok(state.value);
         }
-        self.state("random", Role::Random, &[2], DType::I64, Initial::Seed)
+        self.state("random", Role::Random, &[3], DType::I64, Initial::Seed)
     }
 
     /// Reports a value under a name.
@@ -152,15 +153,21 @@ impl Step {
     /// If `loss` is not a float scalar or has no gradient.
     pub fn train(&mut self, loss: ValueId, optimizer: &Optimizer) -> Result<()> {
         let clock = self.random_state()?;
-        let parameters: Vec<ValueId> = self.states.iter().filter(|s| s.trainable).map(|s| s.value).collect();
-        if parameters.is_empty() {
-            return Err(Error::argument("there is nothing to train: the model has no trainable parameters"));
-        }
+        let parameters = self.trainable_values()?;
         let gradients = gradient(&mut self.graph, loss, &parameters)?;
         self.apply_gradients(gradients, clock, optimizer)?;
+        self.next_step(clock)
+    }
+
+    /// Advances the random state to the next step, whose batch begins with sample 0.
+    pub(crate) fn next_step(&mut self, clock: ValueId) -> Result<()> {
         let advanced = self.graph.scoped("random", |g| {
-            let one = g.iota(&[2], 0, DType::I64)?;
-            g.add(clock, one)
+            // Of [seed, step, first], the index is what the first two grow by.
+            let index = g.iota(&[3], 0, DType::I64)?;
+            let grown = g.add(clock, index)?;
+            let (last, zero) = (g.full_like(2.0, index)?, g.full_like(0.0, index)?);
+            let kept = g.lt(index, last)?;
+            g.select(kept, grown, zero)
         })?;
         self.update(clock, advanced)
     }
@@ -179,6 +186,35 @@ impl Step {
         let trainable: Vec<usize> = (0..self.states.len()).filter(|&i| self.states[i].trainable).collect();
         self.gradients = gradients;
         optimizer.update(self, clock, &trainable)
+    }
+
+    /// The values of all trainable states.
+    pub(crate) fn trainable_values(&self) -> Result<Vec<ValueId>> {
+        let values: Vec<ValueId> = self.states.iter().filter(|s| s.trainable).map(|s| s.value).collect();
+        if values.is_empty() {
+            return Err(Error::argument("there is nothing to train: the model has no trainable parameters"));
+        }
+        Ok(values)
+    }
+
+    /// Declares the states that `other` has beyond those of this step, in their order and unchanged by it, so that
+    /// both steps agree on where everything is. The states they both have come first, in the same order.
+    ///
+    /// # Errors
+    /// None in practice: `other` has declared them already.
+    pub fn adopt_states(&mut self, other: &Step) -> Result<()> {
+        for state in other.states.iter().skip(self.states.len()) {
+            let ty = other.graph.ty(state.value);
+            let value = self.graph.input(&state.name, &ty.shape, ty.dtype)?;
+            self.states.push(State { value, next: None, ..state.clone() });
+        }
+        Ok(())
+    }
+
+    /// Whether samples are normalised by statistics of their batch, so that a part of the batch gives other numbers
+    /// than the whole.
+    pub fn has_batch_statistics(&self) -> bool {
+        self.graph.nodes().iter().any(|node| matches!(node.op, Op::BatchNorm { .. }))
     }
 
     /// The role of every value: what its bytes would be called in a ledger.

@@ -61,10 +61,10 @@ fn text_gives_the_attributes_that_names_and_types_do_not_tell() {
         "%1 = f32[1, 5, 4, 2] pad(%0) {after=[0, 0, 0, 0], before=[0, 1, 0, 0], between=[0, 0, 0, 0], value=-inf}"
     );
     let noise = last(&|g| {
-        let state = g.input("state", &[2], DType::I64).unwrap();
-        g.random(Distribution::Normal, state, &[3], DType::BF16).unwrap();
+        let state = g.input("state", &[3], DType::I64).unwrap();
+        g.random(Distribution::Normal, state, &[3], DType::BF16, 0).unwrap();
     });
-    assert_eq!(noise, "%1 = bf16[3] random(%0) {distribution=normal, stream=1}");
+    assert_eq!(noise, "%1 = bf16[3] random(%0) {distribution=normal, per_sample=0, stream=1}");
     let tanh = last(&|g| {
         let x = image(g);
         g.tanh(x).unwrap();

@@ -114,13 +114,13 @@ pub(crate) fn cast(v: f64, dtype: DType) -> f64 {
 pub(crate) fn random(
     distribution: Distribution,
     state: &Tensor,
-    stream: u64,
+    (stream, per_sample): (u64, u64),
     shape: &Shape,
     dtype: DType,
 ) -> Vec<f64> {
-    let (seed, step) = (state.data[0] as i64 as u64, state.data[1] as i64 as u64);
+    let [seed, step, first] = [0, 1, 2].map(|i| state.data[i] as i64 as u64);
     let draw = |position: usize| {
-        let words = block(seed, step, stream, position as u64);
+        let words = block(seed, step, stream, first.wrapping_mul(per_sample).wrapping_add(position as u64));
         match (distribution, dtype) {
             (Distribution::Normal, _) => normal(words),
             (Distribution::Uniform, DType::F64) => uniform64(words),

@@ -72,8 +72,8 @@ fn compute(op: &Op, shape: Shape, dtype: DType, x: &[&Tensor]) -> Vec<Vec<f64>> 
         Op::Input { .. } => unreachable!("inputs are given"),
         Op::Constant { value, .. } => vec![vec![elementwise::cast(*value, dtype); shape.elements()]],
         Op::Iota { axis, .. } => vec![movement::iota(&shape, *axis)],
-        Op::Random { distribution, stream, .. } => {
-            vec![elementwise::random(*distribution, x[0], *stream, &shape, dtype)]
+        &Op::Random { distribution, stream, per_sample, .. } => {
+            vec![elementwise::random(distribution, x[0], (stream, per_sample), &shape, dtype)]
         }
         Op::Unary(f) => vec![x[0].data.iter().map(|&v| elementwise::unary(*f, v)).collect()],
         Op::Binary(f) => vec![elementwise::binary(*f, x[0], x[1])],

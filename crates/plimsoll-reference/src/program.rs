@@ -100,8 +100,9 @@ fn run_loop(body: &Loop, reads: &[Tensor]) -> Vec<Vec<f64>> {
             }
             Scalar::Constant(value) => vec![elementwise::cast(value, instruction.dtype); shape.elements()],
             Scalar::Iota { axis } => indices(&shape).map(|i| i[axis as usize] as f64).collect(),
-            Scalar::Random { distribution, state, stream } => {
-                elementwise::random(distribution, &reads[state as usize], stream, &shape, instruction.dtype)
+            Scalar::Random { distribution, state, stream, per_sample } => {
+                let state = &reads[state as usize];
+                elementwise::random(distribution, state, (stream, per_sample), &shape, instruction.dtype)
             }
             Scalar::Unary(f, x) => unary(f, x),
             Scalar::Binary(f, a, b) => elementwise::binary(f, &seen(a), &seen(b)),

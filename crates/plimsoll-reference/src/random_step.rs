@@ -103,7 +103,7 @@ fn random_op(
         14 => g.concat(&[x, x], axis),
         15 => g.broadcast(x, &[&[2], &shape[..]].concat()),
         16 => g.iota(&shape, axis, DType::F32),
-        17 => g.random(Distribution::Uniform, state, &shape, DType::F32),
+        17 => g.random(Distribution::Uniform, state, &shape, DType::F32, choices.below(5) as u64),
         18 => {
             let narrow = g.cast(x, DType::BF16)?;
             let doubled = g.mul_scalar(narrow, 2.0)?;

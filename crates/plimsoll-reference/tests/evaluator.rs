@@ -136,8 +136,8 @@ fn labels_outside_the_classes_count_for_nothing_or_are_noticed() {
 #[test]
 fn random_numbers_depend_on_state_and_stream_alone() {
     let draw = |seed: f64, step: f64, dtype| {
-        let [a, b] = run(&[row(DType::I64, &[seed, step])], |g, x| {
-            Ok([(); 2].map(|()| g.random(Distribution::Uniform, x[0], &[4, 50], dtype).unwrap()))
+        let [a, b] = run(&[row(DType::I64, &[seed, step, 0.0])], |g, x| {
+            Ok([(); 2].map(|()| g.random(Distribution::Uniform, x[0], &[4, 50], dtype, 50).unwrap()))
         });
         assert_ne!(a, b, "two ops have two streams");
         a
@@ -147,11 +147,24 @@ fn random_numbers_depend_on_state_and_stream_alone() {
     for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
         assert!(draw(1.0, 2.0, dtype).data.iter().all(|v| (0.0..1.0).contains(v)));
     }
-    let [first] = run(&[row(DType::I64, &[0.0, 0.0])], |g, x| {
-        Ok([g.random(Distribution::Uniform, x[0], &[1], DType::F32)?])
+    let [first] = run(&[row(DType::I64, &[0.0, 0.0, 0.0])], |g, x| {
+        Ok([g.random(Distribution::Uniform, x[0], &[1], DType::F32, 0)?])
     });
     let words = plimsoll_graph::random::philox([0, 0, 1, 0], [0, 0]);
     assert_eq!(first.data[0], f64::from(words[0] >> 8) / f64::from(1 << 24));
+}
+
+#[test]
+fn a_part_of_a_batch_draws_what_it_would_in_the_whole() {
+    let draw = |first: f64, samples: usize, per_sample| {
+        let [drawn] = run(&[row(DType::I64, &[7.0, 3.0, first])], |g, x| {
+            Ok([g.random(Distribution::Normal, x[0], &[samples, 2, 3], DType::F32, per_sample)?])
+        });
+        drawn.data
+    };
+    let whole = draw(0.0, 5, 6);
+    assert_eq!([draw(0.0, 2, 6), draw(2.0, 2, 6), draw(4.0, 1, 6)].concat(), whole);
+    assert_eq!(draw(2.0, 5, 0), whole, "what is not drawn for samples is the same for every part");
 }
 
 #[test]
@@ -223,8 +236,8 @@ fn recurrent_layers_follow_their_equations() {
 const SEEDS: std::ops::Range<u64> = 0..1 << 52;
 
 fn numbers(shape: &[usize], seed: u64) -> Tensor {
-    let state = row(DType::I64, &[seed as f64, 0.0]);
-    run(&[state], |g, x| Ok([g.random(Distribution::Normal, x[0], shape, DType::F64)?]))
+    let state = row(DType::I64, &[seed as f64, 0.0, 0.0]);
+    run(&[state], |g, x| Ok([g.random(Distribution::Normal, x[0], shape, DType::F64, 0)?]))
         .into_iter()
         .next()
         .unwrap()

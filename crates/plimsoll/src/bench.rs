@@ -1,6 +1,6 @@
 //! Measuring the time of a step.
 
-use crate::trainer::{Cropped, Trainer, run_batch};
+use crate::trainer::Trainer;
 use crate::{Error, ErrorKind, Result};
 use plimsoll_data::Dataset;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ const WARM_UP: usize = 3;
 /// The time of a training step, and what it takes.
 #[derive(Debug, Clone)]
 pub struct BenchReport {
-    /// The median time of a step, in seconds, filling its inputs included.
+    /// The median time of a step, in seconds, filling its inputs and all its micro-batches included.
     pub median_seconds: f64,
     /// The times below which a tenth and nine tenths of all steps were.
     pub spread_seconds: [f64; 2],
@@ -39,9 +39,8 @@ impl Trainer {
             return Err(Error::new(ErrorKind::Argument, "nothing is measured in 0 steps; use at least 1"));
         }
         let begin = Instant::now();
-        let (mut session, _) = self.open(data, None)?;
+        let (mut runner, _) = self.open(data, None)?;
         let batches = data.batches(self.batch_size())?;
-        let mut cropped = Cropped::new(data.fields(), self.batch_size());
         let full =
             |epoch| batches.epoch(epoch).filter(|b| b.samples() == self.batch_size().min(data.samples()));
         let mut times = Vec::with_capacity(steps);
@@ -51,9 +50,7 @@ impl Trainer {
                 total = Instant::now();
             }
             let start = Instant::now();
-            let shapes = self.shapes(batch.samples(), number, true);
-            self.ensure(&mut session, data, shapes)?;
-            run_batch(&mut session, shapes, &batch, &mut cropped)?;
+            runner.train(&batch, number)?;
             if number == 0 {
                 first = begin.elapsed().as_secs_f64();
             }
@@ -70,8 +67,8 @@ impl Trainer {
             first_step_seconds: first,
             total_seconds,
             steps,
-            arena_bytes: session.arena_bytes(),
-            threads: session.device().threads(),
+            arena_bytes: runner.session().arena_bytes(),
+            threads: runner.session().device().threads(),
         })
     }
 }

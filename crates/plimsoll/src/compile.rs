@@ -75,7 +75,7 @@ pub fn work(program: &Program, workspace: impl Fn(&Kernel) -> u64) -> Work {
     Work {
         buffers: program.buffers.iter().map(buffer).collect(),
         kernels: program.kernels.iter().map(kernel).collect(),
-        remakes: vec![],
+        remakes: program.remakes.iter().map(kernel).collect(),
     }
 }
 

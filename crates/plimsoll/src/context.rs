@@ -45,12 +45,20 @@ pub struct Context {
     variables: RefCell<HashMap<String, Variable>>,
     /// Random ops so far, which tells their numbers apart in eager mode as the graph does in a trace.
     streams: Cell<u64>,
+    /// What is known of the whole that the step's batch is a part of.
+    part: Option<Part>,
 }
 
 /// Where a model function runs.
 enum Place {
     Trace(Rc<Trace>),
     Eager(Rc<Home>),
+}
+
+/// A part of a batch: its samples, and what the model draws for another number of them, in its order.
+struct Part {
+    samples: usize,
+    others: Vec<Shape>,
 }
 
 /// A parameter or statistic that has been asked for.
@@ -83,7 +91,17 @@ impl Context {
             scope: RefCell::default(),
             variables: RefCell::default(),
             streams: Cell::new(0),
+            part: None,
         }
+    }
+
+    /// A context that traces a training step on samples which are a part of a batch and draw what they would in the
+    /// whole. `other` is a step of the same model on another number of samples: what it draws in another shape is
+    /// drawn for samples.
+    pub(crate) fn trace_part(precision: Precision, samples: usize, other: &Step) -> Context {
+        let shape = |op: &Op| if let Op::Random { shape, .. } = op { Some(*shape) } else { None };
+        let others = other.graph.nodes().iter().filter_map(|node| shape(&node.op)).collect();
+        Context { part: Some(Part { samples, others }), ..Context::trace(true, precision) }
     }
 
     /// The trace, for what only a trace has.
@@ -262,13 +280,18 @@ impl Context {
 
     /// New random `f32` numbers for every step, even in `[0, 1)`.
     ///
+    /// A step that is run as micro-batches draws the same: where the shape grows with the batch, numbers belong to
+    /// samples (which the first axis counts, perhaps with others, as in `[batch * time, width]`) and are drawn by
+    /// their place in the whole batch; other numbers are the same for all micro-batches of a step.
+    ///
     /// # Errors
     /// If the shape is beyond limits.
     pub fn uniform(&self, shape: &[usize]) -> Result<Tensor> {
         self.random(Distribution::Uniform, shape)
     }
 
-    /// New random `f32` numbers for every step, normal with mean 0 and deviation 1.
+    /// New random `f32` numbers for every step, normal with mean 0 and deviation 1, drawn as those of
+    /// [`Context::uniform`].
     ///
     /// # Errors
     /// If the shape is beyond limits.
@@ -301,6 +324,13 @@ impl Context {
         let trace = self.traced()?;
         let value = loss.traced_in(trace)?;
         trace.extend(|step| Ok(step.train(value, optimizer)?))
+    }
+
+    /// Extends the step with the gradients of `loss`, a mean over `samples`, added to those of its window.
+    pub(crate) fn accumulate(&self, loss: &Tensor, samples: usize) -> Result<()> {
+        let trace = self.traced()?;
+        let value = loss.traced_in(trace)?;
+        trace.extend(|step| Ok(step.accumulate(value, samples)?))
     }
 
     /// Declares the random state, whether the model draws from it or not.
@@ -348,19 +378,31 @@ impl Context {
     }
 
     fn random(&self, distribution: Distribution, shape: &[usize]) -> Result<Tensor> {
+        let shape = Shape::new(shape)?;
+        self.streams.set(self.streams.get() + 1);
         match &self.place {
             Place::Trace(trace) => trace.extend(|step| {
                 let state = step.random_state()?;
-                let value = step.graph.random(distribution, state, shape, DType::F32)?;
+                let per_sample = self.elements_per_sample(&shape);
+                let value = step.graph.random(distribution, state, &shape, DType::F32, per_sample)?;
                 Ok(Tensor::traced(trace, &step.graph, value))
             }),
             Place::Eager(home) => {
-                self.streams.set(self.streams.get() + 1);
-                let (shape, stream) = (Shape::new(shape)?, self.streams.get());
-                let op = Op::Random { distribution, shape, dtype: DType::F32, stream };
+                let stream = self.streams.get();
+                let op = Op::Random { distribution, shape, dtype: DType::F32, stream, per_sample: 0 };
                 let [tensor] = home.apply(&[&home.random_state()?], |g, v| Ok([g.apply(op.clone(), v)?]))?;
                 Ok(tensor)
             }
+        }
+    }
+
+    /// How many elements of the latest draw belong to each sample of a part; 0 where they do not, or where the batch
+    /// is whole and samples are counted from 0 anyway.
+    fn elements_per_sample(&self, shape: &Shape) -> u64 {
+        let Some(part) = &self.part else { return 0 };
+        match part.others.get(self.streams.get() as usize - 1) {
+            Some(other) if other != shape => (shape.elements() / part.samples) as u64,
+            _ => 0,
         }
     }
 

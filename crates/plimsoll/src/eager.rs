@@ -245,10 +245,10 @@ impl Home {
         Tensor::real_tensor(shape, dtype, Real { home: Rc::clone(self), block, name: self.names.get() })
     }
 
-    /// The `i64[2]` of seed and step.
+    /// The `i64[3]` of seed, step and first sample, which is 0: a batch is not run in parts here.
     pub(crate) fn random_state(self: &Rc<Self>) -> Result<Tensor> {
-        let bytes = [self.seed.to_ne_bytes(), self.step.get().to_ne_bytes()].concat();
-        self.real(Shape::new(&[2])?, DType::I64, &bytes)
+        let bytes = [self.seed, self.step.get(), 0].map(u64::to_ne_bytes).concat();
+        self.real(Shape::new(&[3])?, DType::I64, &bytes)
     }
 
     /// The first value of a parameter or statistic: that which compiled training begins with.

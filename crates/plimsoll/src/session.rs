@@ -8,7 +8,7 @@ use crate::{Error, ErrorKind, Result};
 use plimsoll_cpu::{CpuDevice, Executable, Memory};
 use plimsoll_graph::program::{Home, Keep, Role};
 use plimsoll_graph::step::{Initial, State};
-use plimsoll_graph::{DType, Step, ValueType, random};
+use plimsoll_graph::{DType, ValueType, random};
 use plimsoll_plan::Plan;
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -224,14 +224,4 @@ pub(crate) fn initial_value(initial: Initial, seed: u64, name: &str, position: u
 fn stream(name: &str) -> u64 {
     let hash = name.bytes().fold(0x811c_9dc5_u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
     u64::from(hash | 1 << 31)
-}
-
-/// Adds to an evaluation step the states of `training` that it does not use, so that both agree on where
-/// everything is.
-pub(crate) fn adopt_states(step: &mut Step, training: &Step) -> Result<()> {
-    for state in training.states.iter().skip(step.states.len()) {
-        let ty = training.graph.ty(state.value);
-        step.state(&state.name, state.role, &ty.shape, ty.dtype, state.initial)?;
-    }
-    Ok(())
 }

@@ -45,7 +45,7 @@
 //! | `[model]` resnet50 | `classes` |
 //! | `[model]` unet | `channels`, those of its result |
 //! | `[optimizer]` | `rate`, `warmup`, `schedule`, `weight_decay`, `clip`; and the constants of its `kind` |
-//! | `[train]` | `batch`; `epochs` or `steps`; `seed`, `precision`, `held_out`, `lengths`, `budget` |
+//! | `[train]` | `batch`, `micro_batches`; `epochs` or `steps`; `seed`, `precision`, `held_out`, `lengths`, `budget` |
 //!
 //! A schedule is `{ cosine = steps }`, `{ linear = steps }`, `{ exponential = factor, every = steps }` or
 //! `{ staircase = factor, every = steps }`; a clip `{ norm = limit }` or `{ value = limit }`. Constants are

@@ -1,19 +1,25 @@
 //! The trainer: a model, a loss, an optimizer and a budget, from forecast to trained weights.
 
+mod runner;
+mod steps;
+
+pub(crate) use runner::Runner;
+
 use crate::compile::Compiled;
 use crate::forecast::Forecast;
 use crate::layers::Layer;
 use crate::loss::Loss;
 use crate::run::{Clock, RunReport, Trained};
-use crate::session::{Session, adopt_states};
-use crate::{Context, DType, Error, ErrorKind, Optimizer, Precision, Result, metric};
+use crate::session::Session;
+use crate::{Error, ErrorKind, Optimizer, Precision, Result};
 use plimsoll_cpu::CpuDevice;
-use plimsoll_data::{Batch, Dataset, Element, Field};
-use plimsoll_graph::{Step, random};
+use plimsoll_data::Dataset;
+use plimsoll_graph::Step;
 use plimsoll_memory::format_bytes;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
+use steps::{Kind, Shapes};
 
 /// Trains a model on a data set within a budget.
 ///
@@ -43,6 +49,7 @@ pub struct Trainer {
     loss: Loss,
     optimizer: Optimizer,
     batch: usize,
+    micro_batches: usize,
     length: Duration,
     seed: u64,
     precision: Precision,
@@ -77,15 +84,6 @@ pub struct Progress {
     pub steps_per_second: f64,
 }
 
-/// What a compiled step is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Shapes {
-    pub(crate) samples: usize,
-    /// The length sequences are cropped to.
-    pub(crate) length: Option<usize>,
-    pub(crate) training: bool,
-}
-
 impl Trainer {
     /// A trainer of batches of 32 for 10 epochs, with seed 0, in `f32`, on all threads, without a budget.
     pub fn new(model: impl Layer + 'static, loss: Loss, optimizer: Optimizer) -> Trainer {
@@ -95,6 +93,7 @@ impl Trainer {
             loss,
             optimizer,
             batch: 32,
+            micro_batches: 1,
             length: Duration::Epochs(10),
             seed: 0,
             precision: Precision::F32,
@@ -109,6 +108,15 @@ impl Trainer {
     /// Samples in a step.
     pub fn batch(mut self, samples: usize) -> Self {
         self.batch = samples;
+        self
+    }
+
+    /// Runs each step in at most so many parts, one after another, that add up gradients for one update. A part has
+    /// the samples of the batch over `parts`, rounded up, so that its activations take as much less. The step stays the
+    /// same up to rounding, but for layers that normalise by statistics of their batch ([`crate::layers::BatchNorm`]):
+    /// they see those of the part.
+    pub fn micro_batches(mut self, parts: usize) -> Self {
+        self.micro_batches = parts;
         self
     }
 
@@ -178,7 +186,8 @@ impl Trainer {
     /// # Errors
     /// If the model does not take the data.
     pub fn step(&self, data: &Dataset) -> Result<Step> {
-        self.trace(data, self.largest(data))
+        let samples = self.batch.min(data.samples());
+        self.trace(data, Shapes { samples, length: self.longest(), kind: Kind::Train })
     }
 
     /// What training on `data` will take, before anything runs.
@@ -186,6 +195,7 @@ impl Trainer {
     /// # Errors
     /// If the model does not take the data.
     pub fn forecast(&self, data: &Dataset) -> Result<Forecast> {
+        self.check_batch()?;
         self.check_lengths(data)?;
         self.forecast_of(&self.known_steps(data, None, &self.device()?)?)
     }
@@ -201,7 +211,7 @@ impl Trainer {
         held_out: Option<&Dataset>,
         watch: &mut dyn FnMut(&Progress),
     ) -> Result<Trained> {
-        let (mut session, forecast) = self.open(data, held_out)?;
+        let (mut runner, forecast) = self.open(data, held_out)?;
         let batches = data.batches(self.batch)?;
         let batches = if self.shuffle { batches.shuffled(self.seed) } else { batches };
         let per_epoch = batches.per_epoch();
@@ -210,7 +220,6 @@ impl Trainer {
             Duration::Steps(steps) => (steps.div_ceil(per_epoch.max(1)), steps),
         };
         let mut losses = Vec::with_capacity(steps);
-        let mut cropped = Cropped::new(data.fields(), self.batch);
         let mut clock = Clock::start();
         let mut reservations = None;
         'epochs: for epoch in 0..epochs {
@@ -218,15 +227,13 @@ impl Trainer {
                 if losses.len() == steps {
                     break 'epochs;
                 }
-                let shapes = self.shapes(batch.samples(), losses.len(), true);
-                self.ensure(&mut session, data, shapes)?;
-                let [loss, _] = run_batch(&mut session, shapes, &batch, &mut cropped)?;
+                let [loss, _] = runner.train(&batch, losses.len())?;
                 if !loss.is_finite() {
                     return Err(diverged(loss, losses.len(), epoch));
                 }
                 losses.push(loss);
                 clock.step_done();
-                reservations.get_or_insert(session.reservations());
+                reservations.get_or_insert(runner.session().reservations());
                 watch(&Progress {
                     epoch: epoch + 1,
                     epochs,
@@ -240,10 +247,11 @@ impl Trainer {
         let steps_per_second = clock.steps_per_second();
         let mut final_metrics = BTreeMap::new();
         if let Some(held_out) = held_out {
-            final_metrics = self.evaluate(&mut session, held_out)?;
+            final_metrics = runner.evaluate(held_out)?;
         } else if let Some(&last) = losses.last() {
             final_metrics.insert("loss".into(), f64::from(last));
         }
+        let session = runner.session();
         let report = RunReport {
             predicted_peak_bytes: forecast.peak_bytes,
             arena_bytes: session.arena_bytes(),
@@ -258,16 +266,16 @@ impl Trainer {
             threads: session.device().threads(),
             precision: self.precision.to_string(),
         };
-        Ok(Trained::new(report, &session))
+        Ok(Trained::new(report, session))
     }
 
-    /// The session of a fit: every step whose shape is known beforehand compiled, the arena reserved, the
+    /// What runs a fit: every step whose shape is known beforehand compiled, the arena reserved, the
     /// first weights in place.
-    pub(crate) fn open(
-        &self,
-        data: &Dataset,
+    pub(crate) fn open<'a>(
+        &'a self,
+        data: &'a Dataset,
         held_out: Option<&Dataset>,
-    ) -> Result<(Session<Shapes>, Forecast)> {
+    ) -> Result<(Runner<'a>, Forecast)> {
         self.check(data)?;
         if let Some(held_out) = held_out {
             self.check(held_out)?;
@@ -281,41 +289,18 @@ impl Trainer {
             let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_ne_bytes()).collect();
             session.set_state(name, &bytes)?;
         }
-        Ok((session, forecast))
+        Ok((Runner::new(self, data, self.micro_batches, session), forecast))
     }
 
-    /// The steps whose shapes are known before training, compiled: of full batches, of the last batch of an
-    /// epoch, of evaluation, and of the lengths that sequences are cropped to.
+    /// The steps whose shapes are known before training, compiled.
     fn known_steps(
         &self,
         data: &Dataset,
         held_out: Option<&Dataset>,
         device: &CpuDevice,
     ) -> Result<Vec<(Shapes, Compiled)>> {
-        let largest = self.largest(data);
-        let mut wanted = vec![largest];
-        match &self.lengths {
-            Some(lengths) => {
-                // A shorter step can need a larger workspace; trying some lengths finds that out before training.
-                let step = (lengths.end() - lengths.start() + 1).div_ceil(LENGTHS_TRIED).max(1);
-                wanted.extend(lengths.clone().step_by(step).map(|l| Shapes { length: Some(l), ..largest }));
-            }
-            None => {
-                wanted.extend(self.remainder(data, true));
-                if let Some(held_out) = held_out {
-                    let samples = self.batch.min(held_out.samples());
-                    wanted.push(Shapes { samples, ..self.shapes(1, 0, false) });
-                    wanted.extend(self.remainder(held_out, false));
-                }
-            }
-        }
-        let mut steps: Vec<(Shapes, Compiled)> = vec![];
-        for shapes in wanted {
-            if steps.iter().all(|(known, _)| *known != shapes) {
-                steps.push((shapes, self.compile(data, shapes, device)?));
-            }
-        }
-        Ok(steps)
+        let known = self.known_shapes(data, held_out, self.micro_batches).into_iter();
+        known.map(|shapes| Ok((shapes, self.compile(data, shapes, device)?))).collect()
     }
 
     /// The forecast of the step that needs the most.
@@ -325,94 +310,37 @@ impl Trainer {
         most.map(Forecast::of).ok_or_else(|| Error::new(ErrorKind::Argument, "there are no steps to run"))
     }
 
-    /// The metrics on a data set with the present weights.
-    fn evaluate(&self, session: &mut Session<Shapes>, data: &Dataset) -> Result<BTreeMap<String, f64>> {
-        let mut cropped = Cropped::new(data.fields(), self.batch);
-        let mut sums = [0.0; 2];
-        for batch in data.batches(self.batch)?.epoch(0) {
-            let shapes = Shapes { samples: batch.samples(), ..self.shapes(1, 0, false) };
-            self.ensure(session, data, shapes)?;
-            let values = run_batch(session, shapes, &batch, &mut cropped)?;
-            for (sum, value) in sums.iter_mut().zip(values) {
-                *sum += f64::from(value) * batch.samples() as f64;
-            }
-        }
-        let mean = |sum: f64| sum / data.samples() as f64;
-        let mut metrics = BTreeMap::from([("loss".to_string(), mean(sums[0]))]);
-        if self.accuracy {
-            metrics.insert("accuracy".into(), mean(sums[1]));
-        }
-        Ok(metrics)
-    }
-
-    /// Compiles and loads a step if that has not been done.
-    pub(crate) fn ensure(&self, session: &mut Session<Shapes>, data: &Dataset, shapes: Shapes) -> Result<()> {
-        if session.has(&shapes) {
-            return Ok(());
-        }
-        let compiled = self.compile(data, shapes, session.device())?;
-        session.add(shapes, compiled)
-    }
-
-    /// Traces, lowers and plans the step for some shapes.
-    fn compile(&self, data: &Dataset, shapes: Shapes, device: &CpuDevice) -> Result<Compiled> {
-        let mut step = self.trace(data, Shapes { training: true, ..shapes })?;
-        if !shapes.training {
-            let training = step;
-            step = self.trace(data, shapes)?;
-            adopt_states(&mut step, &training)?;
-        }
-        Compiled::new(step, device)
-    }
-
-    fn trace(&self, data: &Dataset, shapes: Shapes) -> Result<Step> {
-        let [input, target] = data.fields() else {
-            let names: Vec<&str> = data.fields().iter().map(Field::name).collect();
-            let message = format!(
-                "a data set to train on has two fields, the input and the target; this one has {} ({})",
-                names.len(),
-                names.join(", ")
-            );
-            return Err(Error::new(ErrorKind::Data, message));
-        };
-        let cx = Context::trace(shapes.training, self.precision);
-        // First, so that it lies at the same offset whether the model draws random numbers or not.
-        cx.declare_random_state()?;
-        let x = cx.input(input.name(), &batch_shape(input, shapes), dtype(input))?;
-        let y = cx.target(target.name(), &batch_shape(target, shapes), dtype(target))?;
-        let prediction = self.model.forward(&cx, &x)?;
-        let loss = self.loss.of(&prediction, &y)?;
-        cx.output("loss", &loss)?;
-        if self.accuracy {
-            cx.output("accuracy", &metric::accuracy(&prediction, &y)?)?;
-        }
-        if shapes.training {
-            cx.minimise(&loss, &self.optimizer)?;
-        }
-        cx.take_step()
-    }
-
     /// Refuses data that cannot be trained on, where it is at hand to be looked at.
     fn check(&self, data: &Dataset) -> Result<()> {
-        if self.batch == 0 {
-            return Err(Error::new(ErrorKind::Argument, "a batch of 0 samples; use at least 1"));
-        }
+        self.check_batch()?;
         self.check_lengths(data)?;
         if data.resident_bytes() == 0 {
             // Nothing is stored: samples are made on the fly, of finite numbers and valid classes.
             return Ok(());
         }
         data.check()?;
-        if self.loss == Loss::SparseCrossEntropy && data.fields().len() == 2 {
-            let cx = Context::trace(false, self.precision);
-            let (input, shapes) = (&data.fields()[0], self.shapes(1, 0, false));
-            let x = cx.input(input.name(), &batch_shape(input, shapes), dtype(input))?;
-            let logits = self.model.forward(&cx, &x)?;
-            if let Some(&classes) = logits.shape().last() {
-                data.check_labels(data.fields()[1].name(), classes)?;
-            }
+        if self.loss == Loss::SparseCrossEntropy
+            && data.fields().len() == 2
+            && let Some(&classes) = self.prediction_shape(data)?.last()
+        {
+            data.check_labels(data.fields()[1].name(), classes)?;
         }
         Ok(())
+    }
+
+    /// Refuses batches that there are not.
+    fn check_batch(&self) -> Result<()> {
+        let message = match (self.batch, self.micro_batches) {
+            (0, _) => "a batch of 0 samples; use at least 1".into(),
+            (_, 0) => "a step of 0 micro-batches; use at least 1, which is the whole batch".into(),
+            (batch, parts) if parts > batch => {
+                format!(
+                    "a batch of {batch} samples cannot be run as {parts} micro-batches; use at most {batch}"
+                )
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::new(ErrorKind::Argument, message))
     }
 
     /// Refuses lengths that the data's sequences do not have.
@@ -452,85 +380,6 @@ impl Trainer {
     pub(crate) fn batch_size(&self) -> usize {
         self.batch
     }
-
-    /// The shapes of the step numbered `step` on that many samples.
-    pub(crate) fn shapes(&self, samples: usize, step: usize, training: bool) -> Shapes {
-        let length = self.lengths.as_ref().map(|lengths| {
-            let choices = (lengths.end() - lengths.start() + 1) as u64;
-            let word = random::block(self.seed, step as u64, LENGTHS, 0)[0];
-            let drawn = (u64::from(word) * choices) >> 32;
-            if training { lengths.start() + drawn as usize } else { *lengths.end() }
-        });
-        Shapes { samples, length, training }
-    }
-
-    /// The shapes of the largest training step.
-    pub(crate) fn largest(&self, data: &Dataset) -> Shapes {
-        let samples = self.batch.min(data.samples());
-        Shapes { samples, length: self.lengths.as_ref().map(|l| *l.end()), training: true }
-    }
-
-    /// The shapes of a last batch that is not full, if there is one.
-    fn remainder(&self, data: &Dataset, training: bool) -> Option<Shapes> {
-        let samples = data.samples() % self.batch;
-        (samples > 0).then_some(Shapes { samples, ..self.shapes(1, 0, training) })
-    }
-}
-
-/// How many lengths are tried before training.
-const LENGTHS_TRIED: usize = 32;
-
-/// The stream that lengths are drawn from: one that no op and no parameter has.
-const LENGTHS: u64 = 1 << 30;
-
-/// Runs a step on a batch and returns its loss and, if there is one, its accuracy.
-pub(crate) fn run_batch(
-    session: &mut Session<Shapes>,
-    shapes: Shapes,
-    batch: &Batch<'_>,
-    cropped: &mut Cropped,
-) -> Result<[f32; 2]> {
-    let mut values = [0.0; 2];
-    session.run(
-        &shapes,
-        |field, out| cropped.read(batch, field, shapes.length, out),
-        |index, bytes| {
-            if let (Some(value), Ok(number)) = (values.get_mut(index), bytes.try_into()) {
-                *value = f32::from_ne_bytes(number);
-            }
-        },
-    )?;
-    Ok(values)
-}
-
-/// Reads batches, cropping sequences to a length: the first axis of a sample is time.
-pub(crate) struct Cropped {
-    fields: Vec<Field>,
-    whole: Vec<u8>,
-}
-
-impl Cropped {
-    pub(crate) fn new(fields: &[Field], batch: usize) -> Cropped {
-        let largest = fields.iter().map(Field::bytes).max().unwrap_or(0);
-        Cropped { fields: fields.to_vec(), whole: vec![0; largest * batch] }
-    }
-
-    fn read(&mut self, batch: &Batch<'_>, field: usize, length: Option<usize>, out: &mut [u8]) -> Result<()> {
-        let of = &self.fields[field];
-        match (length, of.shape().first()) {
-            (Some(length), Some(&whole)) if length < whole => {
-                let read = batch.read(field, &mut self.whole)?;
-                let (row, kept) = (of.bytes(), of.bytes() / whole * length);
-                for (from, to) in self.whole[..read].chunks_exact(row).zip(out.chunks_exact_mut(kept)) {
-                    to.copy_from_slice(&from[..kept]);
-                }
-            }
-            _ => {
-                batch.read(field, out)?;
-            }
-        }
-        Ok(())
-    }
 }
 
 fn diverged(loss: f32, step: usize, epoch: usize) -> Error {
@@ -541,21 +390,4 @@ fn diverged(loss: f32, step: usize, epoch: usize) -> Error {
         epoch + 1
     );
     Error::new(ErrorKind::Diverged, message)
-}
-
-fn batch_shape(field: &Field, shapes: Shapes) -> Vec<usize> {
-    let mut shape = vec![shapes.samples];
-    shape.extend(field.shape());
-    if let (Some(length), true) = (shapes.length, shape.len() > 1) {
-        shape[1] = length;
-    }
-    shape
-}
-
-fn dtype(field: &Field) -> DType {
-    match field.element() {
-        Element::F32 => DType::F32,
-        Element::I32 => DType::I32,
-        Element::U8 => DType::U8,
-    }
 }

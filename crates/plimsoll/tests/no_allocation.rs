@@ -43,11 +43,16 @@ static COUNTING: Counting = Counting;
 
 /// Trains a workload and returns the host allocations between the end of the first step and that of the last.
 fn allocations_after_first_step(name: &str, batch: Option<usize>, steps: usize) -> u64 {
+    allocations_in_parts(name, batch, 1, steps)
+}
+
+/// [`allocations_after_first_step`] with each step run as micro-batches.
+fn allocations_in_parts(name: &str, batch: Option<usize>, parts: usize, steps: usize) -> u64 {
     let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let spec = Spec::find(name).unwrap().steps(steps);
     let spec = if let Some(batch) = batch { spec.batch(batch) } else { spec };
     let (data, _) = spec.datasets().unwrap();
-    let trainer = spec.trainer();
+    let trainer = spec.trainer().micro_batches(parts);
     let forecast = trainer.forecast(&data).unwrap();
     let (mut first, mut last) = (0, 0);
     let trained = trainer
@@ -82,6 +87,13 @@ fn larger_workloads_train_without_an_allocation() {
     for name in ["mlp-wide", "cnn-small", "gpt-small"] {
         assert_eq!(allocations_after_first_step(name, Some(8), 6), 0, "{name}");
     }
+}
+
+#[test]
+fn micro_batches_train_without_an_allocation() {
+    // An epoch of digits is 45 steps, the last of them partial.
+    assert_eq!(allocations_in_parts("digits", None, 5, 100), 0);
+    assert_eq!(allocations_in_parts("gpt-small", Some(8), 3, 6), 0);
 }
 
 /// A new length is a new plan on the host, but never new memory for the model: the arena is that of the

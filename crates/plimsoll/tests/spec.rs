@@ -234,6 +234,14 @@ fn parts_that_do_not_go_together_are_refused_where_they_stand() {
         "mine.toml:21:11: `lengths` are those of sequences, which this data does not have"
     );
     assert_eq!(
+        complaint(DIGITS, "epochs = 2", "epochs = 2\nmicro_batches = 33"),
+        "mine.toml:21:17: a batch of 32 samples cannot be run as 33 micro-batches"
+    );
+    assert_eq!(
+        complaint(DIGITS, "epochs = 2", "epochs = 2\nmicro_batches = 0"),
+        "mine.toml:21:17: `micro_batches` is 0; expected a whole number, at least 1"
+    );
+    assert_eq!(
         complaint(DIGITS, "epochs = 2", "epochs = 2\nsteps = 2"),
         "mine.toml:18:1: [train] needs exactly one of `epochs` and `steps`"
     );

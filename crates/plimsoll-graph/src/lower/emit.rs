@@ -324,10 +324,10 @@ impl LoopWriter<'_, '_> {
             match &node.op {
                 Op::Constant { value, .. } => self.instruction(Scalar::Constant(*value), dtype, level),
                 Op::Iota { axis, .. } => self.instruction(Scalar::Iota { axis: *axis as u8 }, dtype, level),
-                Op::Random { distribution, stream, .. } => {
+                &Op::Random { distribution, stream, per_sample, .. } => {
                     let (base, view) = operand(0);
                     let state = self.read_index(base, view);
-                    let random = Scalar::Random { distribution: *distribution, state, stream: *stream };
+                    let random = Scalar::Random { distribution, state, stream, per_sample };
                     self.instruction(random, dtype, level)
                 }
                 Op::Unary(f) => {

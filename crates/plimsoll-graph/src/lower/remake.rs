@@ -110,9 +110,12 @@ impl Cut {
         let to = |register: Register| renamed[usize::from(register)];
         match scalar {
             Scalar::Load { read } => Scalar::Load { read: self.read(reads[usize::from(read)]) },
-            Scalar::Random { distribution, state, stream } => {
-                Scalar::Random { distribution, state: self.read(reads[usize::from(state)]), stream }
-            }
+            Scalar::Random { distribution, state, stream, per_sample } => Scalar::Random {
+                distribution,
+                state: self.read(reads[usize::from(state)]),
+                stream,
+                per_sample,
+            },
             Scalar::Constant(_) | Scalar::Iota { .. } => scalar,
             Scalar::Unary(f, x) => Scalar::Unary(f, to(x)),
             Scalar::Binary(f, a, b) => Scalar::Binary(f, to(a), to(b)),

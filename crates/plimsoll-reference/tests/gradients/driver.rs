@@ -113,12 +113,12 @@ fn flat_ops_and_ops_to_other_types_carry_no_gradient() {
         },
         |g, x| {
             let state = g.cast(x, DType::I64)?;
-            g.random(Distribution::Normal, state, &[3], DType::F64)
+            g.random(Distribution::Normal, state, &[3], DType::F64, 0)
         },
     ];
     for build in builds {
         let mut g = Graph::new();
-        let x = g.input("x", &[2], DType::F64).unwrap();
+        let x = g.input("x", &[3], DType::F64).unwrap();
         let y = build(&mut g, x).unwrap();
         assert_eq!(gradients(&mut g, &[(y, None)], &[x]).unwrap(), [None]);
     }

@@ -10,6 +10,7 @@ use std::ops::RangeInclusive;
 #[derive(Debug, Clone)]
 pub(super) struct Train {
     pub(super) batch: usize,
+    pub(super) micro_batches: usize,
     pub(super) duration: Duration,
     pub(super) seed: u64,
     pub(super) precision: Precision,
@@ -40,7 +41,17 @@ const LENGTHS: Kind<RangeInclusive<usize>> = Kind {
 impl Train {
     /// Reads the section of a workload with this data.
     pub(super) fn read(table: &Table<'_>, data: &Data) -> Result<Train> {
-        table.only(&["batch", "epochs", "steps", "seed", "precision", "held_out", "lengths", "budget"])?;
+        table.only(&[
+            "batch",
+            "micro_batches",
+            "epochs",
+            "steps",
+            "seed",
+            "precision",
+            "held_out",
+            "lengths",
+            "budget",
+        ])?;
         let batch = table.need("batch", COUNT)?;
         let duration = match (table.find("epochs", COUNT)?, table.find("steps", COUNT)?) {
             (Some(epochs), None) => Duration::Epochs(epochs),
@@ -49,6 +60,7 @@ impl Train {
         };
         Ok(Train {
             batch,
+            micro_batches: read_micro_batches(table, batch)?,
             duration,
             seed: table.find_or("seed", WHOLE, 0)?,
             precision: table.find_named("precision")?.unwrap_or_default(),
@@ -61,7 +73,8 @@ impl Train {
 
     /// The trainer that trains so.
     pub(super) fn apply(&self, mut trainer: Trainer) -> Trainer {
-        trainer = trainer.batch(self.batch).seed(self.seed).precision(self.precision);
+        trainer = trainer.batch(self.batch).micro_batches(self.micro_batches);
+        trainer = trainer.seed(self.seed).precision(self.precision);
         trainer = match self.duration {
             Duration::Epochs(epochs) => trainer.epochs(epochs),
             Duration::Steps(steps) => trainer.steps(steps),
@@ -76,6 +89,16 @@ impl Train {
             trainer = trainer.threads(threads);
         }
         trainer
+    }
+}
+
+fn read_micro_batches(table: &Table<'_>, batch: usize) -> Result<usize> {
+    let Some(value) = table.value("micro_batches") else { return Ok(1) };
+    match value.get(COUNT)? {
+        parts if parts <= batch => Ok(parts),
+        parts => {
+            Err(value.error(format!("a batch of {batch} samples cannot be run as {parts} micro-batches")))
+        }
     }
 }
 

@@ -333,8 +333,8 @@ impl<'a> Emitter<'a> {
                 self.value[register] = Some(self.load(register, list));
                 return;
             }
-            Scalar::Random { distribution, state, stream } => {
-                return self.random(register, distribution, state.into(), stream);
+            Scalar::Random { distribution, state, stream, per_sample } => {
+                return self.random(register, distribution, state.into(), [stream, per_sample]);
             }
             Scalar::Unary(function, _) => {
                 let map = functions::unary(function, Kind::of(of_first), self.isa);
@@ -405,13 +405,19 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    fn random(&mut self, register: usize, distribution: Distribution, read: usize, stream: u64) {
+    fn random(
+        &mut self,
+        register: usize,
+        distribution: Distribution,
+        read: usize,
+        [stream, per_sample]: [u64; 2],
+    ) {
         let of = self.of;
         let (list, class, dtype) = (self.list(register), of.class[register], of.dtype(register));
         let count = self.count(class);
         let positions = self.positions(register, list);
         let view = &of.reads[read].view;
-        let bytes = [view.offset * 8, (view.offset + view.strides[0]) * 8];
+        let bytes = [0, 1, 2].map(|word| (view.offset + word * view.strides[0]) * 8);
         let halves = functions::round(dtype, self.isa).is_some();
         let (function, kind) = match (distribution, dtype) {
             (Distribution::Uniform, DType::F64) => (instance::<UniformDouble>(self.isa), Kind::F64),
@@ -420,7 +426,7 @@ impl<'a> Emitter<'a> {
             (Distribution::Normal, _) => (instance::<Normal<f64>>(self.isa), Kind::F64),
         };
         let out = if halves { self.place(class, kind) } else { self.place_of(register) };
-        let action = Action::Random { function, read, bytes, stream };
+        let action = Action::Random { function, read, bytes, stream, per_sample };
         self.push(list, Step { action, out, operands: [positions; 3], count });
         if !halves {
             return;

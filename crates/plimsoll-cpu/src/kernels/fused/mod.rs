@@ -270,9 +270,10 @@ impl Worker<'_> {
                     let block = access.shape.block(&self.part);
                     function(&PositionArgs { tile: out, first: access.walk.start(&self.part), block });
                 }
-                Action::Random { function, read, bytes, stream } => {
-                    let [seed, step] = bytes.map(|at| *self.call.reads[read].add(at).cast::<u64>());
-                    function(&RandomArgs { out, positions: first.cast(), count, seed, step, stream });
+                Action::Random { function, read, bytes, stream, per_sample } => {
+                    let [seed, step, sample] = bytes.map(|at| *self.call.reads[read].add(at).cast::<u64>());
+                    let (positions, before) = (first.cast(), sample.wrapping_mul(per_sample));
+                    function(&RandomArgs { out, positions, count, seed, step, stream, before });
                 }
                 Action::Repeat(function) => {
                     let (rows, length) = match step.count {

@@ -84,7 +84,7 @@ pub(super) enum Action {
     /// The positions of an access.
     Positions { function: Instance<PositionArgs>, access: usize },
     /// Random numbers for the positions in the first operand; the state is at these bytes of this read.
-    Random { function: Instance<RandomArgs>, read: usize, bytes: [usize; 2], stream: u64 },
+    Random { function: Instance<RandomArgs>, read: usize, bytes: [usize; 3], stream: u64, per_sample: u64 },
     /// The row values of the first operand for each element, or the first of them as a chunk of copies.
     Repeat(Instance<RepeatArgs>),
     /// Combines the rows of the first operand; partial results are in the worker's memory at `state`.

@@ -76,7 +76,7 @@ impl Case {
             }
             Scalar::Constant(x) => Value::Double(x).cast(DType::F64, dtype),
             Scalar::Iota { axis } => Value::Integer(index[usize::from(axis)] as i64).cast(DType::I64, dtype),
-            Scalar::Random { distribution, state, stream } => {
+            Scalar::Random { distribution, state, stream, per_sample } => {
                 let state = &self.contents[usize::from(state)];
                 let word = |at| match Value::load(state, at, DType::I64) {
                     Value::Integer(x) => x as u64,
@@ -84,7 +84,8 @@ impl Case {
                 };
                 let position =
                     index.iter().zip(self.body.domain.iter()).fold(0, |at, (i, extent)| at * extent + i);
-                let block = random::block(word(0), word(1), stream, position as u64);
+                let position = word(2).wrapping_mul(per_sample).wrapping_add(position as u64);
+                let block = random::block(word(0), word(1), stream, position);
                 match (distribution, dtype) {
                     (Distribution::Normal, _) => Value::Double(random::normal(block)).cast(DType::F64, dtype),
                     (_, DType::F64) => Value::Double(random::uniform64(block)),
@@ -365,13 +366,13 @@ impl Generator {
     fn random(&mut self) {
         let state = self.case.reads.len() as u16;
         let buffer = BufferId(state.into());
-        let view = View::dense(shape(&[2]));
+        let view = View::dense(shape(&[3]));
         self.case.reads.push(Operand { buffer, dtype: DType::I64, view });
-        self.contents(DType::I64, 2);
+        self.contents(DType::I64, 3);
         let distribution = self.numbers.pick(&[Distribution::Uniform, Distribution::Normal]);
         let dtype = self.numbers.pick(&[DType::F32, DType::F16, DType::BF16, DType::F64]);
-        let stream = self.numbers.next() & 0xff;
-        self.push(Scalar::Random { distribution, state, stream }, dtype, Level::Element);
+        let (stream, per_sample) = (self.numbers.next() & 0xff, self.numbers.next() & 0xf);
+        self.push(Scalar::Random { distribution, state, stream, per_sample }, dtype, Level::Element);
     }
 
     fn stores(&mut self) {

@@ -242,6 +242,8 @@ pub(super) struct RandomArgs {
     pub(super) seed: u64,
     pub(super) step: u64,
     pub(super) stream: u64,
+    /// What positions are counted from.
+    pub(super) before: u64,
 }
 
 /// Uniform numbers of single precision.
@@ -261,7 +263,7 @@ macro_rules! random {
                 for i in 0..args.count {
                     // SAFETY: the caller vouches for `count` positions and results.
                     unsafe {
-                        let position = *args.positions.add(i) as u64;
+                        let position = args.before.wrapping_add(*args.positions.add(i) as u64);
                         let block = random::block(args.seed, args.step, args.stream, position);
                         *args.out.cast::<$out>().add(i) = $number(block);
                     }

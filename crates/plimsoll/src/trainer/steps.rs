@@ -1,0 +1,211 @@
+//! The steps of a trainer: which there are, what each computes, and compiling them.
+//!
+//! All steps of one run share an arena and therefore declare the same states in the same order, whatever batch, length
+//! or purpose they are for.
+
+use super::Trainer;
+use crate::compile::Compiled;
+use crate::{Context, DType, Error, ErrorKind, Result, Tensor, metric};
+use plimsoll_cpu::CpuDevice;
+use plimsoll_data::{Dataset, Element, Field};
+use plimsoll_graph::{Step, random};
+
+/// What tells the steps of a run apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Shapes {
+    pub(crate) samples: usize,
+    /// The length sequences are cropped to.
+    pub(crate) length: Option<usize>,
+    pub(crate) kind: Kind,
+}
+
+/// What a step does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    /// Trains on a batch at once.
+    Train,
+    /// Adds the gradients of a micro-batch to those of its window.
+    Accumulate,
+    /// Updates parameters by the gradients of a window. The samples are those it was traced with, and of no matter.
+    Apply,
+    /// Measures, in a run whose training steps are split into micro-batches or not.
+    Evaluate { split: bool },
+}
+
+impl Kind {
+    /// What is done with the samples of a step that is split into so many parts.
+    pub(super) fn of_training(micro_batches: usize) -> Kind {
+        if micro_batches > 1 { Kind::Accumulate } else { Kind::Train }
+    }
+}
+
+impl Trainer {
+    /// Samples that are run at once if a batch is split into so many parts.
+    pub(super) fn samples_at_once(&self, micro_batches: usize) -> usize {
+        self.batch.div_ceil(micro_batches)
+    }
+
+    /// The steps whose shapes are known before training, if batches are split into so many parts: the largest first,
+    /// then what is left of full batches and of the last batch of an epoch, of evaluation, and the lengths that
+    /// sequences are cropped to.
+    pub(super) fn known_shapes(
+        &self,
+        data: &Dataset,
+        held_out: Option<&Dataset>,
+        micro_batches: usize,
+    ) -> Vec<Shapes> {
+        let most = self.samples_at_once(micro_batches);
+        let kind = Kind::of_training(micro_batches);
+        let largest = Shapes { samples: most.min(data.samples()), length: self.longest(), kind };
+        let mut wanted = vec![largest];
+        if kind == Kind::Accumulate {
+            wanted.push(self.end_of_window(data, micro_batches));
+        }
+        match &self.lengths {
+            Some(lengths) => {
+                // A shorter step can need a larger workspace; trying some lengths finds that out before training.
+                let step = (lengths.end() - lengths.start() + 1).div_ceil(LENGTHS_TRIED).max(1);
+                wanted.extend(lengths.clone().step_by(step).map(|l| Shapes { length: Some(l), ..largest }));
+            }
+            None => {
+                let windows = [self.batch.min(data.samples()), data.samples() % self.batch];
+                let parts = windows.into_iter().flat_map(|window| [most.min(window), window % most]);
+                wanted.extend(parts.map(|samples| Shapes { samples, ..largest }));
+                if let Some(held_out) = held_out {
+                    let parts = [most.min(held_out.samples()), held_out.samples() % most];
+                    wanted.extend(parts.map(|samples| self.evaluation(samples, micro_batches)));
+                }
+            }
+        }
+        let mut known: Vec<Shapes> = vec![];
+        for shapes in wanted {
+            if shapes.samples > 0 && !known.contains(&shapes) {
+                known.push(shapes);
+            }
+        }
+        known
+    }
+
+    /// The step that ends a window.
+    pub(super) fn end_of_window(&self, data: &Dataset, micro_batches: usize) -> Shapes {
+        let samples = self.samples_at_once(micro_batches).min(data.samples());
+        Shapes { samples, length: self.longest(), kind: Kind::Apply }
+    }
+
+    /// The step that measures so many samples.
+    pub(super) fn evaluation(&self, samples: usize, micro_batches: usize) -> Shapes {
+        Shapes { samples, length: self.longest(), kind: Kind::Evaluate { split: micro_batches > 1 } }
+    }
+
+    /// The length that sequences are cropped to in the training step of that number.
+    pub(super) fn length(&self, step: usize) -> Option<usize> {
+        self.lengths.as_ref().map(|lengths| {
+            let choices = (lengths.end() - lengths.start() + 1) as u64;
+            let word = random::block(self.seed, step as u64, LENGTHS, 0)[0];
+            let drawn = (u64::from(word) * choices) >> 32;
+            lengths.start() + drawn as usize
+        })
+    }
+
+    pub(super) fn longest(&self) -> Option<usize> {
+        self.lengths.as_ref().map(|lengths| *lengths.end())
+    }
+
+    /// Traces, lowers and plans the step for some shapes.
+    pub(super) fn compile(&self, data: &Dataset, shapes: Shapes, device: &CpuDevice) -> Result<Compiled> {
+        Compiled::new(self.trace(data, shapes)?, device)
+    }
+
+    /// Traces the step for some shapes, with the states that all steps of its run have.
+    pub(super) fn trace(&self, data: &Dataset, shapes: Shapes) -> Result<Step> {
+        match shapes.kind {
+            Kind::Train => {
+                let cx = Context::trace(true, self.precision);
+                let loss = self.forward(&cx, data, shapes)?;
+                cx.minimise(&loss, &self.optimizer)?;
+                cx.take_step()
+            }
+            Kind::Accumulate => {
+                let mut step = self.accumulate(data, shapes)?;
+                let end = step.end_of_window(&self.optimizer)?;
+                step.adopt_states(&end)?;
+                Ok(step)
+            }
+            Kind::Apply => Ok(self.accumulate(data, shapes)?.end_of_window(&self.optimizer)?),
+            Kind::Evaluate { split } => {
+                let kind = if split { Kind::Apply } else { Kind::Train };
+                let training = self.trace(data, Shapes { kind, ..shapes })?;
+                let cx = Context::trace(false, self.precision);
+                self.forward(&cx, data, shapes)?;
+                let mut step = cx.take_step()?;
+                step.adopt_states(&training)?;
+                Ok(step)
+            }
+        }
+    }
+
+    /// A step that adds gradients to those of its window, without the optimizer's states.
+    fn accumulate(&self, data: &Dataset, shapes: Shapes) -> Result<Step> {
+        let other = Context::trace(true, self.precision);
+        self.forward(&other, data, Shapes { samples: shapes.samples + 1, ..shapes })?;
+        let cx = Context::trace_part(self.precision, shapes.samples, &other.take_step()?);
+        let loss = self.forward(&cx, data, shapes)?;
+        cx.accumulate(&loss, shapes.samples)?;
+        cx.take_step()
+    }
+
+    /// Traces the model and its metrics; returns the loss.
+    fn forward(&self, cx: &Context, data: &Dataset, shapes: Shapes) -> Result<Tensor> {
+        let [input, target] = data.fields() else {
+            let names: Vec<&str> = data.fields().iter().map(Field::name).collect();
+            let message = format!(
+                "a data set to train on has two fields, the input and the target; this one has {} ({})",
+                names.len(),
+                names.join(", ")
+            );
+            return Err(Error::new(ErrorKind::Data, message));
+        };
+        // First, so that it lies at the same offset whether the model draws random numbers or not.
+        cx.declare_random_state()?;
+        let x = cx.input(input.name(), &batch_shape(input, shapes), dtype(input))?;
+        let y = cx.target(target.name(), &batch_shape(target, shapes), dtype(target))?;
+        let prediction = self.model.forward(cx, &x)?;
+        let loss = self.loss.of(&prediction, &y)?;
+        cx.output("loss", &loss)?;
+        if self.accuracy {
+            cx.output("accuracy", &metric::accuracy(&prediction, &y)?)?;
+        }
+        Ok(loss)
+    }
+
+    /// The shape of what the model makes of a sample of the data.
+    pub(super) fn prediction_shape(&self, data: &Dataset) -> Result<Vec<usize>> {
+        let cx = Context::trace(false, self.precision);
+        let (input, shapes) = (&data.fields()[0], self.evaluation(1, 1));
+        let x = cx.input(input.name(), &batch_shape(input, shapes), dtype(input))?;
+        Ok(self.model.forward(&cx, &x)?.shape().to_vec())
+    }
+}
+
+/// How many lengths are tried before training.
+const LENGTHS_TRIED: usize = 32;
+
+/// The stream that lengths are drawn from: one that no op and no parameter has.
+const LENGTHS: u64 = 1 << 30;
+
+fn batch_shape(field: &Field, shapes: Shapes) -> Vec<usize> {
+    let mut shape = vec![shapes.samples];
+    shape.extend(field.shape());
+    if let (Some(length), true) = (shapes.length, shape.len() > 1) {
+        shape[1] = length;
+    }
+    shape
+}
+
+fn dtype(field: &Field) -> DType {
+    match field.element() {
+        Element::F32 => DType::F32,
+        Element::I32 => DType::I32,
+        Element::U8 => DType::U8,
+    }
+}
