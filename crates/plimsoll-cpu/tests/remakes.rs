@@ -86,7 +86,7 @@ fn a_bias_and_an_activation_are_made_again() -> Result<()> {
 fn a_dropout_mask_and_what_it_lets_through_are_made_again() -> Result<()> {
     for dtype in TYPES {
         let mut step = Step::new();
-        let state = step.input("state", &[2], DType::I64)?;
+        let state = step.input("state", &[3], DType::I64)?;
         let x = step.input("x", &[50, 9, 37], dtype)?;
         let g = &mut step.graph;
         let chance = g.random(Distribution::Uniform, state, &[50, 9, 37], DType::F32, 0)?;
