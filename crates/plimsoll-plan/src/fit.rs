@@ -43,8 +43,9 @@ pub struct Remedies {
 }
 
 /// Plans of one piece of work, from the most memory to the least.
-pub struct Frontier<'a> {
-    setting: Setting<'a>,
+pub struct Frontier {
+    work: Work,
+    costs: Costs,
     options: Options,
     points: Vec<Point>,
 }
@@ -60,13 +61,18 @@ pub struct Floor {
     pub kernel: Option<KernelIndex>,
 }
 
-impl<'a> Frontier<'a> {
+impl Frontier {
     /// Finds the frontier of some work. `offload` says whether host memory may be used.
-    pub fn new(work: &'a Work, costs: &'a Costs, options: &Options, offload: bool) -> Frontier<'a> {
-        let setting = Setting::new(work, costs, options.alignment);
-        let schedules = orders(work).map(|order| Schedule::new(&setting, &late_updates(work, order)));
+    pub fn new(work: Work, costs: Costs, options: &Options, offload: bool) -> Frontier {
+        let setting = Setting::new(&work, &costs, options.alignment);
+        let schedules = orders(&work).map(|order| Schedule::new(&setting, &late_updates(&work, order)));
         let points = descend(&setting, schedules, offload);
-        Frontier { setting, options: *options, points }
+        Frontier { work, costs, options: *options, points }
+    }
+
+    /// The work that was planned.
+    pub fn work(&self) -> &Work {
+        &self.work
     }
 
     /// The most bytes that live at once and the seconds of a step, from the most memory to the least.
@@ -97,34 +103,36 @@ impl<'a> Frontier<'a> {
     }
 
     fn fit(&self, point: &Point) -> Result<Fitted, Error> {
-        let (work, sources, origins) = point.schedule.expand(&self.setting);
+        let setting = Setting::new(&self.work, &self.costs, self.options.alignment);
+        let (work, sources, origins) = point.schedule.expand(&setting);
         let order = (0..work.kernels.len() as u32).collect();
         let plan = plan_in_order(&work, order, &self.options)?;
-        let remedies = self.remedies(&work, &sources);
+        let remedies = remedies(&setting, &work, &sources);
         Ok(Fitted { work, sources, origins, plan, seconds: point.seconds, remedies })
     }
+}
 
-    fn remedies(&self, work: &Work, sources: &[Source]) -> Remedies {
-        let mut remedies = Remedies::default();
-        for (kernel, &source) in work.kernels.iter().zip(sources) {
-            match source {
-                Source::Again(_) | Source::Remake(_) => {
-                    remedies.recomputed += 1;
-                    remedies.recompute_seconds += self.setting.seconds(source);
-                }
-                Source::Copy => {
-                    let to = &work.buffers[kernel.writes[0] as usize];
-                    if to.home == Home::Host && to.keep != Keep::Always {
-                        remedies.offloaded_bytes += to.bytes;
-                    }
-                }
-                Source::Kernel(_) | Source::Wait => {}
+/// What a schedule does to fit.
+fn remedies(setting: &Setting<'_>, work: &Work, sources: &[Source]) -> Remedies {
+    let mut remedies = Remedies::default();
+    for (kernel, &source) in work.kernels.iter().zip(sources) {
+        match source {
+            Source::Again(_) | Source::Remake(_) => {
+                remedies.recomputed += 1;
+                remedies.recompute_seconds += setting.seconds(source);
             }
+            Source::Copy => {
+                let to = &work.buffers[kernel.writes[0] as usize];
+                if to.home == Home::Host && to.keep != Keep::Always {
+                    remedies.offloaded_bytes += to.bytes;
+                }
+            }
+            Source::Kernel(_) | Source::Wait => {}
         }
-        let on_host = work.buffers.iter().filter(|b| b.home == Home::Host && b.keep == Keep::Always);
-        remedies.offloaded_state_bytes = on_host.map(|b| b.bytes).sum();
-        remedies
     }
+    let on_host = work.buffers.iter().filter(|b| b.home == Home::Host && b.keep == Keep::Always);
+    remedies.offloaded_state_bytes = on_host.map(|b| b.bytes).sum();
+    remedies
 }
 
 /// The floor of some work: no plan without offloaded states needs less.

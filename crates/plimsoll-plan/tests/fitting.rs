@@ -141,7 +141,7 @@ proptest! {
 
     #[test]
     fn every_point_of_the_frontier_passes_both_checks((work, costs) in step(), offload in any::<bool>()) {
-        let frontier = Frontier::new(&work, &costs, &OPTIONS, offload);
+        let frontier = Frontier::new(work.clone(), costs.clone(), &OPTIONS, offload);
         for point in 0..frontier.points().len() {
             let fitted = frontier.at(point).unwrap().unwrap();
             verify(&work, &fitted)?;
@@ -150,7 +150,7 @@ proptest! {
 
     #[test]
     fn the_frontier_is_monotone((work, costs) in step(), offload in any::<bool>()) {
-        let frontier = Frontier::new(&work, &costs, &OPTIONS, offload);
+        let frontier = Frontier::new(work.clone(), costs.clone(), &OPTIONS, offload);
         let points: Vec<(u64, f64)> = frontier.points().collect();
         for pair in points.windows(2) {
             prop_assert!(pair[1].0 < pair[0].0 && pair[1].1 > pair[0].1, "{points:?}");
@@ -180,7 +180,7 @@ proptest! {
     /// Taking anything away from what was fitted, or exchanging what is read, is found out.
     #[test]
     fn a_lost_or_exchanged_launch_is_found_out((work, costs) in step(), pick in any::<prop::sample::Index>()) {
-        let frontier = Frontier::new(&work, &costs, &OPTIONS, true);
+        let frontier = Frontier::new(work.clone(), costs.clone(), &OPTIONS, true);
         let mut fitted = frontier.at(frontier.points().len() - 1).unwrap().unwrap();
         let made_again: Vec<usize> = (0..fitted.sources.len())
             .filter(|&p| matches!(fitted.sources[p], Source::Again(_) | Source::Remake(_) | Source::Copy))
@@ -217,7 +217,7 @@ fn a_chain_that_is_needed_backwards_fits_in_a_fraction_of_its_memory() {
     }
     let copies = Copies { bandwidth: 1e9, latency_seconds: 0.0, overlap: false };
     let costs = Costs { kernels: vec![1.0; 64], remakes: vec![], copies };
-    let frontier = Frontier::new(&work, &costs, &OPTIONS, false);
+    let frontier = Frontier::new(work.clone(), costs.clone(), &OPTIONS, false);
     let (most, _) = frontier.points().next().unwrap();
     let (least, slowest) = frontier.points().last().unwrap();
     assert!(most >= 32 * 1024, "{most}");
