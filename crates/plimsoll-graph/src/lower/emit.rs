@@ -192,9 +192,11 @@ impl<'a> Emitter<'a> {
         let reads: Vec<Operand> = accesses.map(|(base, view)| self.read(base, view)).collect();
         let values = self.units.units[unit as usize].values.clone();
         let writes: Vec<Operand> = values.iter().map(|&v| self.write(v)).collect();
-        // Each row's gradient replaces the logits it was computed from.
+        // Each row's gradient replaces the logits, or the row of x, it was computed from.
         let in_place = match node.op {
             Op::CrossEntropyGrad => vec![(0, 0)],
+            // Unless x is the weight too, as where every row is compared with every other.
+            Op::ProjectedCrossEntropy { .. } if reads[0].buffer != reads[1].buffer => vec![(2, 0)],
             _ => vec![],
         };
         let scope = self.step.graph.scope(values[0]);
