@@ -312,14 +312,18 @@ fn origin(graph: &Graph, mut value: ValueId) -> ValueId {
     value
 }
 
-/// How many rows of logits should exist at a time: `None` if all of them may.
+/// How many rows of logits should exist at a time: `None` if nothing is gained by it.
 fn chunk_rows(graph: &Graph, logits: ValueId, x: ValueId) -> Option<usize> {
     let (rows, classes, width) = (graph.shape(logits)[0], graph.shape(logits)[1], graph.shape(x)[1]);
-    let bytes = graph.ty(logits).bytes();
+    let (bytes, dtype) = (graph.ty(logits).bytes(), graph.dtype(logits));
     // A product of one column is summed in an order of its own, that may depend on how its operands lie in memory.
     if bytes < LEAST_BYTES || classes < 2 || width < 2 {
         return None;
     }
-    let chunk = (bytes / CHUNKS).min(MOST_CHUNK_BYTES) / (bytes / rows);
-    Some(chunk.max(LEAST_CHUNK_ROWS)).filter(|&chunk| chunk < rows)
+    let row = bytes / rows;
+    let chunk = ((bytes / CHUNKS).min(MOST_CHUNK_BYTES) / row).max(LEAST_CHUNK_ROWS);
+    // Between chunks, sums of halves are kept in the accumulator type.
+    let wide = dtype.accumulator();
+    let sums = if wide == dtype { 0 } else { width * classes * wide.size() };
+    (chunk < rows && chunk * row + sums < bytes).then_some(chunk)
 }

@@ -17,17 +17,21 @@ struct Head {
     /// Whether each loss is weighted by itself.
     weighted_by_loss: bool,
     small: bool,
+    /// Whether it is of `bf16`, not `f32`.
+    half: bool,
+    /// The width, if it is not 16.
+    width: Option<usize>,
 }
 
 /// A training step: `[batch, time, width]` through a weight and a head.
 fn step(head: Head) -> Result<Step> {
-    let (batch, time, width, classes) = (8, 128, 16, if head.small { 200 } else { 300 });
+    let (batch, time, classes) = (8, 128, if head.small { 200 } else { 600 });
+    let (dtype, width) = (if head.half { DType::BF16 } else { DType::F32 }, head.width.unwrap_or(16));
     let mut step = Step::new();
-    let x = step.input("x", &[batch, time, width], DType::F32)?;
+    let x = step.input("x", &[batch, time, width], dtype)?;
     let labels = step.input("labels", &[batch, time], DType::I32)?;
-    let mut parameter = |name: &str, shape: &[usize]| {
-        step.state(name, Role::Parameter, shape, DType::F32, Initial::Constant(0.1))
-    };
+    let mut parameter =
+        |name: &str, shape: &[usize]| step.state(name, Role::Parameter, shape, dtype, Initial::Constant(0.1));
     let first = parameter("first", &[width, width])?;
     let shape = if head.transpose_weight { [classes, width] } else { [width, classes] };
     let weight = parameter("weight", &shape)?;
@@ -66,7 +70,7 @@ fn the_head_and_its_gradients_become_one_op() {
         let chunked = chunk_loss(&plain).unwrap();
         let lines = chunked.graph.to_string();
         let line = lines.lines().find(|line| line.contains("projected_cross_entropy")).unwrap();
-        let weight = if transpose_weight { "[300, 16]" } else { "[16, 300]" };
+        let weight = if transpose_weight { "[600, 16]" } else { "[16, 600]" };
         let flag = if transpose_weight { ", transpose_weight" } else { "" };
         let expected = format!("f32[1024], i32[1024], f32[1024, 16], f32{weight} projected_cross_entropy");
         assert!(line.contains(&expected), "{line}");
@@ -75,8 +79,8 @@ fn the_head_and_its_gradients_become_one_op() {
             assert!(!names(&chunked).contains(&gone), "{gone} is left");
         }
         let largest = |step: &Step| lower(step).buffers.iter().map(|buffer| buffer.bytes()).max();
-        assert_eq!(largest(&plain), Some(1024 * 300 * 4));
-        assert!(largest(&chunked) < Some(1024 * 300));
+        assert_eq!(largest(&plain), Some(1024 * 600 * 4));
+        assert!(largest(&chunked) < Some(1024 * 600));
     }
 }
 
@@ -116,6 +120,14 @@ fn logits_that_are_few_or_needed_otherwise_stay() {
     for head in heads {
         assert!(chunk_loss(&step(head).unwrap()).is_none());
     }
+}
+
+#[test]
+fn halves_stay_where_their_sums_would_take_more_than_their_logits() {
+    let narrow = Head { half: true, ..Head::default() };
+    assert!(chunk_loss(&step(narrow).unwrap()).is_some());
+    assert!(chunk_loss(&step(Head { width: Some(512), ..narrow }).unwrap()).is_none());
+    assert!(chunk_loss(&step(Head { width: Some(512), half: false, ..narrow }).unwrap()).is_some());
 }
 
 #[test]
