@@ -2,7 +2,7 @@
 
 use crate::kernels::{
     attention, attention_grad, batch_norm, conv2d, cross_entropy, dot, fused, gather, gru, gru_grad,
-    layer_norm, lstm, lstm_grad, movement, pool2d, reduce,
+    layer_norm, lstm, lstm_grad, movement, pool2d, projected_cross_entropy, reduce,
 };
 use crate::routine::Routine;
 use plimsoll_graph::Op;
@@ -32,6 +32,9 @@ pub(crate) fn prepare(kernel: &Kernel) -> Box<dyn Routine> {
         Op::ScatterAdd { rows } => gather::prepare_scatter_add(*rows, reads, writes),
         Op::CrossEntropy => cross_entropy::prepare(reads, writes),
         Op::CrossEntropyGrad => cross_entropy::prepare_grad(reads, writes),
+        Op::ProjectedCrossEntropy { transpose_weight, chunk } => {
+            projected_cross_entropy::prepare(*transpose_weight, *chunk, reads)
+        }
         Op::LayerNorm { epsilon } => layer_norm::prepare(*epsilon, reads, writes),
         Op::LayerNormGrad => layer_norm::prepare_grad(reads, writes),
         Op::BatchMoments { epsilon } => batch_norm::prepare_moments(*epsilon, reads, writes),

@@ -247,6 +247,20 @@ proptest! {
     }
 
     #[test]
+    fn a_projected_cross_entropy_agrees(
+        (rows, width, classes, chunk) in (1usize..40, 1usize..20, 1usize..100, 1usize..40),
+        transpose_weight: bool,
+        dtype in prop::sample::select(&FLOATS[..2]),
+    ) {
+        let weight = if transpose_weight { [classes, width] } else { [width, classes] };
+        let mut labels = integers(&[rows], classes, 2);
+        labels.data[0] = -1.0;
+        let (x, weight) = (numbers(&[rows, width], dtype, 1), numbers(&weight, dtype, 3));
+        let dy = numbers(&[rows], dtype.accumulator(), 4);
+        compare(Op::ProjectedCrossEntropy { transpose_weight, chunk }, &[x, weight, labels, dy]);
+    }
+
+    #[test]
     fn gathering_and_scattering_agree(
         rows in 1usize..20,
         width in 1usize..70,

@@ -258,7 +258,8 @@ fn rule(graph: &mut Graph, site: &Site) -> Result<Contributions> {
         | Op::BatchNormGrad { .. }
         | Op::AttentionGrad(_)
         | Op::LstmGrad
-        | Op::GruGrad => {
+        | Op::GruGrad
+        | Op::ProjectedCrossEntropy { .. } => {
             let forward = site.op.name().trim_end_matches("_grad");
             let message = format!("second derivatives of {forward} are not defined");
             Err(Error::gradient(message).at(site.op.name(), graph.current_scope()))

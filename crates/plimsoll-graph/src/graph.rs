@@ -205,6 +205,19 @@ impl Graph {
         (graph, places)
     }
 
+    /// An empty graph with this one's scopes and streams, to be filled with its nodes by [`Graph::push_like`].
+    pub(crate) fn emptied(&self) -> Graph {
+        Graph { nodes: vec![], values: vec![], scopes: self.scopes.clone(), ..*self }
+    }
+
+    /// Appends an op in the scope of `node`, a node of the graph that this one was [`emptied`](Graph::emptied) from.
+    pub(crate) fn push_like(&mut self, node: &Node, op: Op, operands: &[ValueId]) -> Result<NodeId> {
+        let outer = std::mem::replace(&mut self.scope, node.scope);
+        let pushed = self.push(op, operands);
+        self.scope = outer;
+        pushed
+    }
+
     /// A number no other call on this graph returns.
     pub fn fresh_stream(&mut self) -> u64 {
         self.streams += 1;

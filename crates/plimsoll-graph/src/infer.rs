@@ -152,6 +152,16 @@ pub(crate) fn infer(op: &Op, operands: &[ValueType]) -> Result<Results> {
             require_type(&operands[3], &results[0])?;
             same(&operands[0])
         }
+        Op::ProjectedCrossEntropy { transpose_weight, chunk } => {
+            if *chunk == 0 {
+                return Err(Error::argument("a chunk of 0 rows; at least 1 is needed"));
+            }
+            let [x, weight, labels, slope] = [0, 1, 2, 3].map(|i| operands[i]);
+            let logits = dot(false, *transpose_weight, &x, &weight)?[0];
+            let loss = cross_entropy(&[logits, labels])?[0];
+            require_type(&slope, &loss)?;
+            Ok(vec![loss, ValueType { dtype: DType::I32, ..loss }, x, weight])
+        }
         Op::LayerNorm { .. } => norm(operands, NormOver::Rows),
         Op::LayerNormGrad => norm_grad(operands, NormOver::Rows),
         Op::BatchNorm { .. } => norm(operands, NormOver::Channels),
@@ -207,7 +217,7 @@ fn expect_operands(op: &Op, operands: &[ValueType]) -> Result<()> {
         | Op::ScatterAdd { .. }
         | Op::CrossEntropy => 2,
         Op::Select | Op::LayerNorm { .. } | Op::BatchNorm { .. } | Op::Attention(_) => 3,
-        Op::CrossEntropyGrad => 4,
+        Op::CrossEntropyGrad | Op::ProjectedCrossEntropy { .. } => 4,
         Op::LayerNormGrad | Op::BatchNormGrad { .. } => 5,
         Op::AttentionGrad(_) | Op::Lstm | Op::Gru => 6,
         Op::GruGrad => 7,

@@ -5,6 +5,7 @@
 //! to a program of kernels that declare everything a planner needs.
 
 mod build;
+mod chunk_loss;
 mod dtype;
 mod error;
 mod gradient;
@@ -21,6 +22,7 @@ mod shape;
 pub mod step;
 mod window;
 
+pub use chunk_loss::chunk_loss;
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use gradient::{gradient, gradients};

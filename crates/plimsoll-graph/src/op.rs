@@ -155,6 +155,20 @@ pub enum Op {
     CrossEntropy,
     /// Operands: logits, labels, log-sum, gradient of the loss `[n]`. Result: gradient of the logits.
     CrossEntropyGrad,
+    /// A projection to logits, their cross-entropy and its gradients, so that the logits never exist whole; operands:
+    /// x `[n, width]`, weight, integer labels `[n]`, gradient of the loss `[n]` in the accumulator type. Results: loss
+    /// `[n]` as of [`Op::CrossEntropy`], prediction `[n]` as of [`Op::ArgMax`] over the classes, and the gradients of
+    /// x, which may replace x, and of the weight.
+    ///
+    /// The results have the bits of the ops it stands for ([`chunk_loss`](crate::chunk_loss) puts it in their place),
+    /// whatever the chunk: a device takes as many rows at a time as `chunk` says, or more or fewer where its order of
+    /// summation over rows demands it.
+    ProjectedCrossEntropy {
+        /// Whether the weight is `[classes, width]`, not `[width, classes]`.
+        transpose_weight: bool,
+        /// The rows whose logits exist at a time, at least 1.
+        chunk: usize,
+    },
     /// Normalises over the last axis; operands: x, gamma, beta.
     /// Results: y, mean and reciprocal standard deviation per row in the accumulator type.
     LayerNorm {
@@ -425,6 +439,7 @@ impl Op {
             Op::LogSoftmax => "log_softmax",
             Op::CrossEntropy => "cross_entropy",
             Op::CrossEntropyGrad => "cross_entropy_grad",
+            Op::ProjectedCrossEntropy { .. } => "projected_cross_entropy",
             Op::LayerNorm { .. } => "layer_norm",
             Op::LayerNormGrad => "layer_norm_grad",
             Op::BatchNorm { .. } => "batch_norm",

@@ -102,6 +102,9 @@ fn compute(op: &Op, shape: Shape, dtype: DType, x: &[&Tensor]) -> Vec<Vec<f64>> 
         Op::LogSoftmax => vec![structured::log_softmax(x[0])],
         Op::CrossEntropy => structured::cross_entropy(x[0], x[1]),
         Op::CrossEntropyGrad => vec![structured::cross_entropy_grad(x[0], x[1], x[2], x[3])],
+        Op::ProjectedCrossEntropy { transpose_weight, .. } => {
+            structured::projected_cross_entropy(*transpose_weight, x)
+        }
         Op::LayerNorm { epsilon } => structured::layer_norm(*epsilon, x[0], x[1], x[2]),
         Op::LayerNormGrad => structured::layer_norm_grad(x[0], x[1], x[2], x[3], x[4]),
         Op::BatchNorm { epsilon } => structured::batch_norm(*epsilon, x[0], x[1], x[2]),

@@ -2,6 +2,8 @@
 
 use crate::Tensor;
 use crate::elementwise::larger;
+use crate::movement::arg_max;
+use crate::products::dot;
 
 /// The logarithm of the sum of exponentials.
 fn log_sum(row: &[f64]) -> f64 {
@@ -54,6 +56,23 @@ pub(crate) fn cross_entropy_grad(
         }
     }
     dx
+}
+
+/// The ops that it stands for, one after another.
+pub(crate) fn projected_cross_entropy(transpose_weight: bool, operands: &[&Tensor]) -> Vec<Vec<f64>> {
+    let [x, weight, labels, u] = [0, 1, 2, 3].map(|i| operands[i]);
+    let classes = weight.shape[if transpose_weight { 0 } else { 1 }];
+    let shape = x.shape.with(1, classes);
+    let logits = Tensor::rounded(shape, x.dtype, dot(false, transpose_weight, x, weight, &shape));
+    let [loss, log_sums] = cross_entropy(&logits, labels).try_into().expect("a loss and its log-sum");
+    let log_sums = Tensor::rounded(labels.shape, u.dtype, log_sums);
+    let dlogits = Tensor::rounded(shape, x.dtype, cross_entropy_grad(&logits, labels, &log_sums, u));
+    let dweight = match transpose_weight {
+        true => dot(true, false, &dlogits, x, &weight.shape),
+        false => dot(true, false, x, &dlogits, &weight.shape),
+    };
+    let dx = dot(false, !transpose_weight, &dlogits, weight, &x.shape);
+    vec![loss, arg_max(1, &logits, &labels.shape), dx, dweight]
 }
 
 /// How the elements of a tensor are grouped by a norm: the group and the channel of each.

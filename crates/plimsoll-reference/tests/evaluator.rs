@@ -349,3 +349,30 @@ fn inputs_that_are_not_needed_may_be_missing() {
     let two = g.constant(2.0, DType::F32).unwrap();
     assert_eq!(evaluate(&g, &HashMap::new(), &[two]), [Tensor::scalar(2.0, DType::F32)]);
 }
+
+#[test]
+fn a_projected_cross_entropy_is_the_ops_it_stands_for() {
+    for (dtype, transpose_weight) in [(DType::F32, false), (DType::BF16, true)] {
+        let numbers = |count: usize, scale: f64| (0..count).map(|i| (i as f64 * scale).sin()).collect();
+        let weight: [usize; 2] = if transpose_weight { [7, 4] } else { [4, 7] };
+        let operands = [
+            Tensor::new(&[5, 4], dtype, numbers(20, 1.3)),
+            Tensor::new(&weight, dtype, numbers(28, 0.7)),
+            row(DType::I32, &[3.0, -1.0, 0.0, 6.0, 2.0]),
+            Tensor::new(&[5], DType::F32, numbers(5, 0.9)),
+        ];
+        let projected = run::<4>(&operands, |g, operands| {
+            g.apply_n(Op::ProjectedCrossEntropy { transpose_weight, chunk: 2 }, operands)
+        });
+        let plain = run(&operands, |g, operands| {
+            let [x, weight, labels, slope] = [0, 1, 2, 3].map(|i| operands[i]);
+            let logits = g.dot_general(x, weight, false, transpose_weight)?;
+            let [loss, log_sum] = g.apply_n(Op::CrossEntropy, &[logits, labels])?;
+            let u = g.apply(Op::CrossEntropyGrad, &[logits, labels, log_sum, slope])?;
+            let (a, b) = if transpose_weight { (u, x) } else { (x, u) };
+            let dx = g.dot_general(u, weight, false, !transpose_weight)?;
+            Ok([loss, g.arg_max(logits, 1)?, dx, g.dot_general(a, b, true, false)?])
+        });
+        assert_eq!(projected, plain);
+    }
+}

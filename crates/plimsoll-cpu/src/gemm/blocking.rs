@@ -36,14 +36,39 @@ pub(crate) struct Shape {
     pub(crate) k: usize,
 }
 
-/// How one product is cut up.
+/// How every sum of a product is ordered, which decides its bits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Blocking {
+pub(crate) struct Order {
     /// The parts of every sum, each summed apart, and the depth of one.
     pub(crate) splits: usize,
     pub(crate) split_depth: usize,
     /// The depth of a block within a part.
     pub(crate) depth: usize,
+    /// Whether a row is summed in the lanes of vectors, if both operands lie in memory along the depth.
+    pub(crate) in_lanes: bool,
+    /// Whether the first block goes on with the sums that are in the result instead of with zeros.
+    pub(crate) resumed: bool,
+}
+
+impl Order {
+    /// The order of the sums of a product of scalars of `size` bytes.
+    pub(crate) fn of(shape: Shape, size: usize) -> Self {
+        let Shape { batch, m, n, k } = shape;
+        let results = (batch * m * n).max(1);
+        let splits = (k / SPLIT_DEPTH).min(SPLIT_SCALARS / results).clamp(1, MAX_SPLITS);
+        let split_depth = k.div_ceil(splits).max(1);
+        let splits = k.div_ceil(split_depth).max(1);
+        // Blocks of equal depth: a shallow last one would cost as much traffic as a deep one.
+        let depth = split_depth.div_ceil(split_depth.div_ceil(DEPTH_BYTES / size));
+        Self { splits, split_depth, depth, in_lanes: m == 1, resumed: false }
+    }
+}
+
+/// How one product is cut up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Blocking {
+    /// The order of its sums.
+    pub(crate) order: Order,
     /// The rows of a register tile.
     pub(crate) rows: usize,
     /// The columns of a register tile.
@@ -63,16 +88,19 @@ pub(crate) struct Blocking {
 }
 
 impl Blocking {
-    /// Cuts up a product of scalars of `size` bytes. `in_place` says that the result is memory of such scalars in
-    /// rows at equal distances, which can be summed up where it is.
-    pub(crate) fn new(shape: Shape, isa: Isa, size: usize, in_place: bool, threads: usize) -> Self {
-        let Shape { batch, m, n, k } = shape;
+    /// Cuts up a product of scalars of `size` bytes, summed in `order`. `in_place` says that the result is memory of
+    /// such scalars in rows at equal distances, which can be summed up where it is.
+    pub(crate) fn new(
+        shape: Shape,
+        order: Order,
+        isa: Isa,
+        size: usize,
+        in_place: bool,
+        threads: usize,
+    ) -> Self {
+        let Shape { batch, m, n, .. } = shape;
+        let Order { splits, split_depth, depth, .. } = order;
         let results = (batch * m * n).max(1);
-        let splits = (k / SPLIT_DEPTH).min(SPLIT_SCALARS / results).clamp(1, MAX_SPLITS);
-        let split_depth = k.div_ceil(splits).max(1);
-        let splits = k.div_ceil(split_depth).max(1);
-        // Blocks of equal depth: a shallow last one would cost as much traffic as a deep one.
-        let depth = split_depth.div_ceil(split_depth.div_ceil(DEPTH_BYTES / size));
 
         let lanes = isa.lanes(size);
         let columns = vectors(isa, m) * lanes;
@@ -111,9 +139,7 @@ impl Blocking {
         let line = 64 / size;
         let tile_sums = if in_place || splits > 1 { 0 } else { tile_m * tile_n };
         Self {
-            splits,
-            split_depth,
-            depth,
+            order,
             rows,
             columns,
             tile_m,

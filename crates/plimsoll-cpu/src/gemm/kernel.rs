@@ -49,6 +49,8 @@ pub(crate) struct Tile<S> {
     pub(crate) alpha: S,
     /// Whether to add to the result or replace it.
     pub(crate) add: bool,
+    /// Whether the sums begin with what is in the result instead of with zeros.
+    pub(crate) resume: bool,
 }
 
 impl<S: Real> Tile<S> {
@@ -122,7 +124,8 @@ impl<S: Real, const ROWS: usize, const VECTORS: usize> Body<S> for Sized<S, ROWS
 
     #[inline(always)]
     unsafe fn run<V: Vector<Scalar = S>>(self) {
-        let Tile { depth, mut a, a_row, a_depth, mut b, b_depth, c, c_row, columns, alpha, add, .. } = self.0;
+        let Tile { depth, mut a, a_row, a_depth, mut b, b_depth, c, c_row, columns, alpha, .. } = self.0;
+        let Tile { add, resume, .. } = self.0;
         // SAFETY: the caller of `Tile::run` vouches for the instruction set and the pointers.
         unsafe {
             unroll!(row I below ROWS {
@@ -131,6 +134,15 @@ impl<S: Real, const ROWS: usize, const VECTORS: usize> Body<S> for Sized<S, ROWS
                 });
             });
             let mut sums = [[V::splat(S::ZERO); VECTORS]; ROWS];
+            if resume {
+                unroll!(row I below ROWS {
+                    let c = c.offset(I as isize * c_row);
+                    unroll!(column J below VECTORS {
+                        let count = columns.saturating_sub(J * V::LANES).min(V::LANES);
+                        sums[I][J] = V::load_some(c.wrapping_add(J * V::LANES), 0..count);
+                    });
+                });
+            }
             for _ in 0..depth {
                 let mut row = [V::splat(S::ZERO); VECTORS];
                 unroll!(column J below VECTORS {

@@ -8,14 +8,17 @@
 mod blocking;
 mod kernel;
 mod pack;
+mod parts;
 mod product;
 
 use crate::element::Element;
 use crate::pool::Pool;
 use crate::simd::Isa;
+use blocking::Order;
 pub(crate) use blocking::Shape;
 pub(crate) use kernel::MAX_ROWS;
 pub(crate) use pack::{BatchStrides, Layout, Left, Right, Strided, copy, pack_transposed, row_pitch};
+pub(crate) use parts::{DepthSum, gemm_rows, gemm_rows_workspace};
 pub use product::WORKSPACE_ALIGN;
 pub(crate) use product::{Product, StridedMut, Target, workspace};
 
@@ -76,14 +79,21 @@ const NARROW: usize = 32;
 /// The bytes of workspace that [`gemm`] needs for `batch` products of `m × k` by `k × n` on a pool of `threads`.
 /// The same on every machine.
 pub fn gemm_workspace<T: Element>(batch: usize, m: usize, n: usize, k: usize, threads: usize) -> usize {
-    let straight = workspace::<T>(Shape { batch, m, n, k }, true, threads);
-    let transposed = Shape { batch, m: n, n: m, k };
+    part_workspace::<T>(Shape { batch, m, n, k }, m, threads)
+}
+
+/// [`gemm_workspace`] for rows of products that have `whole` rows in all.
+fn part_workspace<T: Element>(shape: Shape, whole: usize, threads: usize) -> usize {
+    let Shape { batch, m, n, k } = shape;
+    let bytes = |shape: Shape, whole: Shape, in_rows: bool| {
+        product::workspace_in::<T>(Order::of(whole, size_of::<T::Acc>()), shape, in_rows, threads)
+    };
+    let straight = bytes(shape, Shape { m: whole, ..shape }, true);
+    let (transposed, whole) = (Shape { batch, m: n, n: m, k }, Shape { batch, m: n, n: whole, k });
     if n == 1 {
-        straight
-            .max(workspace::<T>(transposed, true, threads))
-            .max(workspace::<T>(transposed, false, threads))
+        straight.max(bytes(transposed, whole, true)).max(bytes(transposed, whole, false))
     } else if m <= NARROW {
-        straight.max(workspace::<T>(transposed, false, threads))
+        straight.max(bytes(transposed, whole, false))
     } else {
         straight
     }
@@ -116,6 +126,16 @@ pub unsafe fn gemm<T: Element>(pool: &Pool, args: &Gemm<T>, workspace: &mut [u8]
 /// As for [`gemm`].
 #[doc(hidden)]
 pub unsafe fn gemm_with<T: Element>(isa: Isa, pool: &Pool, args: &Gemm<T>, workspace: &mut [u8]) {
+    // SAFETY: the contract is the same.
+    unsafe { gemm_part(isa, pool, args, args.m, workspace) }
+}
+
+/// Computes rows of products that have `whole` rows in all, to the bits that they have there.
+///
+/// # Safety
+///
+/// As for [`gemm`], with the workspace that [`part_workspace`] says.
+unsafe fn gemm_part<T: Element>(isa: Isa, pool: &Pool, args: &Gemm<T>, whole: usize, workspace: &mut [u8]) {
     let Gemm { batch, m, n, k, alpha, a, b, c, accumulate } = *args;
     let strides = |strides| BatchStrides { inner: batch[1].max(1), strides };
     let rows = Strided {
@@ -140,13 +160,14 @@ pub unsafe fn gemm_with<T: Element>(isa: Isa, pool: &Pool, args: &Gemm<T>, works
     // A column is a row of the transposed product, which fills its vectors. And in the transposed product, right
     // operands along the depth need no packing.
     let along_depth = T::IS_ACC && b.row_stride == 1 && b.column_stride != 1;
-    let (shape, a, b, target) = if n == 1 || along_depth && (2..=NARROW).contains(&m) {
+    let (shape, whole, a, b, target) = if n == 1 || along_depth && (2..=NARROW).contains(&m) {
         let target = StridedMut { row_stride: 1, column_stride: c.row_stride, ..target };
-        (Shape { batch, m: n, n: m, k }, columns, rows, target)
+        (Shape { batch, m: n, n: m, k }, Shape { batch, m: n, n: whole, k }, columns, rows, target)
     } else {
-        (Shape { batch, m, n, k }, rows, columns, target)
+        (Shape { batch, m, n, k }, Shape { batch, m: whole, n, k }, rows, columns, target)
     };
+    let order = Order::of(whole, size_of::<T::Acc>());
     let product = Product { shape, a: &a, b: &b, target: &target, alpha, accumulate };
     // SAFETY: the caller vouches for the operands and the result.
-    unsafe { product.run(pool, isa, workspace) }
+    unsafe { product.run_in(order, pool, isa, workspace) }
 }

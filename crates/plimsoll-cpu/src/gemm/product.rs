@@ -1,6 +1,6 @@
 //! One batch of products, from packed operands to its result, on the threads of a pool.
 
-use super::blocking::{Blocking, Shape};
+use super::blocking::{Blocking, Order, Shape};
 use super::kernel::{Dots, Tile};
 use super::pack::{BatchStrides, Layout, Left, Right};
 use crate::element::{Element, Real};
@@ -57,8 +57,13 @@ pub(crate) struct Product<'a, T: Element, A, B, C> {
 /// The bytes of workspace of a product into `T`, on any instruction set. `in_rows` says that the target
 /// has a [`row_stride`](Target::row_stride).
 pub(crate) fn workspace<T: Element>(shape: Shape, in_rows: bool, threads: usize) -> usize {
+    workspace_in::<T>(Order::of(shape, size_of::<T::Acc>()), shape, in_rows, threads)
+}
+
+/// [`workspace`] of a product with an order of summation of its own.
+pub(crate) fn workspace_in<T: Element>(order: Order, shape: Shape, in_rows: bool, threads: usize) -> usize {
     let size = size_of::<T::Acc>();
-    let len = |isa| Blocking::new(shape, isa, size, T::IS_ACC && in_rows, threads).len(threads);
+    let len = |isa| Blocking::new(shape, order, isa, size, T::IS_ACC && in_rows, threads).len(threads);
     let Shape { batch, m, n, k } = shape;
     if [batch, m, n, k].contains(&0) {
         return 0;
@@ -83,6 +88,21 @@ where
     ///
     /// The operands and the target are valid for the shape; the target overlaps neither the operands nor itself.
     pub(crate) unsafe fn run(&self, pool: &Pool, isa: Isa, workspace: &mut [u8]) {
+        // SAFETY: the contract is the same.
+        unsafe { self.run_in(Order::of(self.shape, size_of::<T::Acc>()), pool, isa, workspace) }
+    }
+
+    /// Computes the product with its sums in `order`, which is that of a larger product of which this is a part.
+    ///
+    /// # Panics
+    ///
+    /// When `workspace` is smaller than [`workspace_in`] says or not aligned to [`WORKSPACE_ALIGN`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`run`](Self::run); and if the order is resumed, the target is of sums, initialised and in rows, and
+    /// `alpha` is one.
+    pub(crate) unsafe fn run_in(&self, order: Order, pool: &Pool, isa: Isa, workspace: &mut [u8]) {
         let Shape { batch, m, n, k } = self.shape;
         let threads = pool.threads();
         if [batch, m, n].contains(&0) {
@@ -90,7 +110,7 @@ where
         }
         let in_place = T::IS_ACC && self.target.row_stride().is_some();
         let size = size_of::<T::Acc>();
-        let blocking = Blocking::new(self.shape, isa, size, in_place, threads);
+        let blocking = Blocking::new(self.shape, order, isa, size, in_place, threads);
         let bytes = if k == 0 { 0 } else { blocking.len(threads) * size };
         let scratch = workspace.as_mut_ptr();
         assert!(
@@ -109,7 +129,7 @@ where
             }
             return;
         }
-        let Blocking { splits, grid, tiles_per_task, .. } = blocking;
+        let Blocking { order: Order { splits, .. }, grid, tiles_per_task, .. } = blocking;
         let tiles = batch * splits * grid[0] * grid[1];
         pool.run(tiles.div_ceil(tiles_per_task), &|worker, task| {
             let first = task * tiles_per_task;
@@ -186,9 +206,10 @@ where
         let Shape { m, n, .. } = product.shape;
         for row in self.rows {
             let (batch, row) = (row / m, row % m);
-            let sums = scratch.wrapping_add((batch * blocking.splits * m + row) * n);
+            let splits = blocking.order.splits;
+            let sums = scratch.wrapping_add((batch * splits * m + row) * n);
             // SAFETY: every tile has been computed, so all partial sums of the row are there.
-            unsafe { self.job.write(batch, row, 0..n, sums, blocking.splits, m * n) };
+            unsafe { self.job.write(batch, row, 0..n, sums, splits, m * n) };
         }
     }
 }
@@ -212,7 +233,7 @@ where
     #[inline(always)]
     unsafe fn tile<V: Vector<Scalar = T::Acc>>(&self, worker: usize, index: usize) {
         let Shape { m, n, k, .. } = self.product.shape;
-        let Blocking { splits, split_depth, grid, tile_m, tile_n, .. } = self.blocking;
+        let Blocking { order: Order { splits, split_depth, .. }, grid, tile_m, tile_n, .. } = self.blocking;
         let (unit, tile) = (index / (grid[0] * grid[1]), index % (grid[0] * grid[1]));
         let (batch, split) = (unit / splits, unit % splits);
         let (down, across) = (tile / grid[1], tile % grid[1]);
@@ -264,10 +285,11 @@ where
         let tile_columns = self.blocking.columns;
         // Few rows do not repay the packing of columns that can be read in place.
         let b_in_place = b.in_place(batch).filter(|b| rows.len() <= 2 * tile_rows && b.lead_stride == 1);
-        if let (1, Some(a), Some(b)) = (self.product.shape.m, a_in_place, b.in_place(batch))
+        let order = self.blocking.order;
+        if let (true, Some(a), Some(b)) = (order.in_lanes, a_in_place, b.in_place(batch))
             && (a.depth_stride, b.depth_stride) == (1, 1)
         {
-            for block in cut(depth.clone(), self.blocking.depth) {
+            for block in cut(depth.clone(), order.depth) {
                 let dots = Dots {
                     depth: block.len(),
                     a: a.at(rows.start, block.start),
@@ -290,7 +312,7 @@ where
         };
         // SAFETY: all ranges are within the product; each packed part is within the thread's workspace.
         unsafe {
-            for block in cut(depth.clone(), self.blocking.depth) {
+            for block in cut(depth.clone(), order.depth) {
                 b.pack::<V>(batch, packed_from..columns.end, block.clone(), packed_b, tile_columns);
 
                 for row_tile in cut(rows.clone(), tile_rows) {
@@ -323,6 +345,7 @@ where
                             columns: column_tile.len(),
                             alpha: place.alpha,
                             add: place.add || block.start > depth.start,
+                            resume: order.resumed && block.start == depth.start,
                         }
                         .run::<V>();
                     }

@@ -93,17 +93,40 @@ impl<T: FloatElement> Body<T::Acc> for Losses<T> {
             // SAFETY: the row is within the operands, and no other task writes to its results.
             unsafe {
                 let logits = self.logits.at(row * self.classes);
-                let log_sum = log_sum(logits, self.classes);
-                let loss = match self.labels.below(row, self.classes) {
-                    Some(label) => log_sum - logits.at(label).get().widen(),
-                    None if self.labels.get(row) < 0 => T::Acc::ZERO,
-                    None => T::Acc::NAN,
-                };
+                let (loss, log_sum) = loss_of_row(logits, self.classes, self.labels.get(row));
                 self.log_sum.at(row).set(log_sum);
                 self.loss.at(row).set(loss);
             }
         }
     }
+}
+
+/// The loss of one row of logits, and its log-sum.
+///
+/// # Safety
+/// The logits must be initialised and not be written meanwhile.
+#[inline(always)]
+pub(super) unsafe fn loss_of_row<T: FloatElement>(
+    logits: Address<T>,
+    classes: usize,
+    label: i64,
+) -> (T::Acc, T::Acc) {
+    // SAFETY: the caller vouches for the logits, of which the label is one.
+    unsafe {
+        let log_sum = log_sum(logits, classes);
+        let loss = match class_of(label, classes) {
+            Some(label) => log_sum - logits.at(label).get().widen(),
+            None if label < 0 => T::Acc::ZERO,
+            None => T::Acc::NAN,
+        };
+        (loss, log_sum)
+    }
+}
+
+/// The class that a label names, if it is one.
+#[inline(always)]
+fn class_of(label: i64, classes: usize) -> Option<usize> {
+    usize::try_from(label).ok().filter(|&label| label < classes)
 }
 
 /// The logarithm of the sum of exponentials, relative to the largest so that none overflows.
@@ -182,35 +205,51 @@ impl<T: FloatElement> Body<T::Acc> for Gradients<T> {
     unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
         let classes = self.classes;
         for row in self.rows {
-            // SAFETY: the row is within the operands, no other task writes to it, and a chunk of logits, or the
-            // one that the label names, is read before it is overwritten.
+            // SAFETY: the row is within the operands, and no other task writes to it.
             unsafe {
                 let logits = self.logits.at(row * classes);
-                let result = self.result.at(row * classes);
-                let (log_sum, mut slope) = (self.log_sum.at(row).get(), self.loss.at(row).get());
+                let (log_sum, slope) = (self.log_sum.at(row).get(), self.loss.at(row).get());
                 let label = self.labels.get(row);
-                if label < 0 {
-                    result.slice_mut(classes).fill(T::narrow(T::Acc::ZERO));
-                    continue;
-                }
-                let label = self.labels.below(row, classes);
-                if label.is_none() {
-                    slope = T::Acc::NAN;
-                }
-                let chosen = label.map(|label| logits.at(label).get().widen());
-                let mut chunk: Chunk<T::Acc> = [T::Acc::ZERO; CHUNK];
-                for (start, count) in chunks(classes) {
-                    load(logits.at(start), count, &mut chunk);
-                    for logit in &mut chunk[..count] {
-                        *logit = T::Acc::exp(*logit - log_sum) * slope;
-                    }
-                    store(&chunk, result.at(start), count);
-                }
-                if let (Some(label), Some(logit)) = (label, chosen) {
-                    let gradient = (T::Acc::exp(logit - log_sum) - T::Acc::ONE) * slope;
-                    result.at(label).set(T::narrow(gradient));
-                }
+                gradient_of_row(logits, classes, label, log_sum, slope, self.result.at(row * classes));
             }
+        }
+    }
+}
+
+/// The gradient of one row of logits, from its log-sum and the gradient of its loss.
+///
+/// # Safety
+/// The logits must be initialised, and the result, which may be the logits, be written by nobody else.
+#[inline(always)]
+pub(super) unsafe fn gradient_of_row<T: FloatElement>(
+    logits: Address<T>,
+    classes: usize,
+    label: i64,
+    log_sum: T::Acc,
+    slope: T::Acc,
+    result: Address<T>,
+) {
+    // SAFETY: the caller vouches for both rows; a chunk of logits, or the one that the label names, is read before
+    // it is overwritten.
+    unsafe {
+        if label < 0 {
+            result.slice_mut(classes).fill(T::narrow(T::Acc::ZERO));
+            return;
+        }
+        let label = class_of(label, classes);
+        let slope = if label.is_none() { T::Acc::NAN } else { slope };
+        let chosen = label.map(|label| logits.at(label).get().widen());
+        let mut chunk: Chunk<T::Acc> = [T::Acc::ZERO; CHUNK];
+        for (start, count) in chunks(classes) {
+            load(logits.at(start), count, &mut chunk);
+            for logit in &mut chunk[..count] {
+                *logit = T::Acc::exp(*logit - log_sum) * slope;
+            }
+            store(&chunk, result.at(start), count);
+        }
+        if let (Some(label), Some(logit)) = (label, chosen) {
+            let gradient = (T::Acc::exp(logit - log_sum) - T::Acc::ONE) * slope;
+            result.at(label).set(T::narrow(gradient));
         }
     }
 }

@@ -21,6 +21,7 @@ mod matrix;
 pub(crate) mod movement;
 mod number;
 pub(crate) mod pool2d;
+pub(crate) mod projected_cross_entropy;
 mod recurrent;
 pub(crate) mod reduce;
 

@@ -458,10 +458,14 @@ fn exceeds<T: Number>(x: T, best: T) -> bool {
     x > best || (x != x && best == best)
 }
 
-/// First the largest, then where it is: both go through whole vectors.
+/// The position of the first largest of `count` elements. First the largest, then where it is: both go through
+/// whole vectors.
+///
+/// # Safety
+/// The elements must be initialised and not be written meanwhile.
 #[inline(always)]
 #[allow(clippy::eq_op)]
-unsafe fn find_in_row<S: Stored>(row: *const S, count: usize) -> i32 {
+pub(super) unsafe fn find_in_row<S: Stored>(row: *const S, count: usize) -> i32 {
     const CHUNK: usize = 64;
     // SAFETY: the caller vouches for `count` elements.
     unsafe {

@@ -53,6 +53,8 @@ fn op_flops(op: &Op, reads: &[Operand], writes: &[Operand]) -> u64 {
         Op::Pad(_) | Op::Concat { .. } | Op::Gather => 0,
         Op::CrossEntropy | Op::CrossEntropyGrad | Op::LayerNorm { .. } => 5 * elements(&reads[0]),
         Op::BatchMoments { .. } => 4 * elements(&reads[0]),
+        // The logits' product, and those of both gradients.
+        Op::ProjectedCrossEntropy { .. } => 6 * reads[0].view.shape[0] as u64 * elements(&reads[1]),
         Op::LayerNormGrad | Op::BatchNormGrad { .. } => 10 * elements(&reads[0]),
         _ => reads.iter().map(elements).max().unwrap_or(0),
     }

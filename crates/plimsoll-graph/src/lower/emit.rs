@@ -193,15 +193,14 @@ impl<'a> Emitter<'a> {
         let reads: Vec<Operand> = accesses.map(|(base, view)| self.read(base, view)).collect();
         let values = self.units.units[unit as usize].values.clone();
         let writes: Vec<Operand> = values.iter().map(|&v| self.write(v)).collect();
-        let may_be_replaced = |&r: &usize| {
-            let read = &reads[r];
+        let may_replace = |&(w, r): &(usize, usize)| {
+            let (write, read) = (&writes[w], &reads[r]);
             let only = reads.iter().filter(|other| other.buffer == read.buffer).count() == 1;
             let elements = self.program.buffers[read.buffer.index()].shape.elements();
             let whole = read.view.is_dense() && read.view.shape.elements() == elements;
-            only && whole && (read.view.shape, read.dtype) == (writes[0].view.shape, writes[0].dtype)
+            only && whole && (read.view.shape, read.dtype) == (write.view.shape, write.dtype)
         };
-        let in_place = replaceable_by_op(&node.op).iter().copied().filter(may_be_replaced);
-        let in_place = in_place.map(|read| (0, read)).collect();
+        let in_place = replaceable_by_op(&node.op).iter().copied().filter(may_replace).collect();
         let scope = self.step.graph.scope(values[0]);
         self.push(scope, Body::Op(node.op.clone()), reads, writes, in_place);
     }
@@ -470,13 +469,14 @@ pub(super) fn loop_kernel(scope: &str, body: Loop, reads: Vec<Operand>, writes: 
     kernel(scope, Body::Loop(body), reads, writes, in_place)
 }
 
-/// The reads that an op's first result may replace: its kernel writes an element only after it has read, for the
-/// last time, those that were there. Another device must keep to this as well.
-fn replaceable_by_op(op: &Op) -> &'static [usize] {
+/// The pairs of a result and an operand that it may replace: the op's kernel writes an element only after it has
+/// read, for the last time, those that were there. Another device must keep to this as well.
+fn replaceable_by_op(op: &Op) -> &'static [(usize, usize)] {
     match op {
-        Op::CrossEntropyGrad | Op::LayerNorm { .. } => &[0],
+        Op::CrossEntropyGrad | Op::LayerNorm { .. } => &[(0, 0)],
         // x, or the gradient of y.
-        Op::LayerNormGrad | Op::BatchNormGrad { .. } => &[0, 4],
+        Op::LayerNormGrad | Op::BatchNormGrad { .. } => &[(0, 0), (0, 4)],
+        Op::ProjectedCrossEntropy { .. } => &[(2, 0)],
         _ => &[],
     }
 }

@@ -1,0 +1,106 @@
+//! Training with logits that never exist whole gives the same bits in less memory.
+
+use plimsoll::layers::Layer;
+use plimsoll::models::Gpt;
+use plimsoll::{Compiled, Context, CpuDevice, DType, Initial, Optimizer, Precision, Step, loss, metric};
+use plimsoll_graph::chunk_loss;
+use plimsoll_graph::random::philox;
+use plimsoll_cpu::Memory;
+
+const VOCAB: usize = 600;
+const TOKENS: usize = 64;
+
+/// A training step of a small language model.
+fn step(batch: usize, tied_head: bool, precision: Precision) -> Step {
+    let model =
+        Gpt { layers: 1, width: 32, heads: 4, context: TOKENS, vocab: VOCAB, dropout: 0.1, tied_head };
+    let cx = Context::trace(true, precision);
+    let tokens = cx.input("tokens", &[batch, TOKENS], DType::I32).unwrap();
+    let labels = cx.target("labels", &[batch, TOKENS], DType::I32).unwrap();
+    let logits = model.forward(&cx, &tokens).unwrap();
+    let loss = loss::sparse_cross_entropy(&logits, &labels).unwrap();
+    cx.output("loss", &loss).unwrap();
+    cx.output("accuracy", &metric::accuracy(&logits, &labels).unwrap()).unwrap();
+    cx.minimise(&loss, &Optimizer::adam(1e-3)).unwrap();
+    cx.take_step().unwrap()
+}
+
+fn uniform(i: usize, seed: usize) -> f64 {
+    f64::from(philox([i as u32, seed as u32, 0, 0], [7, 9])[0]) / 2f64.powi(32)
+}
+
+/// What training leaves behind: the outputs of every step, the states after the last, and the bytes it took.
+struct Trace {
+    outputs: Vec<Vec<u8>>,
+    states: Vec<Vec<u8>>,
+    peak_bytes: u64,
+}
+
+fn train(step: Step, steps: usize) -> Trace {
+    let device = CpuDevice::new(Some(2)).unwrap();
+    let compiled = Compiled::new(step, &device).unwrap();
+    let peak_bytes = compiled.plan.peak_bytes;
+    let mut memory = Memory::reserve(peak_bytes, 0, None).unwrap();
+    let executable = device.load(&compiled.program, &compiled.plan, &memory).unwrap();
+    for (index, state) in compiled.step.states.iter().enumerate() {
+        let bytes = executable.state_mut(&mut memory, index);
+        let number = |i: usize| match state.initial {
+            Initial::Constant(value) => value,
+            Initial::Uniform { limit } => (uniform(i, index) * 2.0 - 1.0) * limit,
+            Initial::Normal { deviation } => (uniform(i, index) * 2.0 - 1.0) * 1.7 * deviation,
+            Initial::Seed => 0.0,
+        };
+        match compiled.step.graph.dtype(state.value) {
+            DType::F32 => bytes.as_chunks_mut().0.iter_mut().enumerate().for_each(|(i, element)| {
+                *element = (number(i) as f32).to_ne_bytes();
+            }),
+            _ => bytes.fill(0),
+        }
+    }
+    let mut outputs = vec![];
+    for step in 0..steps {
+        for input in 0..compiled.step.inputs.len() {
+            let bytes = executable.input_mut(&mut memory, input);
+            for (i, token) in bytes.as_chunks_mut().0.iter_mut().enumerate() {
+                *token = ((uniform(i, 100 * step + input) * VOCAB as f64) as i32).to_ne_bytes();
+            }
+        }
+        executable.run(&mut memory);
+        let output = |i: usize| executable.output(&memory, i).to_vec();
+        outputs.extend((0..compiled.step.outputs.len()).map(output));
+    }
+    let states = (0..compiled.step.states.len()).map(|i| executable.state(&memory, i).to_vec()).collect();
+    Trace { outputs, states, peak_bytes }
+}
+
+#[test]
+fn a_gpt_trains_to_the_same_bits_in_less_memory() {
+    for (batch, tied_head, precision) in [
+        (8, true, Precision::F32),
+        (8, false, Precision::F32),
+        (20, true, Precision::F32),
+        (20, false, Precision::F32),
+        (20, true, Precision::Bf16),
+        (20, false, Precision::Bf16),
+    ] {
+        let what = format!("batch {batch}, tied: {tied_head}, {precision:?}");
+        let plain = step(batch, tied_head, precision);
+        let chunked = chunk_loss(&plain).expect("there is a head");
+        for (before, after) in plain.states.iter().zip(&chunked.states) {
+            assert_eq!(
+                (&before.name, before.role, before.trainable),
+                (&after.name, after.role, after.trainable)
+            );
+        }
+        let (plain, chunked) = (train(plain, 20), train(chunked, 20));
+        assert!(plain.outputs == chunked.outputs, "losses of {what}");
+        assert!(plain.states == chunked.states, "weights of {what}");
+        assert_ne!(plain.outputs[0], plain.outputs[38], "{what} should train");
+        assert!(chunked.peak_bytes < plain.peak_bytes, "bytes of {what}");
+    }
+}
+
+#[test]
+fn few_logits_stay_as_they_are() {
+    assert!(chunk_loss(&step(2, true, Precision::F32)).is_none());
+}
