@@ -2,7 +2,8 @@
 
 use crate::Result;
 use crate::show;
-use crate::target::Target;
+use crate::target::{Fitting, Target};
+use plimsoll::devices;
 use std::io::Write;
 
 /// Say what training will take, to the byte, before anything runs
@@ -10,6 +11,17 @@ use std::io::Write;
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
+    #[command(flatten)]
+    fitting: Fitting,
+    /// The device to forecast for, as `plimsoll devices` lists them, or the path of a TOML file
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    device: String,
+    /// Show what less memory costs in time
+    #[arg(long)]
+    frontier: bool,
+    /// Find the largest batch that fits the budget
+    #[arg(long, requires = "budget", conflicts_with = "frontier")]
+    max_batch: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -18,10 +30,27 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     let spec = args.target.spec()?;
     let (data, _) = spec.datasets()?;
-    let forecast = spec.trainer().forecast(&data)?;
+    let mut trainer = args.fitting.trainer(spec.clone());
+    if args.device != "cpu" {
+        trainer = trainer.device(devices::find(&args.device)?);
+    }
+    let (text, data) = match args.fitting.budget {
+        _ if args.frontier => {
+            let frontier = trainer.frontier(&data)?;
+            (frontier.to_string(), frontier.to_json())
+        }
+        Some(budget) if args.max_batch => {
+            let batch = trainer.max_batch(&data, budget)?;
+            (batch.to_string(), batch.to_json())
+        }
+        _ => {
+            let forecast = trainer.forecast(&data)?;
+            (forecast.to_string(), forecast.to_json())
+        }
+    };
     if args.json {
-        return show::json(&forecast.to_json(), out);
+        return show::json(&data, out);
     }
     show::title(&spec, out)?;
-    Ok(write!(out, "{forecast}")?)
+    Ok(write!(out, "{text}")?)
 }

@@ -1,6 +1,7 @@
 //! What all commands about a workload have in common: which one, and at what size.
 
-use plimsoll::Spec;
+use plimsoll::{Spec, Trainer};
+use plimsoll_memory::parse_bytes;
 
 /// A workload to train, forecast or measure.
 #[derive(clap::Args)]
@@ -25,6 +26,28 @@ impl Target {
             spec = spec.threads(threads);
         }
         Ok(spec)
+    }
+}
+
+/// How a run is to fit.
+#[derive(clap::Args)]
+pub(crate) struct Fitting {
+    /// The most memory that training may take, such as 300MiB
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub(crate) budget: Option<u64>,
+    /// Fit by exact remedies alone: no micro-batches, the same bits as without a budget
+    #[arg(long)]
+    exact: bool,
+}
+
+impl Fitting {
+    /// The trainer of a workload, made to fit so.
+    pub(crate) fn trainer(&self, spec: Spec) -> Trainer {
+        let spec = match self.budget {
+            Some(budget) => spec.budget(budget),
+            None => spec,
+        };
+        spec.trainer().exact(self.exact)
     }
 }
 

@@ -3,9 +3,9 @@
 use crate::Result;
 use crate::progress::Watcher;
 use crate::show;
-use crate::target::{Target, count};
+use crate::target::{Fitting, Target, count};
 use plimsoll::Trained;
-use plimsoll_memory::{format_bytes, parse_bytes};
+use plimsoll_memory::format_bytes;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -27,9 +27,8 @@ pub(crate) struct Args {
     /// What first weights, order and dropout are drawn from
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// The most memory that training may take, such as 300MiB
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
-    budget: Option<u64>,
+    #[command(flatten)]
+    fitting: Fitting,
     /// Print nothing but errors
     #[arg(long)]
     quiet: bool,
@@ -46,11 +45,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     if let Some(seed) = args.seed {
         spec = spec.seed(seed);
     }
-    if let Some(budget) = args.budget {
-        spec = spec.budget(budget);
-    }
     let folder = args.out.clone().unwrap_or_else(|| Path::new("runs").join(spec.name()));
-    let trainer = spec.trainer();
+    let trainer = args.fitting.trainer(spec.clone());
     let (data, held_out) = spec.datasets()?;
     if !args.quiet {
         show::title(&spec, out)?;

@@ -110,6 +110,16 @@ impl Optimizer {
         self
     }
 
+    /// How many values it remembers for each parameter.
+    pub fn slots(&self) -> usize {
+        match self.rule {
+            Rule::Sgd { momentum, .. } => usize::from(momentum != 0.0),
+            Rule::RmsProp { momentum, .. } => 1 + usize::from(momentum != 0.0),
+            Rule::Adagrad { .. } => 1,
+            Rule::Adam { .. } => 2,
+        }
+    }
+
     /// Limits gradients before they are applied.
     pub fn clip(mut self, clip: Clip) -> Self {
         self.clip = Some(clip);

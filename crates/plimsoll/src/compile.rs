@@ -1,11 +1,14 @@
 //! From a step to a plan: lowering it, asking the device what kernels need, and planning.
 
 use crate::Result;
+use crate::target::Target;
 use plimsoll_cpu::{ALIGNMENT, CpuDevice};
-use plimsoll_graph::program::{Body, Buffer, Keep, Kernel, Role};
+use plimsoll_graph::program::{Body, Buffer, BufferId, Home, Keep, Kernel, Operand, Role};
 use plimsoll_graph::{Op, Program, Step, lower};
 use plimsoll_memory::Category;
-use plimsoll_plan::{Arithmetic, Effort, Home, Options, Plan, Work, check, plan};
+use plimsoll_plan::{
+    Arithmetic, Effort, Fitted, Frontier, Options, Plan, Remedies, Source, Work, check, check_remedies, plan,
+};
 use std::time::Instant;
 
 /// A step that has been lowered and planned for a device.
@@ -19,26 +22,161 @@ pub struct Compiled {
     pub work: Work,
     /// When and where.
     pub plan: Plan,
+    /// What was done to fit it.
+    pub remedies: Remedies,
     /// How long lowering and planning took.
     pub plan_seconds: f64,
 }
 
 impl Compiled {
-    /// Lowers and plans a step for a device.
+    /// Lowers and plans a step for a device, without a budget.
     ///
     /// # Errors
     /// If the step needs more bytes than can be addressed. In debug builds every plan is checked as well.
     pub fn new(step: Step, device: &CpuDevice) -> Result<Compiled> {
+        let options = Options { alignment: ALIGNMENT as u64, effort: Effort::default() };
+        Compiled::plain(step, |kernel| device.workspace(kernel), &options)
+    }
+
+    /// Lowers and plans a step for a target, without a budget.
+    pub(crate) fn for_target(step: Step, target: &Target) -> Result<Compiled> {
+        Compiled::plain(step, |kernel| target.workspace(kernel), &target.options())
+    }
+
+    fn plain(step: Step, workspace: impl Fn(&Kernel) -> u64, options: &Options) -> Result<Compiled> {
         let start = Instant::now();
         let program = lower(&step);
-        let work = work(&program, |kernel| device.workspace(kernel));
-        let options = Options { alignment: ALIGNMENT as u64, effort: Effort::default() };
-        let plan = plan(&work, &options)?;
-        let plan_seconds = start.elapsed().as_secs_f64();
+        let work = work(&program, workspace);
+        let plan = plan(&work, options)?;
         if cfg!(debug_assertions) {
             check(&work, &plan)?;
         }
-        Ok(Compiled { step, program, work, plan, plan_seconds })
+        let plan_seconds = start.elapsed().as_secs_f64();
+        Ok(Compiled { step, program, work, plan, remedies: Remedies::default(), plan_seconds })
+    }
+}
+
+/// A step that has been lowered for a device, to be planned within budgets.
+pub(crate) struct Lowered {
+    pub(crate) step: Step,
+    pub(crate) program: Program,
+    frontier: Frontier,
+    seconds: f64,
+}
+
+impl Lowered {
+    /// Lowers a step and finds its frontier. `homes` says where each state is, if that is settled.
+    pub(crate) fn new(step: Step, target: &Target, homes: Option<&[Home]>) -> Lowered {
+        let start = Instant::now();
+        let mut program = lower(&step);
+        if let Some(homes) = homes {
+            for (state, &home) in program.states.clone().into_iter().zip(homes) {
+                program.buffers[state.index()].home = home;
+            }
+        }
+        let work = work(&program, |kernel| target.workspace(kernel));
+        let costs = target.profile.costs(&work);
+        // Where states are settled, all steps have to agree on them.
+        let frontier = Frontier::new(work, costs, &target.options(), homes.is_none());
+        Lowered { step, program, frontier, seconds: start.elapsed().as_secs_f64() }
+    }
+
+    /// The smallest plan there is.
+    pub(crate) fn smallest(&self) -> Result<Option<Fitted>> {
+        Ok(self.frontier.at(self.frontier.points().len().saturating_sub(1))?)
+    }
+
+    /// What the planner sees.
+    pub(crate) fn work(&self) -> &Work {
+        self.frontier.work()
+    }
+
+    /// The fastest plan within a budget.
+    pub(crate) fn within(&self, budget: u64) -> Result<Option<Fitted>> {
+        let fitted = self.frontier.within(budget)?;
+        if let (Some(fitted), true) = (&fitted, cfg!(debug_assertions)) {
+            check(&fitted.work, &fitted.plan)?;
+            check_remedies(self.work(), fitted)?;
+        }
+        Ok(fitted)
+    }
+
+    /// The step with one of its plans.
+    pub(crate) fn compiled(self, fitted: Fitted) -> Compiled {
+        let program = fitted_program(&self.program, &fitted);
+        let Fitted { work, plan, remedies, .. } = fitted;
+        Compiled { step: self.step, program, work, plan, remedies, plan_seconds: self.seconds }
+    }
+}
+
+/// Where a fitted plan has each of a program's states.
+pub(crate) fn homes(program: &Program, fitted: &Fitted) -> Vec<Home> {
+    let home = |id: &BufferId| home(fitted.work.buffers[id.index()].home);
+    program.states.iter().map(home).collect()
+}
+
+fn home(home: plimsoll_plan::Home) -> Home {
+    match home {
+        plimsoll_plan::Home::Device => Home::Device,
+        plimsoll_plan::Home::Host => Home::Host,
+    }
+}
+
+/// The program with the launches and buffers of a fitted plan.
+fn fitted_program(program: &Program, fitted: &Fitted) -> Program {
+    let buffers = fitted.work.buffers.iter().zip(&fitted.origins).map(|(planned, &origin)| Buffer {
+        keep: keep_in_program(planned.keep),
+        home: home(planned.home),
+        ..program.buffers[origin as usize].clone()
+    });
+    let whole = |id: u32| {
+        let of = &program.buffers[fitted.origins[id as usize] as usize];
+        let view = plimsoll_graph::program::View::dense(of.shape);
+        Operand { buffer: BufferId(id), dtype: of.dtype, view }
+    };
+    let kernels = fitted.work.kernels.iter().zip(&fitted.sources).map(|(planned, &source)| {
+        let original = match source {
+            Source::Kernel(k) | Source::Again(k) => &program.kernels[k as usize],
+            Source::Remake(m) => &program.remakes[m as usize],
+            Source::Copy | Source::Wait => {
+                let body = if source == Source::Copy { Body::Copy } else { Body::Wait };
+                let scope = program.buffers[fitted.origins[planned.reads[0] as usize] as usize].name.clone();
+                return Kernel {
+                    scope,
+                    body,
+                    reads: planned.reads.iter().map(|&b| whole(b)).collect(),
+                    writes: planned.writes.iter().map(|&b| whole(b)).collect(),
+                    in_place: vec![],
+                    flops: 0,
+                    bytes: planned.bytes,
+                };
+            }
+        };
+        let placed = |operands: &[Operand], ids: &[u32]| -> Vec<Operand> {
+            operands.iter().zip(ids).map(|(o, &id)| Operand { buffer: BufferId(id), ..*o }).collect()
+        };
+        Kernel {
+            reads: placed(&original.reads, &planned.reads),
+            writes: placed(&original.writes, &planned.writes),
+            ..original.clone()
+        }
+    });
+    Program {
+        buffers: buffers.collect(),
+        kernels: kernels.collect(),
+        remakes: vec![],
+        states: program.states.clone(),
+        inputs: program.inputs.clone(),
+        outputs: program.outputs.clone(),
+    }
+}
+
+fn keep_in_program(keep: plimsoll_plan::Keep) -> Keep {
+    match keep {
+        plimsoll_plan::Keep::Always => Keep::Always,
+        plimsoll_plan::Keep::FromStart => Keep::FromStart,
+        plimsoll_plan::Keep::ToEnd => Keep::ToEnd,
+        plimsoll_plan::Keep::WhileUsed => Keep::WhileUsed,
     }
 }
 
@@ -61,7 +199,10 @@ pub fn work(program: &Program, workspace: impl Fn(&Kernel) -> u64) -> Work {
             Keep::ToEnd => plimsoll_plan::Keep::ToEnd,
             Keep::WhileUsed => plimsoll_plan::Keep::WhileUsed,
         },
-        home: Home::Device,
+        home: match b.home {
+            Home::Device => plimsoll_plan::Home::Device,
+            Home::Host => plimsoll_plan::Home::Host,
+        },
     };
     let kernel = |k: &Kernel| plimsoll_plan::Kernel {
         reads: k.reads.iter().map(|o| o.buffer.0).collect(),
@@ -84,12 +225,25 @@ fn arithmetic(kernel: &Kernel) -> Arithmetic {
     let Body::Op(op) = &kernel.body else { return Arithmetic::Elementwise };
     let half = kernel.reads.first().is_some_and(|r| r.dtype.size() == 2);
     match op {
-        Op::Dot { .. } | Op::Lstm | Op::LstmGrad | Op::Gru | Op::GruGrad if half => Arithmetic::MatrixHalf,
-        Op::Dot { .. } | Op::Lstm | Op::LstmGrad | Op::Gru | Op::GruGrad => Arithmetic::Matrix,
-        Op::Conv2d(_) | Op::Conv2dInputGrad { .. } | Op::Conv2dFilterGrad { .. } if half => {
-            Arithmetic::ConvolutionHalf
+        Op::Dot { .. }
+        | Op::ProjectedCrossEntropy { .. }
+        | Op::Lstm
+        | Op::LstmGrad
+        | Op::Gru
+        | Op::GruGrad => {
+            if half {
+                Arithmetic::MatrixHalf
+            } else {
+                Arithmetic::Matrix
+            }
         }
-        Op::Conv2d(_) | Op::Conv2dInputGrad { .. } | Op::Conv2dFilterGrad { .. } => Arithmetic::Convolution,
+        Op::Conv2d(_) | Op::Conv2dInputGrad { .. } | Op::Conv2dFilterGrad { .. } => {
+            if half {
+                Arithmetic::ConvolutionHalf
+            } else {
+                Arithmetic::Convolution
+            }
+        }
         Op::Attention(_) | Op::AttentionGrad(_) => Arithmetic::Attention,
         _ => Arithmetic::Elementwise,
     }

@@ -25,6 +25,14 @@ pub struct Forecast {
     pub trainable_parameters: u64,
     /// How long lowering and planning took.
     pub plan_seconds: f64,
+    /// The seconds that a step takes by the device's profile.
+    pub step_seconds: f64,
+    /// How many parts each step is run in.
+    pub micro_batches: usize,
+    /// What is done to fit the budget, a line each.
+    pub remedies: Vec<String>,
+    /// Bytes of host memory for what is kept there between its uses.
+    pub host_bytes: u64,
 }
 
 /// A value that lives at the peak.
@@ -67,6 +75,10 @@ impl Forecast {
             kernels: program.kernels.len(),
             trainable_parameters: trainable.map(|s| step.graph.shape(s.value).elements() as u64).sum(),
             plan_seconds: compiled.plan_seconds,
+            step_seconds: 0.0,
+            micro_batches: 1,
+            remedies: vec![],
+            host_bytes: plan.host_bytes,
         }
     }
 
@@ -91,6 +103,10 @@ impl Forecast {
             "kernels": self.kernels,
             "trainable_parameters": self.trainable_parameters,
             "plan_seconds": self.plan_seconds,
+            "step_seconds": self.step_seconds,
+            "micro_batches": self.micro_batches,
+            "remedies": self.remedies,
+            "host_bytes": self.host_bytes,
         })
     }
 }
@@ -112,6 +128,13 @@ impl fmt::Display for Forecast {
             self.trainable_parameters,
             1e3 * self.plan_seconds
         )?;
+        writeln!(f, "step        {:>10.3} ms by the device's profile", 1e3 * self.step_seconds)?;
+        if !self.remedies.is_empty() {
+            writeln!(f, "remedies    {}", self.remedies.join(", "))?;
+        }
+        if self.host_bytes > 0 {
+            writeln!(f, "host        {:>10}", format_bytes(self.host_bytes))?;
+        }
         writeln!(f, "\nat the peak")?;
         write!(f, "{}", self.ledger)?;
         writeln!(f, "\nlargest at the peak")?;

@@ -1,5 +1,8 @@
 //! The trainer: a model, a loss, an optimizer and a budget, from forecast to trained weights.
 
+mod advice;
+mod fitting;
+mod frontier;
 mod runner;
 mod steps;
 
@@ -11,15 +14,17 @@ use crate::layers::Layer;
 use crate::loss::Loss;
 use crate::run::{Clock, RunReport, Trained};
 use crate::session::Session;
+use crate::target::{Target, cpu_profile};
 use crate::{Error, ErrorKind, Optimizer, Precision, Result};
+use fitting::{Choice, describe};
 use plimsoll_cpu::CpuDevice;
 use plimsoll_data::Dataset;
 use plimsoll_graph::Step;
-use plimsoll_memory::format_bytes;
+use plimsoll_plan::Profile;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
-use steps::{Kind, Shapes};
+use steps::Shapes;
 
 /// Trains a model on a data set within a budget.
 ///
@@ -54,6 +59,8 @@ pub struct Trainer {
     seed: u64,
     precision: Precision,
     budget: Option<u64>,
+    exact: bool,
+    profile: Option<Profile>,
     threads: Option<usize>,
     lengths: Option<RangeInclusive<usize>>,
     accuracy: bool,
@@ -98,11 +105,19 @@ impl Trainer {
             seed: 0,
             precision: Precision::F32,
             budget: None,
+            exact: false,
+            profile: None,
             threads: None,
             lengths: None,
             shuffle: true,
             weights: BTreeMap::new(),
         }
+    }
+
+    /// How parameters follow their gradients.
+    pub fn optimizer(mut self, optimizer: Optimizer) -> Self {
+        self.optimizer = optimizer;
+        self
     }
 
     /// Samples in a step.
@@ -150,6 +165,19 @@ impl Trainer {
         self
     }
 
+    /// Whether to fit the budget by exact remedies alone: what is trained is then the same to the bit as without
+    /// one. Else a batch may also be split into micro-batches, which sums in another order.
+    pub fn exact(mut self, exact: bool) -> Self {
+        self.exact = exact;
+        self
+    }
+
+    /// The device to forecast for, if that is not this machine's CPU. Training runs on the CPU.
+    pub fn device(mut self, profile: Profile) -> Self {
+        self.profile = Some(profile);
+        self
+    }
+
     /// How many threads to compute on.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
@@ -186,8 +214,7 @@ impl Trainer {
     /// # Errors
     /// If the model does not take the data.
     pub fn step(&self, data: &Dataset) -> Result<Step> {
-        let samples = self.batch.min(data.samples());
-        self.trace(data, Shapes { samples, length: self.longest(), kind: Kind::Train })
+        self.trace(data, self.largest(data, 1))
     }
 
     /// What training on `data` will take, before anything runs.
@@ -197,7 +224,10 @@ impl Trainer {
     pub fn forecast(&self, data: &Dataset) -> Result<Forecast> {
         self.check_batch()?;
         self.check_lengths(data)?;
-        self.forecast_of(&self.known_steps(data, None, &self.device()?)?)
+        let (mut plans, fit) = self.plans(data, self.target()?)?;
+        let seconds = fit.seconds;
+        let steps = self.known_steps(data, None, &mut plans, fit.largest)?;
+        self.forecast_of(&steps, &plans.choice, seconds)
     }
 
     /// Trains on `data`; `held_out` is only measured, at the end. `watch` is told of every step.
@@ -280,34 +310,38 @@ impl Trainer {
         if let Some(held_out) = held_out {
             self.check(held_out)?;
         }
-        let device = self.device()?;
-        let steps = self.known_steps(data, held_out, &device)?;
-        let forecast = self.forecast_of(&steps)?;
-        self.check_budget(&forecast)?;
+        let device = CpuDevice::new(self.threads)?;
+        let (mut plans, fit) = self.plans(data, Target::cpu(device.clone(), cpu_profile()?))?;
+        let seconds = fit.seconds;
+        let steps = self.known_steps(data, held_out, &mut plans, fit.largest)?;
+        let forecast = self.forecast_of(&steps, &plans.choice, seconds)?;
         let mut session = Session::new(device, steps, self.budget, self.seed)?;
         for (name, values) in &self.weights {
             let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_ne_bytes()).collect();
             session.set_state(name, &bytes)?;
         }
-        Ok((Runner::new(self, data, self.micro_batches, session), forecast))
+        Ok((Runner::new(self, data, plans, session), forecast))
     }
 
-    /// The steps whose shapes are known before training, compiled.
-    fn known_steps(
+    /// The forecast of the step that needs the most, with what is done to all of them.
+    fn forecast_of(
         &self,
-        data: &Dataset,
-        held_out: Option<&Dataset>,
-        device: &CpuDevice,
-    ) -> Result<Vec<(Shapes, Compiled)>> {
-        let known = self.known_shapes(data, held_out, self.micro_batches).into_iter();
-        known.map(|shapes| Ok((shapes, self.compile(data, shapes, device)?))).collect()
-    }
-
-    /// The forecast of the step that needs the most.
-    fn forecast_of(&self, steps: &[(Shapes, Compiled)]) -> Result<Forecast> {
+        steps: &[(Shapes, Compiled)],
+        choice: &Choice,
+        step_seconds: f64,
+    ) -> Result<Forecast> {
         // Of steps that need the same, the first: that of a full batch.
         let most = steps.iter().map(|(_, c)| c).rev().max_by_key(|c| c.plan.peak_bytes);
-        most.map(Forecast::of).ok_or_else(|| Error::new(ErrorKind::Argument, "there are no steps to run"))
+        let (Some(most), Some((_, largest))) = (most, steps.first()) else {
+            return Err(Error::new(ErrorKind::Argument, "there are no steps to run"));
+        };
+        Ok(Forecast {
+            remedies: describe(&largest.remedies, choice.micro_batches, choice.chunked),
+            micro_batches: choice.micro_batches,
+            host_bytes: steps.iter().map(|(_, c)| c.plan.host_bytes).max().unwrap_or(0),
+            step_seconds,
+            ..Forecast::of(most)
+        })
     }
 
     /// Refuses data that cannot be trained on, where it is at hand to be looked at.
@@ -356,25 +390,12 @@ impl Trainer {
         Err(Error::new(ErrorKind::Argument, message))
     }
 
-    fn check_budget(&self, forecast: &Forecast) -> Result<()> {
-        match self.budget {
-            Some(budget) if forecast.peak_bytes > budget => {
-                let message = format!(
-                    "training takes {} ({} bytes), which is over the budget of {} ({budget} bytes); at the peak:\n{}\
-                     use a smaller batch or model, or raise the budget",
-                    format_bytes(forecast.peak_bytes),
-                    forecast.peak_bytes,
-                    format_bytes(budget),
-                    forecast.ledger
-                );
-                Err(Error::new(ErrorKind::Budget, message))
-            }
-            _ => Ok(()),
+    /// The device that is planned for.
+    pub(crate) fn target(&self) -> Result<Target> {
+        match &self.profile {
+            Some(profile) => Ok(Target::described(profile.clone())),
+            None => Ok(Target::cpu(CpuDevice::new(self.threads)?, cpu_profile()?)),
         }
-    }
-
-    fn device(&self) -> Result<CpuDevice> {
-        Ok(CpuDevice::new(self.threads)?)
     }
 
     pub(crate) fn batch_size(&self) -> usize {

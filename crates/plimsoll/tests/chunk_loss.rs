@@ -3,9 +3,9 @@
 use plimsoll::layers::Layer;
 use plimsoll::models::Gpt;
 use plimsoll::{Compiled, Context, CpuDevice, DType, Initial, Optimizer, Precision, Step, loss, metric};
+use plimsoll_cpu::Memory;
 use plimsoll_graph::chunk_loss;
 use plimsoll_graph::random::philox;
-use plimsoll_cpu::Memory;
 
 const VOCAB: usize = 600;
 const TOKENS: usize = 64;

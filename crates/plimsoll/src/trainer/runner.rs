@@ -1,6 +1,7 @@
 //! Running the steps of a trainer: a batch at once, or as a window of micro-batches and one update.
 
 use super::Trainer;
+use super::fitting::Plans;
 use super::steps::{Kind, Shapes};
 use crate::Result;
 use crate::session::Session;
@@ -11,21 +12,21 @@ use std::collections::BTreeMap;
 pub(crate) struct Runner<'a> {
     trainer: &'a Trainer,
     data: &'a Dataset,
-    micro_batches: usize,
+    plans: Plans,
     session: Session<Shapes>,
     cropped: Cropped,
 }
 
 impl<'a> Runner<'a> {
-    /// Runs training on `data` in a session, each batch in at most so many parts.
+    /// Runs training on `data` in a session, as was planned.
     pub(super) fn new(
         trainer: &'a Trainer,
         data: &'a Dataset,
-        micro_batches: usize,
+        plans: Plans,
         session: Session<Shapes>,
     ) -> Runner<'a> {
-        let cropped = Cropped::new(data.fields(), trainer.samples_at_once(micro_batches));
-        Runner { trainer, data, micro_batches, session, cropped }
+        let cropped = Cropped::new(data.fields(), trainer.samples_at_once(plans.choice.micro_batches));
+        Runner { trainer, data, plans, session, cropped }
     }
 
     /// The session: its states, arena and device.
@@ -35,9 +36,10 @@ impl<'a> Runner<'a> {
 
     /// Trains on a batch in the step of that number; returns its loss and, if there is one, its accuracy.
     pub(crate) fn train(&mut self, batch: &Batch<'_>, number: usize) -> Result<[f32; 2]> {
-        let (kind, length) = (Kind::of_training(self.micro_batches), self.trainer.length(number));
+        let micro_batches = self.plans.choice.micro_batches;
+        let (kind, length) = (Kind::of_training(micro_batches), self.trainer.length(number));
         let mut means = [0.0; 2];
-        for part in batch.parts(self.trainer.samples_at_once(self.micro_batches)) {
+        for part in batch.parts(self.trainer.samples_at_once(micro_batches)) {
             let shapes = Shapes { samples: part.samples(), length, kind };
             self.ensure(self.data, shapes)?;
             let weight = part.samples() as f64 / batch.samples() as f64;
@@ -47,7 +49,7 @@ impl<'a> Runner<'a> {
             }
         }
         if kind == Kind::Accumulate {
-            let end = self.trainer.end_of_window(self.data, self.micro_batches);
+            let end = self.trainer.end_of_window(self.data, micro_batches);
             self.ensure(self.data, end)?;
             self.session.run(&end, |_, _| Ok(()), |_, _| {})?;
         }
@@ -56,11 +58,11 @@ impl<'a> Runner<'a> {
 
     /// The metrics on a data set with the present weights.
     pub(crate) fn evaluate(&mut self, data: &Dataset) -> Result<BTreeMap<String, f64>> {
-        let samples = self.trainer.samples_at_once(self.micro_batches);
+        let samples = self.plans.choice.evaluated;
         let mut cropped = Cropped::new(data.fields(), samples);
         let mut sums = [0.0; 2];
         for batch in data.batches(samples)?.epoch(0) {
-            let shapes = self.trainer.evaluation(batch.samples(), self.micro_batches);
+            let shapes = self.trainer.evaluation(batch.samples(), self.plans.choice.micro_batches);
             self.ensure(data, shapes)?;
             let values = run(&mut self.session, shapes, &batch, 1.0, &mut cropped)?;
             for (sum, value) in sums.iter_mut().zip(values) {
@@ -80,7 +82,7 @@ impl<'a> Runner<'a> {
         if self.session.has(&shapes) {
             return Ok(());
         }
-        let compiled = self.trainer.compile(data, shapes, self.session.device())?;
+        let compiled = self.trainer.compile(data, shapes, &self.plans)?;
         self.session.add(shapes, compiled)
     }
 }

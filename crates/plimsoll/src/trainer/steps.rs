@@ -4,9 +4,7 @@
 //! or purpose they are for.
 
 use super::Trainer;
-use crate::compile::Compiled;
 use crate::{Context, DType, Error, ErrorKind, Result, Tensor, metric};
-use plimsoll_cpu::CpuDevice;
 use plimsoll_data::{Dataset, Element, Field};
 use plimsoll_graph::{Step, random};
 
@@ -47,18 +45,18 @@ impl Trainer {
 
     /// The steps whose shapes are known before training, if batches are split into so many parts: the largest first,
     /// then what is left of full batches and of the last batch of an epoch, of evaluation, and the lengths that
-    /// sequences are cropped to.
+    /// sequences are cropped to. `evaluated` samples are measured at once.
     pub(super) fn known_shapes(
         &self,
         data: &Dataset,
         held_out: Option<&Dataset>,
         micro_batches: usize,
+        evaluated: usize,
     ) -> Vec<Shapes> {
         let most = self.samples_at_once(micro_batches);
-        let kind = Kind::of_training(micro_batches);
-        let largest = Shapes { samples: most.min(data.samples()), length: self.longest(), kind };
+        let largest = self.largest(data, micro_batches);
         let mut wanted = vec![largest];
-        if kind == Kind::Accumulate {
+        if largest.kind == Kind::Accumulate {
             wanted.push(self.end_of_window(data, micro_batches));
         }
         match &self.lengths {
@@ -72,7 +70,7 @@ impl Trainer {
                 let parts = windows.into_iter().flat_map(|window| [most.min(window), window % most]);
                 wanted.extend(parts.map(|samples| Shapes { samples, ..largest }));
                 if let Some(held_out) = held_out {
-                    let parts = [most.min(held_out.samples()), held_out.samples() % most];
+                    let parts = [evaluated.min(held_out.samples()), held_out.samples() % evaluated];
                     wanted.extend(parts.map(|samples| self.evaluation(samples, micro_batches)));
                 }
             }
@@ -84,6 +82,12 @@ impl Trainer {
             }
         }
         known
+    }
+
+    /// The largest training step.
+    pub(super) fn largest(&self, data: &Dataset, micro_batches: usize) -> Shapes {
+        let samples = self.samples_at_once(micro_batches).min(data.samples());
+        Shapes { samples, length: self.longest(), kind: Kind::of_training(micro_batches) }
     }
 
     /// The step that ends a window.
@@ -109,11 +113,6 @@ impl Trainer {
 
     pub(super) fn longest(&self) -> Option<usize> {
         self.lengths.as_ref().map(|lengths| *lengths.end())
-    }
-
-    /// Traces, lowers and plans the step for some shapes.
-    pub(super) fn compile(&self, data: &Dataset, shapes: Shapes, device: &CpuDevice) -> Result<Compiled> {
-        Compiled::new(self.trace(data, shapes)?, device)
     }
 
     /// Traces the step for some shapes, with the states that all steps of its run have.
