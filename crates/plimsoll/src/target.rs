@@ -1,5 +1,6 @@
 //! What plans are made for: a device that is here, or one that is only known by its profile.
 
+use crate::{Error, ErrorKind, Result};
 use plimsoll_cpu::{ALIGNMENT, CpuDevice};
 use plimsoll_graph::Op;
 use plimsoll_graph::program::{Body, Kernel};
@@ -22,6 +23,15 @@ impl Target {
     /// A device that is known by its profile alone.
     pub(crate) fn described(profile: Profile) -> Target {
         Target { profile, cpu: None }
+    }
+
+    /// The device, to run on.
+    ///
+    /// # Errors
+    /// If it is only known by its profile.
+    pub(crate) fn device(&self) -> Result<CpuDevice> {
+        let message = || format!("plans for {} cannot run here: only those for cpu can", self.profile.name);
+        self.cpu.clone().ok_or_else(|| Error::new(ErrorKind::Argument, message()))
     }
 
     /// The scratch bytes a kernel needs.
@@ -57,9 +67,4 @@ impl Target {
         let alignment = if self.cpu.is_some() { ALIGNMENT as u64 } else { self.profile.alignment };
         Options { alignment, effort: Effort::default() }
     }
-}
-
-/// The profile of this machine's CPU.
-pub(crate) fn cpu_profile() -> crate::Result<Profile> {
-    crate::devices::find("cpu")
 }

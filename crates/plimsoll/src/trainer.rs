@@ -14,8 +14,8 @@ use crate::layers::Layer;
 use crate::loss::Loss;
 use crate::run::{Clock, RunReport, Trained};
 use crate::session::Session;
-use crate::target::{Target, cpu_profile};
-use crate::{Error, ErrorKind, Optimizer, Precision, Result};
+use crate::target::Target;
+use crate::{Error, ErrorKind, Optimizer, Precision, Result, devices};
 use fitting::{Choice, describe};
 use plimsoll_cpu::CpuDevice;
 use plimsoll_data::Dataset;
@@ -67,6 +67,9 @@ pub struct Trainer {
     shuffle: bool,
     weights: BTreeMap<String, Vec<f32>>,
 }
+
+/// The name of the profile of the machine that runs.
+const CPU: &str = "cpu";
 
 #[derive(Debug, Clone, Copy)]
 enum Duration {
@@ -172,7 +175,8 @@ impl Trainer {
         self
     }
 
-    /// The device to forecast for, if that is not this machine's CPU. Training runs on the CPU.
+    /// The device to forecast for. Training runs on this machine's CPU, by whose profile, of the name `cpu`, times
+    /// are weighed when a budget is to be met.
     pub fn device(mut self, profile: Profile) -> Self {
         self.profile = Some(profile);
         self
@@ -310,11 +314,12 @@ impl Trainer {
         if let Some(held_out) = held_out {
             self.check(held_out)?;
         }
-        let device = CpuDevice::new(self.threads)?;
-        let (mut plans, fit) = self.plans(data, Target::cpu(device.clone(), cpu_profile()?))?;
+        let target = self.cpu_target()?;
+        let (mut plans, fit) = self.plans(data, target)?;
         let seconds = fit.seconds;
         let steps = self.known_steps(data, held_out, &mut plans, fit.largest)?;
         let forecast = self.forecast_of(&steps, &plans.choice, seconds)?;
+        let device = plans.target.device()?;
         let mut session = Session::new(device, steps, self.budget, self.seed)?;
         for (name, values) in &self.weights {
             let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_ne_bytes()).collect();
@@ -393,8 +398,17 @@ impl Trainer {
     /// The device that is planned for.
     pub(crate) fn target(&self) -> Result<Target> {
         match &self.profile {
-            Some(profile) => Ok(Target::described(profile.clone())),
-            None => Ok(Target::cpu(CpuDevice::new(self.threads)?, cpu_profile()?)),
+            Some(profile) if profile.name != CPU => Ok(Target::described(profile.clone())),
+            _ => self.cpu_target(),
+        }
+    }
+
+    /// This machine's CPU, with the profile that was given for it or the one that is known.
+    fn cpu_target(&self) -> Result<Target> {
+        let device = CpuDevice::new(self.threads)?;
+        match self.profile.clone().filter(|profile| profile.name == CPU) {
+            Some(profile) => Ok(Target::cpu(device, profile)),
+            None => Ok(Target::cpu(device, devices::find(CPU)?)),
         }
     }
 

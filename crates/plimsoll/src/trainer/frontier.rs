@@ -126,14 +126,19 @@ impl Trainer {
     }
 }
 
-/// The largest number up to `limit` for which `fits` holds, which holds for all smaller ones; 0 if for none.
+/// The largest number up to `limit` for which `fits` holds; 0 if for none. It need not hold for all smaller ones:
+/// a product of few rows can take more workspace than one of many.
 fn largest(limit: usize, fits: impl Fn(usize) -> Result<bool>) -> Result<usize> {
-    let (mut good, mut bad) = (0, 1);
-    while bad <= limit && fits(bad)? {
-        (good, bad) = (bad, bad * 2);
+    let (mut good, mut bad) = (0, limit + 1);
+    for batch in (0..).map(|n| 1usize << n).take_while(|&batch| batch <= limit) {
+        if fits(batch)? {
+            good = batch;
+        } else if good > 0 {
+            bad = batch;
+            break;
+        }
     }
-    bad = bad.min(limit + 1);
-    while bad - good > 1 {
+    while good > 0 && bad - good > 1 {
         let middle = good.midpoint(bad);
         if fits(middle)? { good = middle } else { bad = middle }
     }
