@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::show;
-use crate::target::{Target, count};
+use crate::target::{Fitting, Target, count};
 use std::io::Write;
 
 /// Measure how long a training step takes on this machine
@@ -10,6 +10,8 @@ use std::io::Write;
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
+    #[command(flatten)]
+    fitting: Fitting,
     /// Steps to measure
     #[arg(long, value_name = "N", default_value = "30", value_parser = count)]
     steps: usize,
@@ -21,7 +23,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     let spec = args.target.spec()?;
     let (data, _) = spec.datasets()?;
-    let report = spec.trainer().bench(&data, args.steps)?;
+    let report = args.fitting.trainer(spec.clone()).bench(&data, args.steps)?;
     if args.json {
         return show::json(&report.to_json(), out);
     }

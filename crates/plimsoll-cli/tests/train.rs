@@ -118,8 +118,8 @@ fn a_budget_that_is_large_enough_is_kept_and_one_that_is_not_is_refused_before_t
     let place = Place::new();
     place.succeed(&["train", "digits", "--steps", "2", "--budget", "64MiB", "--out", "fits"]);
     let bytes = place.json("fits/run.json")["arena_bytes"].as_u64().expect("bytes");
-    let error = place.fail(&["train", "digits", "--budget", &(bytes / 2).to_string(), "--out", "over"]);
-    assert!(error.contains("budget") && error.contains(&(bytes / 2).to_string()), "{error}");
+    let error = place.fail(&["train", "digits", "--budget", &(bytes / 8).to_string(), "--out", "over"]);
+    assert!(error.contains("budget") && error.contains(&(bytes / 8).to_string()), "{error}");
     assert!(!place.path("over").exists());
 }
 

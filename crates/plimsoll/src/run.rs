@@ -31,6 +31,14 @@ pub struct RunReport {
     pub final_metrics: BTreeMap<String, f64>,
     /// Samples in a step.
     pub batch: usize,
+    /// How many parts each step was run in.
+    pub micro_batches: usize,
+    /// The budget, if there was one.
+    pub budget_bytes: Option<u64>,
+    /// What was done to fit it.
+    pub remedies: Vec<String>,
+    /// Host memory for what was kept there between its uses.
+    pub host_bytes: u64,
     /// What the run's random numbers were drawn from.
     pub seed: u64,
     /// The threads it ran on.
@@ -52,6 +60,10 @@ impl RunReport {
             "steps_per_second": self.steps_per_second,
             "final_metrics": self.final_metrics,
             "batch": self.batch,
+            "micro_batches": self.micro_batches,
+            "budget_bytes": self.budget_bytes,
+            "remedies": self.remedies,
+            "host_bytes": self.host_bytes,
             "seed": self.seed,
             "threads": self.threads,
             "precision": self.precision,
