@@ -29,6 +29,7 @@
 mod bench;
 mod compile;
 mod context;
+pub mod devices;
 mod eager;
 mod error;
 mod forecast;
