@@ -2,6 +2,8 @@
 //! only how to ask and how to show.
 
 mod bench;
+mod devices;
+mod files;
 mod forecast;
 mod pack;
 mod progress;
@@ -30,6 +32,7 @@ enum Command {
     Bench(bench::Args),
     Pack(pack::Args),
     Workloads(workloads::Args),
+    Devices(devices::Args),
 }
 
 /// What a command returns. All that it has to say goes to the writer, so that a closed pipe is an error like
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args, out),
         Command::Pack(args) => pack::run(&args, out),
         Command::Workloads(args) => workloads::run(&args, out),
+        Command::Devices(args) => devices::run(&args, out),
     };
     match result.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,

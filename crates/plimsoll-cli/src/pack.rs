@@ -1,13 +1,14 @@
 //! `plimsoll pack`: offsets for buffers whose lifetimes and sizes are known.
 
 use crate::Result;
+use crate::files::write_whole;
 use plimsoll_memory::parse_bytes;
 use plimsoll_plan::csv::Table;
 use plimsoll_plan::pack::{Effort, pack_while};
 use plimsoll_plan::validate;
 use std::fs;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Place buffers of known sizes and lifetimes so that they need the fewest bytes
@@ -72,17 +73,4 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
 fn seconds(text: &str) -> std::result::Result<Duration, String> {
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     seconds.ok_or_else(|| "expected a number of seconds, 0 or more".to_string())
-}
-
-/// Writes a file that is complete or not there: beside its place first, then renamed.
-fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-        // A pipe or a terminal has no place beside it.
-        return fs::write(path, bytes);
-    }
-    let mut draft = path.as_os_str().to_owned();
-    draft.push(format!(".{}.draft", std::process::id()));
-    fs::write(&draft, bytes).and_then(|()| fs::rename(&draft, path)).inspect_err(|_| {
-        let _ = fs::remove_file(&draft);
-    })
 }

@@ -121,7 +121,7 @@ pub struct Kernel {
     pub writes: Vec<Operand>,
     /// Pairs (of a write, a read) that may share one address: the result may replace the operand.
     pub in_place: Vec<(usize, usize)>,
-    /// Floating-point operations, multiply and add counted as two.
+    /// Floating-point operations, multiply and add counted as two, a function as the additions it takes as long as.
     pub flops: u64,
     /// Bytes read and written, each operand once.
     pub bytes: u64,

@@ -37,7 +37,7 @@ pub enum ErrorKind {
     Diverged,
     /// A file that cannot be read or written.
     File,
-    /// A workload file that cannot be understood.
+    /// A file of a workload or a device that cannot be understood.
     Spec,
     /// A device that cannot be used.
     Device,

@@ -74,8 +74,8 @@ mod kept;
 mod layer;
 mod model;
 mod optimizer;
-mod read;
-mod suggest;
+pub(crate) mod read;
+pub(crate) mod suggest;
 mod train;
 mod workloads;
 
@@ -151,7 +151,7 @@ impl Spec {
     /// If the text cannot be understood.
     pub fn parse(text: &str, path: &Path) -> Result<Spec> {
         let file = path.display().to_string();
-        Document { file: &file, text }.read(|table| Spec::read(&table, path))
+        Document { what: "the workload", file: &file, text }.read(|table| Spec::read(&table, path))
     }
 
     fn read(table: &Table<'_>, path: &Path) -> Result<Spec> {

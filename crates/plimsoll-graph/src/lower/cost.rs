@@ -1,7 +1,13 @@
 //! What a kernel costs: floating-point operations and bytes moved, each operand counted once.
+//!
+//! A function that is made of many operations, such as an exponential, counts for as many additions as take as long
+//! as it does in the CPU's vectorised loops, to a power of two.
 
-use crate::op::Op;
+use crate::op::{Binary, Op, Unary};
 use crate::program::{Body, Loop, Operand, Scalar};
+
+/// What an exponential or a logarithm counts for.
+const EXPONENTIAL: u64 = 4;
 
 /// Floating-point operations, multiply and add counted as two.
 pub(crate) fn flops(body: &Body, reads: &[Operand], writes: &[Operand]) -> u64 {
@@ -18,10 +24,26 @@ pub(crate) fn bytes(reads: &[Operand], writes: &[Operand]) -> u64 {
 }
 
 fn loop_flops(body: &Loop) -> u64 {
-    let arithmetic = body.instructions.iter().filter(|i| {
-        !matches!(i.scalar, Scalar::Load { .. } | Scalar::Constant(_) | Scalar::Iota { .. } | Scalar::Cast(_))
-    });
-    (body.domain.elements() * arithmetic.count()) as u64
+    let each: u64 = body.instructions.iter().map(|i| scalar_flops(&i.scalar)).sum();
+    body.domain.elements() as u64 * each
+}
+
+fn scalar_flops(scalar: &Scalar) -> u64 {
+    match scalar {
+        Scalar::Load { .. } | Scalar::Constant(_) | Scalar::Iota { .. } | Scalar::Cast(_) => 0,
+        // Ten rounds of the generator for every number.
+        Scalar::Random { .. } => 128,
+        Scalar::Unary(function, _) => match function {
+            Unary::Sqrt | Unary::Rsqrt => 2,
+            Unary::Exp | Unary::Log => EXPONENTIAL,
+            Unary::Tanh | Unary::Sigmoid | Unary::Erf | Unary::GeluSlope => 8,
+            Unary::Softplus | Unary::Gelu | Unary::Sin | Unary::Cos => 16,
+            _ => 1,
+        },
+        Scalar::Binary(Binary::Div, ..) => 2,
+        Scalar::Binary(Binary::Pow, ..) => 32,
+        _ => 1,
+    }
 }
 
 fn op_flops(op: &Op, reads: &[Operand], writes: &[Operand]) -> u64 {
@@ -51,7 +73,10 @@ fn op_flops(op: &Op, reads: &[Operand], writes: &[Operand]) -> u64 {
         Op::Pool2d(pool) => elements(&writes[0]) * (pool.window[0] * pool.window[1]) as u64,
         Op::Pool2dGrad(pool) => elements(&reads[1]) * (pool.window[0] * pool.window[1]) as u64,
         Op::Pad(_) | Op::Concat { .. } | Op::Gather => 0,
-        Op::CrossEntropy | Op::CrossEntropyGrad | Op::LayerNorm { .. } => 5 * elements(&reads[0]),
+        // Each row is gone through twice, first for its largest.
+        Op::CrossEntropy => (8 + EXPONENTIAL) * elements(&reads[0]),
+        Op::CrossEntropyGrad => (3 + EXPONENTIAL) * elements(&reads[0]),
+        Op::LayerNorm { .. } => 5 * elements(&reads[0]),
         Op::BatchMoments { .. } => 4 * elements(&reads[0]),
         // The logits' product, and those of both gradients.
         Op::ProjectedCrossEntropy { .. } => 6 * reads[0].view.shape[0] as u64 * elements(&reads[1]),
@@ -74,4 +99,35 @@ fn recurrent_flops(reads: &[Operand]) -> u64 {
     let x = &reads[0].view.shape;
     let weights = (reads[1].view.shape.elements() + reads[2].view.shape.elements()) as u64;
     2 * (x[0] * x[1]) as u64 * weights
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{DType, Graph, Result, Step, ValueId, lower};
+
+    /// The operations of a loop over 1,000 elements.
+    fn flops(build: impl Fn(&mut Graph, ValueId) -> Result<ValueId>) -> u64 {
+        let mut step = Step::new();
+        let x = step.input("x", &[10, 100], DType::F32).expect("an input");
+        let y = build(&mut step.graph, x).expect("a value");
+        step.output("y", y);
+        lower(&step).kernels.iter().map(|kernel| kernel.flops).sum()
+    }
+
+    #[test]
+    fn a_function_counts_for_the_additions_that_it_takes_as_long_as() {
+        assert_eq!(flops(|g, x| g.add(x, x)), 1_000);
+        assert_eq!(flops(|g, x| g.exp(x)), 4_000);
+        assert_eq!(flops(|g, x| g.gelu(x)), 16_000);
+        let both = flops(|g, x| {
+            let y = g.exp(x)?;
+            g.add(y, x)
+        });
+        assert_eq!(both, 5_000);
+    }
+
+    #[test]
+    fn moving_and_converting_elements_counts_for_nothing() {
+        assert_eq!(flops(|g, x| g.cast(x, DType::BF16)), 0);
+    }
 }

@@ -14,19 +14,21 @@ use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 /// A text and what to call it.
-pub(super) struct Document<'a> {
-    pub(super) file: &'a str,
-    pub(super) text: &'a str,
+pub(crate) struct Document<'a> {
+    /// What it describes, as `the workload`.
+    pub(crate) what: &'static str,
+    pub(crate) file: &'a str,
+    pub(crate) text: &'a str,
 }
 
 impl Document<'_> {
     /// Parses the text and has `build` make something of it.
-    pub(super) fn read<T>(&self, build: impl FnOnce(Table<'_>) -> Result<T>) -> Result<T> {
+    pub(crate) fn read<T>(&self, build: impl FnOnce(Table<'_>) -> Result<T>) -> Result<T> {
         let entries = DeTable::parse(self.text).map_err(|error| {
             // The messages of a parser may have several lines; the place is told by the span.
             self.error(error.span().unwrap_or(0..0), error.message().replace('\n', ", "))
         })?;
-        build(Table { document: self, name: "the workload", span: 0..0, entries: entries.get_ref() })
+        build(Table { document: self, name: self.what, span: 0..0, entries: entries.get_ref() })
     }
 
     /// An error about a part of the text, with the line and a mark under the part.
@@ -49,7 +51,7 @@ impl Document<'_> {
 
 /// Keys and their values.
 #[derive(Clone)]
-pub(super) struct Table<'a> {
+pub(crate) struct Table<'a> {
     document: &'a Document<'a>,
     /// What to call it, as `[train]`.
     name: &'static str,
@@ -59,7 +61,7 @@ pub(super) struct Table<'a> {
 
 impl<'a> Table<'a> {
     /// Refuses keys that are not among these.
-    pub(super) fn only(&self, known: &[&str]) -> Result<()> {
+    pub(crate) fn only(&self, known: &[&str]) -> Result<()> {
         let unknown = self.entries.keys().filter(|key| !known.contains(&key.get_ref().as_ref()));
         match unknown.min_by_key(|key| key.span().start) {
             None => Ok(()),
@@ -72,13 +74,13 @@ impl<'a> Table<'a> {
     }
 
     /// The value of a key, if there is one.
-    pub(super) fn value(&self, key: &str) -> Option<Value<'a>> {
+    pub(crate) fn value(&self, key: &str) -> Option<Value<'a>> {
         let (key, value) = self.entries.get_key_value(key)?;
         Some(Value { document: self.document, key: key.get_ref(), inner: value })
     }
 
     /// The value of a key that must be there.
-    pub(super) fn needed(&self, key: &str, expected: &str) -> Result<Value<'a>> {
+    pub(crate) fn needed(&self, key: &str, expected: &str) -> Result<Value<'a>> {
         if let Some(value) = self.value(key) {
             return Ok(value);
         }
@@ -94,38 +96,38 @@ impl<'a> Table<'a> {
     }
 
     /// What a key holds, which must be there.
-    pub(super) fn need<T>(&self, key: &str, kind: Kind<T>) -> Result<T> {
+    pub(crate) fn need<T>(&self, key: &str, kind: Kind<T>) -> Result<T> {
         self.needed(key, kind.expected)?.get(kind)
     }
 
     /// What a key holds, if it is there.
-    pub(super) fn find<T>(&self, key: &str, kind: Kind<T>) -> Result<Option<T>> {
+    pub(crate) fn find<T>(&self, key: &str, kind: Kind<T>) -> Result<Option<T>> {
         self.value(key).map(|value| value.get(kind)).transpose()
     }
 
     /// What a key holds, or `usual` if it is not there.
-    pub(super) fn find_or<T>(&self, key: &str, kind: Kind<T>, usual: T) -> Result<T> {
+    pub(crate) fn find_or<T>(&self, key: &str, kind: Kind<T>, usual: T) -> Result<T> {
         Ok(self.find(key, kind)?.unwrap_or(usual))
     }
 
     /// What the name that a key holds stands for, if it is there.
-    pub(super) fn find_named<T: FromStr<Err = Error>>(&self, key: &str) -> Result<Option<T>> {
+    pub(crate) fn find_named<T: FromStr<Err = Error>>(&self, key: &str) -> Result<Option<T>> {
         self.value(key).map(|value| value.named()).transpose()
     }
 
     /// What the name that a key holds stands for, which must be there and among the `choices`.
-    pub(super) fn need_choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Result<T> {
+    pub(crate) fn need_choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Result<T> {
         self.needed(key, &one_of(choices))?.choice(choices)
     }
 
     /// The section that a key holds, which must be there. `name` is what to call it, as `[train]`.
-    pub(super) fn need_section(&self, key: &str, name: &'static str) -> Result<Table<'a>> {
+    pub(crate) fn need_section(&self, key: &str, name: &'static str) -> Result<Table<'a>> {
         self.needed(key, &format!("a section {name}"))?.table(name, "a section")
     }
 
     /// The first key here that is among `kinds`, and what it stands for: it says which kind of `what` the table
     /// is, and what the other keys mean.
-    pub(super) fn kind<T: Copy>(&self, what: &str, kinds: &[(&'static str, T)]) -> Result<(&'static str, T)> {
+    pub(crate) fn kind<T: Copy>(&self, what: &str, kinds: &[(&'static str, T)]) -> Result<(&'static str, T)> {
         let mut keys: Vec<&Spanned<DeString<'_>>> = self.entries.keys().collect();
         keys.sort_by_key(|key| key.span().start);
         let found = keys.iter().find_map(|key| kinds.iter().find(|(kind, _)| kind == key.get_ref()));
@@ -137,14 +139,14 @@ impl<'a> Table<'a> {
     }
 
     /// An error about this table as a whole.
-    pub(super) fn error(&self, message: impl Display) -> Error {
+    pub(crate) fn error(&self, message: impl Display) -> Error {
         self.document.error(self.span.clone(), message)
     }
 }
 
 /// What stands after a key or in a list.
 #[derive(Clone)]
-pub(super) struct Value<'a> {
+pub(crate) struct Value<'a> {
     document: &'a Document<'a>,
     key: &'a str,
     inner: &'a Spanned<DeValue<'a>>,
@@ -152,12 +154,12 @@ pub(super) struct Value<'a> {
 
 impl<'a> Value<'a> {
     /// What it holds, if that is of this kind.
-    pub(super) fn get<T>(&self, kind: Kind<T>) -> Result<T> {
+    pub(crate) fn get<T>(&self, kind: Kind<T>) -> Result<T> {
         (kind.read)(self.inner.get_ref()).ok_or_else(|| self.unexpected(kind.expected))
     }
 
     /// What the name that it holds stands for.
-    pub(super) fn named<T: FromStr<Err = Error>>(&self) -> Result<T> {
+    pub(crate) fn named<T: FromStr<Err = Error>>(&self) -> Result<T> {
         self.get(TEXT)?.parse().map_err(|error| self.error(error))
     }
 
@@ -168,7 +170,7 @@ impl<'a> Value<'a> {
     }
 
     /// Its elements, if it is a list.
-    pub(super) fn list(&self) -> Result<Vec<Value<'a>>> {
+    pub(crate) fn list(&self) -> Result<Vec<Value<'a>>> {
         let DeValue::Array(array) = self.inner.get_ref() else {
             return Err(self.unexpected("a list in brackets"));
         };
@@ -176,7 +178,7 @@ impl<'a> Value<'a> {
     }
 
     /// Its keys and values, if it is a table. `name` is what to call it.
-    pub(super) fn table(&self, name: &'static str, expected: &str) -> Result<Table<'a>> {
+    pub(crate) fn table(&self, name: &'static str, expected: &str) -> Result<Table<'a>> {
         let DeValue::Table(entries) = self.inner.get_ref() else {
             return Err(self.unexpected(expected));
         };
@@ -184,12 +186,12 @@ impl<'a> Value<'a> {
     }
 
     /// Whether it is text.
-    pub(super) fn is_text(&self) -> bool {
+    pub(crate) fn is_text(&self) -> bool {
         self.inner.get_ref().is_str()
     }
 
     /// An error about this value.
-    pub(super) fn error(&self, message: impl Display) -> Error {
+    pub(crate) fn error(&self, message: impl Display) -> Error {
         self.document.error(self.inner.span(), message)
     }
 
@@ -204,27 +206,27 @@ impl<'a> Value<'a> {
 }
 
 /// What a value must be: in words, and how it is recognised.
-pub(super) struct Kind<T> {
-    pub(super) expected: &'static str,
-    pub(super) read: fn(&DeValue<'_>) -> Option<T>,
+pub(crate) struct Kind<T> {
+    pub(crate) expected: &'static str,
+    pub(crate) read: fn(&DeValue<'_>) -> Option<T>,
 }
 
-pub(super) const TEXT: Kind<String> =
+pub(crate) const TEXT: Kind<String> =
     Kind { expected: "text in quotes", read: |v| v.as_str().map(String::from) };
-pub(super) const FLAG: Kind<bool> = Kind { expected: "true or false", read: |v| v.as_bool() };
-pub(super) const WHOLE: Kind<u64> = Kind { expected: "a whole number, 0 or more", read: whole };
-pub(super) const COUNT: Kind<usize> = Kind { expected: "a whole number, at least 1", read: count };
-pub(super) const POSITIVE: Kind<f64> =
+pub(crate) const FLAG: Kind<bool> = Kind { expected: "true or false", read: |v| v.as_bool() };
+pub(crate) const WHOLE: Kind<u64> = Kind { expected: "a whole number, 0 or more", read: whole };
+pub(crate) const COUNT: Kind<usize> = Kind { expected: "a whole number, at least 1", read: count };
+pub(crate) const POSITIVE: Kind<f64> =
     Kind { expected: "a number above 0", read: |v| number(v).filter(|&x| x > 0.0) };
-pub(super) const NOT_NEGATIVE: Kind<f64> =
+pub(crate) const NOT_NEGATIVE: Kind<f64> =
     Kind { expected: "a number, 0 or more", read: |v| number(v).filter(|&x| x >= 0.0) };
-pub(super) const FRACTION: Kind<f64> =
+pub(crate) const FRACTION: Kind<f64> =
     Kind { expected: "a number from 0 to below 1", read: |v| number(v).filter(|x| (0.0..1.0).contains(x)) };
-pub(super) const SHAPE: Kind<Vec<usize>> = Kind {
+pub(crate) const SHAPE: Kind<Vec<usize>> = Kind {
     expected: "a list of whole numbers, each at least 1, such as [28, 28, 1]",
     read: |v| v.as_array()?.iter().map(|extent| count(extent.get_ref())).collect(),
 };
-pub(super) const PAIR: Kind<[usize; 2]> = Kind {
+pub(crate) const PAIR: Kind<[usize; 2]> = Kind {
     expected: "a whole number, at least 1, or two: [down, across]",
     read: |v| match v.as_array() {
         None => count(v).map(|n| [n, n]),

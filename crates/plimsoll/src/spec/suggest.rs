@@ -1,7 +1,7 @@
 //! What somebody meant by a name that does not exist.
 
 /// The name among `known` that is spelled most like `name`, if one is spelled much like it.
-pub(super) fn nearest<'a>(known: impl IntoIterator<Item = &'a str>, name: &str) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(known: impl IntoIterator<Item = &'a str>, name: &str) -> Option<&'a str> {
     let allowed = (name.chars().count() / 3).max(1);
     known
         .into_iter()
@@ -12,7 +12,7 @@ pub(super) fn nearest<'a>(known: impl IntoIterator<Item = &'a str>, name: &str) 
 }
 
 /// What to write in place of a name that is not known.
-pub(super) fn hint(known: &[&str], name: &str) -> String {
+pub(crate) fn hint(known: &[&str], name: &str) -> String {
     match nearest(known.iter().copied(), name) {
         Some(meant) => format!("did you mean `{meant}`?"),
         None => format!("there are: {}", known.join(", ")),
