@@ -12,6 +12,7 @@ mod error;
 mod faithful;
 mod fit;
 mod live;
+mod offers;
 mod order;
 pub mod pack;
 pub mod packing;
@@ -19,6 +20,7 @@ mod plan;
 mod recipe;
 mod schedule;
 mod simulate;
+mod trips;
 mod validate;
 mod work;
 

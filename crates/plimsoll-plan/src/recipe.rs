@@ -81,10 +81,15 @@ impl Kitchen<'_> {
 
     fn supply(&self, buffer: BufferIndex, making: &mut Vec<BufferIndex>) -> Option<(Supply, f64, f64)> {
         let (schedule, key) = (self.schedule, self.schedule.key(self.anchor));
-        if self.setting.work.buffers[buffer as usize].keep == Keep::Always {
-            return self.state(buffer).map(|i| (Supply::Have(i), 0.0, 0.0));
-        }
-        if !self.setting.settled[buffer as usize] {
+        let is_state = self.setting.work.buffers[buffer as usize].keep == Keep::Always;
+        if is_state {
+            if schedule.is_updated(buffer, key) {
+                return None;
+            }
+            if schedule.instances[buffer as usize].home == Home::Device {
+                return Some((Supply::Have(buffer), 0.0, 0.0));
+            }
+        } else if !self.setting.settled[buffer as usize] {
             return None;
         }
         let dropped = making.contains(&buffer);
@@ -102,6 +107,9 @@ impl Kitchen<'_> {
             && *burden <= 0.02 * self.gain
         {
             return kept;
+        }
+        if is_state {
+            return kept.filter(|(_, _, burden)| *burden < 0.5 * self.gain);
         }
         let made = self.cook(buffer, making).map(|recipe| {
             let later = schedule.later(buffer, key).filter(|&l| schedule.inserted_maker(l).is_some());
@@ -122,16 +130,6 @@ impl Kitchen<'_> {
             (Some(kept), _) if kept.2 < 0.5 * self.gain => Some(kept),
             (_, made) => made,
         }
-    }
-
-    /// A state, if it is in device memory and has not been updated before the anchor.
-    fn state(&self, buffer: BufferIndex) -> Option<InstanceId> {
-        let instance = &self.schedule.instances[buffer as usize];
-        let key = self.schedule.key(self.anchor);
-        let updated = instance.uses.iter().any(|&u| {
-            self.schedule.key(u) < key && self.schedule.launches[u as usize].writes.contains(&buffer)
-        });
-        (instance.home == Home::Device && !updated).then_some(buffer)
     }
 
     fn over_between(&self, from: usize, to: usize) -> f64 {

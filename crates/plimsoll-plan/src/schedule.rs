@@ -31,6 +31,13 @@ pub enum Source {
     Wait,
 }
 
+impl Source {
+    /// Whether it runs on the device's time line, unlike copies and waits.
+    pub(crate) fn computes(self) -> bool {
+        !matches!(self, Source::Copy | Source::Wait)
+    }
+}
+
 /// One launch.
 #[derive(Debug, Clone)]
 pub(crate) struct Launch {
@@ -39,6 +46,8 @@ pub(crate) struct Launch {
     pub(crate) source: Source,
     pub(crate) reads: Vec<InstanceId>,
     pub(crate) writes: Vec<InstanceId>,
+    /// Whether kernels rather wait for this copy than let it take bytes that are not there.
+    pub(crate) hurried: bool,
 }
 
 /// One life of a buffer.
@@ -215,7 +224,8 @@ impl Schedule {
         self.on_device(buffer).find(|&i| self.span(i).is_some_and(|(first, _)| first > key))
     }
 
-    fn on_device(&self, buffer: BufferIndex) -> impl Iterator<Item = InstanceId> {
+    /// The instances of a buffer in device memory, in order.
+    pub(crate) fn on_device(&self, buffer: BufferIndex) -> impl Iterator<Item = InstanceId> {
         let all = self.of_buffer[buffer as usize].iter().copied();
         all.filter(|&i| self.instances[i as usize].home == Home::Device)
     }
@@ -242,27 +252,26 @@ impl Schedule {
         Some(self.insert(key, source, reads, writes))
     }
 
-    /// Copies the instance to the host right before `out`, and back right before `back`, waiting for the ends
-    /// of the copies right before `out_end` and `need`. All four are launches in this order; `need` is the
-    /// first later use.
-    pub(crate) fn offload(
-        &mut self,
-        instance: InstanceId,
-        [out, out_end, back, need]: [LaunchId; 4],
-    ) -> Option<InstanceId> {
+    /// Copies an instance to the host after one use and back before the next. Both flights are as short as they
+    /// can be: kernels wait for all of them, until they are [spread](crate::trips).
+    pub(crate) fn offload(&mut self, instance: InstanceId, after: LaunchId, before: LaunchId) -> Option<()> {
         let buffer = self.instances[instance as usize].buffer;
-        let rooms = [out, out_end, back, need].map(|l| self.key_before(l).is_some());
-        if rooms.contains(&false) {
+        if self.key_after(after).is_none() || self.key_before(before).is_none() {
             return None;
         }
         let host = self.fresh(buffer, Home::Host, Keep::WhileUsed);
-        self.insert(self.key_before(out)?, Source::Copy, vec![instance], vec![host]);
-        self.insert(self.key_before(out_end)?, Source::Wait, vec![instance, host], vec![]);
-        let copy = self.insert_before(back, Source::Copy, vec![host], &[buffer])?;
-        let returned = self.launches[copy as usize].writes[0];
-        self.insert(self.key_before(need)?, Source::Wait, vec![host, returned], vec![]);
+        let copy = self.insert(self.key_after(after)?, Source::Copy, vec![instance], vec![host]);
+        self.insert(self.key_after(copy)?, Source::Wait, vec![instance, host], vec![]);
+        self.fetch(host, buffer, before)
+    }
+
+    /// Copies what a host instance holds to a fresh instance, right before a launch.
+    pub(crate) fn fetch(&mut self, host: InstanceId, buffer: BufferIndex, before: LaunchId) -> Option<()> {
+        let copy = self.insert_before(before, Source::Copy, vec![host], &[buffer])?;
+        let fetched = self.launches[copy as usize].writes[0];
+        self.insert(self.key_before(before)?, Source::Wait, vec![host, fetched], vec![]);
         self.sort_instances(buffer);
-        Some(returned)
+        Some(())
     }
 
     /// Lets an instance that was made for the sake of a later use, if there is one, be the same as this.
@@ -296,50 +305,72 @@ impl Schedule {
         self.sort_instances(self.instances[earlier as usize].buffer);
     }
 
-    /// Moves a state that one launch touches to the host: it is fetched for that launch alone. The copies begin
-    /// right before `fetch` and right after the launch; they end before the launch and before `stored` (or at
-    /// the end).
-    pub(crate) fn offload_state(
-        &mut self,
-        buffer: BufferIndex,
-        fetch: LaunchId,
-        stored: Option<LaunchId>,
-    ) -> Option<()> {
-        let user = *self.instances[buffer as usize].uses.first()?;
-        if self.key_before(fetch).is_none() || self.key_before(user).is_none() {
+    /// Moves a state to the host: it is fetched for the first launch that touches it, and stored after the last
+    /// that writes it.
+    pub(crate) fn offload_state(&mut self, buffer: BufferIndex) -> Option<()> {
+        let uses = self.instances[buffer as usize].uses.clone();
+        let &first = uses.first()?;
+        let last_writer = uses.iter().copied().rfind(|&u| self.launches[u as usize].writes.contains(&buffer));
+        if self.key_before(first).is_none() || last_writer.is_some_and(|w| self.key_after(w).is_none()) {
             return None;
         }
         let device = self.fresh(buffer, Home::Device, Keep::WhileUsed);
         self.instances[buffer as usize].home = Home::Host;
         self.instances[buffer as usize].uses.clear();
-        self.rename(&[user], buffer, device);
-        self.instances[device as usize].uses.push(user);
-        self.insert(self.key_before(fetch)?, Source::Copy, vec![buffer], vec![device]);
-        self.insert(self.key_before(user)?, Source::Wait, vec![buffer, device], vec![]);
-        if self.launches[user as usize].writes.contains(&device) {
-            self.insert(self.key_after(user)?, Source::Copy, vec![device], vec![buffer]);
-            let key = match stored {
-                Some(stored) => self.key_before(stored)?,
-                None => self.key_at_end(),
-            };
-            self.insert(key, Source::Wait, vec![device, buffer], vec![]);
+        self.rename(&uses, buffer, device);
+        self.instances[device as usize].uses = uses;
+        self.insert(self.key_before(first)?, Source::Copy, vec![buffer], vec![device]);
+        self.insert(self.key_before(first)?, Source::Wait, vec![buffer, device], vec![]);
+        if let Some(writer) = last_writer {
+            let copy = self.insert(self.key_after(writer)?, Source::Copy, vec![device], vec![buffer]);
+            self.insert(self.key_after(copy)?, Source::Wait, vec![device, buffer], vec![]);
         }
         Some(())
     }
 
-    /// Moves a launch to right before another. What it needs and what needs it must still be before and after.
-    pub(crate) fn move_before(&mut self, launch: LaunchId, anchor: LaunchId) -> Option<()> {
-        let key = self.key_before(anchor)?;
-        self.order.remove(&self.key(launch));
-        self.order.insert(key, launch);
-        let Launch { reads, writes, key: old, .. } = &mut self.launches[launch as usize];
-        *old = key;
-        let touched = touched_instances(reads, writes);
-        for instance in touched {
-            self.sort_uses(instance);
-            self.sort_instances(self.instances[instance as usize].buffer);
+    /// Lets a state that was moved to the host be in device memory again.
+    pub(crate) fn bring_home(&mut self, buffer: BufferIndex) {
+        for copy in std::mem::take(&mut self.instances[buffer as usize].uses) {
+            self.order.remove(&self.key(copy));
         }
-        Some(())
+        let mut uses = vec![];
+        for instance in std::mem::replace(&mut self.of_buffer[buffer as usize], vec![buffer]) {
+            let of = std::mem::take(&mut self.instances[instance as usize].uses);
+            let of: Vec<LaunchId> =
+                of.into_iter().filter(|&u| self.order.get(&self.key(u)) == Some(&u)).collect();
+            self.rename(&of, instance, buffer);
+            uses.extend(of);
+        }
+        self.instances[buffer as usize].home = Home::Device;
+        self.instances[buffer as usize].uses = uses;
+        self.sort_uses(buffer);
+    }
+
+    /// Whether a launch that computes writes a state before `key`.
+    pub(crate) fn is_updated(&self, buffer: BufferIndex, key: u64) -> bool {
+        self.on_device(buffer).any(|i| {
+            let uses = self.instances[i as usize].uses.iter();
+            uses.map(|&u| &self.launches[u as usize])
+                .any(|l| l.key < key && l.source.computes() && l.writes.contains(&i))
+        })
+    }
+
+    /// Runs the launches in another order, which must compute the same.
+    pub(crate) fn reorder(&mut self, order: &[LaunchId]) {
+        for (position, &launch) in order.iter().enumerate() {
+            self.launches[launch as usize].key = key_of(position);
+        }
+        self.order = order.iter().map(|&l| (self.key(l), l)).collect();
+        for instance in 0..self.instances.len() as InstanceId {
+            if self.instances[instance as usize].uses.len() > 1 {
+                self.sort_uses(instance);
+            }
+        }
+        for buffer in 0..self.of_buffer.len() as BufferIndex {
+            if self.of_buffer[buffer as usize].len() > 1 {
+                self.sort_instances(buffer);
+            }
+        }
     }
 
     /// Puts copies around every launch that touches a state whose home is the host.
@@ -400,7 +431,7 @@ impl Schedule {
         let id = self.launches.len() as LaunchId;
         self.order.insert(key, id);
         let touched: Vec<InstanceId> = touched_instances(&reads, &writes);
-        self.launches.push(Launch { key, source, reads, writes });
+        self.launches.push(Launch { key, source, reads, writes, hurried: false });
         for instance in touched {
             let uses = &self.instances[instance as usize].uses;
             let at = uses.partition_point(|&u| self.launches[u as usize].key < key);
@@ -416,7 +447,7 @@ impl Schedule {
     }
 
     /// Whether a launch waits for an instance to arrive.
-    fn awaits(&self, launch: LaunchId, instance: InstanceId) -> bool {
+    pub(crate) fn awaits(&self, launch: LaunchId, instance: InstanceId) -> bool {
         let launch = &self.launches[launch as usize];
         launch.source == Source::Wait && launch.reads[1] == instance
     }
@@ -434,7 +465,7 @@ impl Schedule {
 
     /// Removes an inserted launch that makes nothing that is used, the waits for it, and what only it needed.
     fn sweep(&mut self, launch: LaunchId) {
-        let Launch { key, source, reads, writes } = self.launches[launch as usize].clone();
+        let Launch { key, source, reads, writes, .. } = self.launches[launch as usize].clone();
         let useless = |&w: &InstanceId| {
             let instance = &self.instances[w as usize];
             instance.keep == Keep::WhileUsed
