@@ -8,12 +8,13 @@
 //! leaves is a point of the frontier. Nothing is believed but the simulator: a round of offers that does not
 //! bring the schedule closer to its target is undone.
 
-use crate::offers::{COPY_PRICE, Idle, Offer, Remedy, over};
-use crate::schedule::{LaunchId, Schedule, Setting, Source};
+use crate::offers::{Idle, Remedy, over};
+use crate::schedule::{LaunchId, Schedule, Source};
+use crate::setting::Setting;
 use crate::simulate::Simulation;
 use crate::trips::time_copies;
 use crate::work::{BufferIndex, Home, Keep};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// One step of the descent goes down by this part of where it began.
 const STEPS: i64 = 48;
@@ -27,46 +28,67 @@ pub(crate) struct Point {
     pub(crate) seconds: f64,
 }
 
-/// The schedules of the frontier, from the most memory to the least, each slower than the one before. The descent
-/// is made from each of the given ones.
-pub(crate) fn descend(
-    setting: &Setting<'_>,
-    from: impl IntoIterator<Item = Schedule>,
-    offload: bool,
-) -> Vec<Point> {
-    let mut points = vec![];
-    for schedule in from {
-        let mut descent = Descent::new(setting, schedule, offload);
-        let highest = descent.simulation.peak() as i64;
-        points.push(descent.point());
-        for step in 1..STEPS {
-            let target = highest - highest * step / STEPS;
-            if (descent.simulation.peak() as i64) <= target {
-                continue;
-            }
-            let reached = descent.reach(target);
-            let met = (descent.simulation.peak() as i64).max(target);
-            descent.take_back(met);
-            points.push(descent.point());
-            if !reached {
-                break;
-            }
-        }
-    }
-    frontier(points)
+/// What a second of copying is priced at beside kernels that run meanwhile, in the descents that are made. Where
+/// lanes are idle nearly nothing is right; where they are busy, copies are for what would take long to make again.
+const COPY_PRICES: [f64; 4] = [0.01, 0.03, 0.05, 0.2];
+
+/// How many rounds may come to nothing before a target is given up.
+const FAILURES: usize = 16;
+
+/// The schedules of the frontier, from the most memory to the least, each slower than the one before. The first is
+/// one of those given, without any remedy. Descents are made side by side: with `offload` from all of them but the
+/// first, the order as written, which is of little use to copies.
+pub(crate) fn descend(setting: &Setting<'_>, from: &[Schedule], offload: bool) -> Vec<Point> {
+    let plain = from.iter().map(|s| Descent::new(setting, s.clone(), offload, 0.0).point());
+    let plain = plain.min_by_key(|point| point.live_bytes);
+    let (from, prices) = if offload { (&from[1..], &COPY_PRICES[..]) } else { (from, &COPY_PRICES[..1]) };
+    let starts = from.iter().flat_map(|schedule| prices.iter().map(move |&price| (schedule, price)));
+    let points = std::thread::scope(|scope| {
+        let descents: Vec<_> = starts
+            .map(|(schedule, price)| {
+                scope.spawn(move || walk(Descent::new(setting, schedule.clone(), offload, price)))
+            })
+            .collect();
+        let points = descents
+            .into_iter()
+            .map(|descent| descent.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        points.flatten().collect()
+    });
+    frontier(plain, points)
 }
 
-/// The points that no other one beats in both memory and time.
-fn frontier(mut points: Vec<Point>) -> Vec<Point> {
-    points.sort_by(|a, b| {
-        (a.live_bytes, a.seconds).partial_cmp(&(b.live_bytes, b.seconds)).unwrap_or(std::cmp::Ordering::Equal)
-    });
+/// One descent, all the way down.
+fn walk(mut descent: Descent<'_>) -> Vec<Point> {
+    let highest = descent.simulation.peak() as i64;
+    let mut points = vec![descent.point()];
+    for step in 1..STEPS {
+        let target = highest - highest * step / STEPS;
+        if (descent.simulation.peak() as i64) <= target {
+            continue;
+        }
+        let reached = descent.reach(target);
+        let met = (descent.simulation.peak() as i64).max(target);
+        descent.take_back(met);
+        points.push(descent.point());
+        if !reached {
+            break;
+        }
+    }
+    points
+}
+
+/// The points below the plain one that no other one beats in both memory and time.
+fn frontier(plain: Option<Point>, mut points: Vec<Point>) -> Vec<Point> {
+    points.retain(|point| plain.as_ref().is_some_and(|plain| point.live_bytes < plain.live_bytes));
+    points.sort_by(|a, b| a.live_bytes.cmp(&b.live_bytes).then(a.seconds.total_cmp(&b.seconds)));
     let mut fastest = f64::INFINITY;
     points.retain(|point| {
         let better = point.seconds < fastest * (1.0 - 1e-9);
         fastest = fastest.min(point.seconds);
         better
     });
+    // Sums in another order may differ in their last digit.
+    points.extend(plain.map(|plain| Point { seconds: plain.seconds.min(fastest), ..plain }));
     points.reverse();
     points
 }
@@ -76,10 +98,12 @@ pub(crate) struct Descent<'a> {
     pub(crate) schedule: Schedule,
     pub(crate) simulation: Simulation,
     pub(crate) offload: bool,
+    /// What a second of copying is priced at beside kernels that run meanwhile.
+    pub(crate) copy_price: f64,
     /// What was tried alone and did not help.
     pub(crate) refused: HashSet<Idle>,
-    /// What is not worth copying: copies of it made kernels wait.
-    pub(crate) stalled: HashSet<Idle>,
+    /// The seconds that kernels waited when something was to be copied, beyond what that was priced at.
+    pub(crate) stalls: HashMap<Idle, f64>,
 }
 
 /// What a round did.
@@ -91,10 +115,10 @@ struct Round {
 }
 
 impl<'a> Descent<'a> {
-    fn new(setting: &'a Setting<'a>, mut schedule: Schedule, offload: bool) -> Descent<'a> {
+    fn new(setting: &'a Setting<'a>, mut schedule: Schedule, offload: bool, copy_price: f64) -> Descent<'a> {
         let simulation = Simulation::new(setting, &mut schedule);
-        let (refused, stalled) = (HashSet::new(), HashSet::new());
-        Descent { setting, schedule, simulation, offload, refused, stalled }
+        let (refused, stalls) = (HashSet::new(), HashMap::new());
+        Descent { setting, schedule, simulation, offload, copy_price, refused, stalls }
     }
 
     fn point(&self) -> Point {
@@ -111,56 +135,82 @@ impl<'a> Descent<'a> {
 
     /// Gives copies their places for a target, and simulates that.
     fn settle(&mut self, target: i64) {
+        time_copies(self.setting, &mut self.schedule, target);
         self.simulate();
-        if time_copies(self.setting, &mut self.schedule, &self.simulation, target) {
-            self.simulate();
-        }
     }
 
     /// Takes offers until no more than `target` bytes live at once. Returns whether that was possible.
     fn reach(&mut self, target: i64) -> bool {
         self.refused.clear();
-        self.stalled.clear();
+        self.stalls.clear();
         self.schedule.launches.iter_mut().for_each(|l| l.hurried = false);
         self.settle(target);
         let mut limit = usize::MAX;
+        let mut offers = None;
+        let mut failures = 0;
         while self.simulation.peak() as i64 > target {
+            let over = over(&self.simulation, target);
+            // As long as nothing is taken, the offers stay.
+            let ranked = offers.get_or_insert_with(|| self.ranked(&over));
             let before = (self.simulation.excess(&self.schedule, target), self.simulation.peak());
             let seconds = self.simulation.seconds();
             let kept = (self.schedule.clone(), self.simulation.clone());
-            let round = self.round(target, limit);
+            let round = self.round(ranked, &over, target, limit);
             if round.taken.is_empty() {
                 return false;
             }
             self.settle(target);
-            let dearer = self.simulation.seconds() - seconds - round.seconds;
-            if !round.copied.is_empty() && dearer > 0.002 * seconds {
-                (self.schedule, self.simulation) = kept;
-                let few = round.copied.len().div_ceil(2);
-                self.stalled.extend(&round.copied[round.copied.len() - few..]);
-                continue;
-            }
             let after = (self.simulation.excess(&self.schedule, target), self.simulation.peak());
-            if after < before {
+            let dearer = self.simulation.seconds() - seconds - round.seconds;
+            let stalls = !round.copied.is_empty() && dearer > 0.002 * seconds;
+            if !stalls && after < before {
                 limit = limit.saturating_mul(2);
+                offers = None;
                 continue;
             }
             (self.schedule, self.simulation) = kept;
-            if round.taken.len() == 1 {
-                self.refused.extend(round.taken);
+            failures += 1;
+            if failures > FAILURES {
+                return false;
             }
-            limit = (limit.min(512) / 8).max(1);
+            if stalls {
+                // Not all are to blame, and those that were worth the least are suspected first.
+                let blamed = &round.copied[round.copied.len() / 2..];
+                for &idle in blamed {
+                    *self.stalls.entry(idle).or_default() += dearer / blamed.len() as f64;
+                }
+                self.rank_again(ranked, blamed, &over);
+            } else {
+                if round.taken.len() == 1 {
+                    self.refused.extend(round.taken);
+                }
+                limit = (limit.min(512) / 8).max(1);
+            }
         }
         true
     }
 
+    /// What is idle, by how good the offer for it is.
+    fn ranked(&self, over: &[u32]) -> Vec<(Idle, f64)> {
+        let offers = self.offers(over).into_iter();
+        let mut ranked: Vec<(Idle, f64)> = offers.map(|offer| (offer.idle, offer.score)).collect();
+        ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
+        ranked
+    }
+
+    /// Ranks some anew, whose offers got worse.
+    fn rank_again(&self, ranked: &mut Vec<(Idle, f64)>, some: &[Idle], over: &[u32]) {
+        for (idle, score) in ranked.iter_mut().filter(|(idle, _)| some.contains(idle)) {
+            *score = self.offer(*idle, over).map_or(0.0, |now| now.score);
+        }
+        ranked.retain(|&(_, score)| score > 0.0);
+        ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
+    }
+
     /// Takes the best offers, at most `limit` of them.
-    fn round(&mut self, target: i64, limit: usize) -> Round {
-        let over = over(&self.simulation, target);
-        let mut offers = self.offers(&over);
-        offers.sort_by(|a, b| b.score.total_cmp(&a.score));
+    fn round(&mut self, ranked: &[(Idle, f64)], over: &[u32], target: i64, limit: usize) -> Round {
         let mut round = Round { taken: vec![], copied: vec![], seconds: 0.0 };
-        for Offer { idle, score, .. } in offers {
+        for &(idle, score) in ranked {
             if round.taken.len() >= limit || self.simulation.tree.peak() <= target {
                 break;
             }
@@ -168,7 +218,7 @@ impl<'a> Descent<'a> {
                 continue;
             }
             // Others that were taken may have made this one dearer.
-            let Some(offer) = self.offer(idle, &over).filter(|now| now.score >= 0.5 * score) else {
+            let Some(offer) = self.offer(idle, over).filter(|now| now.score >= 0.5 * score) else {
                 continue;
             };
             if self.take(&offer).is_some() {
@@ -248,7 +298,7 @@ impl<'a> Descent<'a> {
         match of.source {
             Source::Copy => {
                 let buffer = self.schedule.instances[of.reads[0] as usize].buffer;
-                COPY_PRICE
+                self.copy_price
                     * self.setting.costs.copies.seconds(self.setting.work.buffers[buffer as usize].bytes)
             }
             source => self.setting.seconds(source),
@@ -258,7 +308,7 @@ impl<'a> Descent<'a> {
     /// Keeps what a launch makes again instead, if there is room for it in every gap that opens.
     fn try_without(&mut self, launch: LaunchId, target: i64) -> bool {
         let mut joins = vec![];
-        for &made in &self.schedule.launches[launch as usize].writes {
+        for &made in self.schedule.launches[launch as usize].writes.iter() {
             let instance = &self.schedule.instances[made as usize];
             let at_home = self.setting.work.buffers[instance.buffer as usize].home == Home::Device;
             if instance.uses.first() != Some(&launch) || instance.home == Home::Host || !at_home {

@@ -7,9 +7,10 @@
 use crate::Error;
 use crate::costs::Costs;
 use crate::descend::{Point, descend};
-use crate::order::late_updates;
+use crate::order::{late_updates, patient_updates};
 use crate::plan::{Options, Plan, orders, plan_in_order};
-use crate::schedule::{Schedule, Setting, Source};
+use crate::schedule::{Schedule, Source};
+use crate::setting::Setting;
 use crate::work::{BufferIndex, Home, Keep, KernelIndex, Work};
 
 /// Work with remedies applied, and its plan.
@@ -64,8 +65,11 @@ impl<'a> Frontier<'a> {
     /// Finds the frontier of some work. `offload` says whether host memory may be used.
     pub fn new(work: &'a Work, costs: &'a Costs, options: &Options, offload: bool) -> Frontier<'a> {
         let setting = Setting::new(work, costs, options.alignment);
-        let schedules = orders(work).map(|order| Schedule::new(&setting, &late_updates(work, order)));
-        let points = descend(&setting, schedules, offload);
+        let mut orders = Vec::from(orders(work));
+        orders.extend(offload.then(|| patient_updates(work, costs, &orders[1])));
+        let orders = orders.into_iter().map(|order| late_updates(work, order));
+        let schedules: Vec<Schedule> = orders.map(|order| Schedule::new(&setting, &order)).collect();
+        let points = descend(&setting, &schedules, offload);
         Frontier { setting, options: *options, points }
     }
 

@@ -19,6 +19,7 @@ pub mod packing;
 mod plan;
 mod recipe;
 mod schedule;
+mod setting;
 mod simulate;
 mod trips;
 mod validate;

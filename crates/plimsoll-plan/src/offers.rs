@@ -19,7 +19,7 @@ pub(crate) enum Idle {
     Gap(InstanceId, LaunchId, LaunchId),
     /// A state from its last use to its first in the next step.
     State(BufferIndex),
-    /// A state that the host has as well, between two uses that follow each other.
+    /// A state between two uses that follow each other, as long as it is what it was when the step began.
     Rest(InstanceId, LaunchId, LaunchId),
     /// An instance on its way: between the beginning of a copy and the wait for its end.
     Flight(InstanceId, LaunchId, LaunchId),
@@ -38,7 +38,21 @@ pub(crate) struct Trip {
     /// When the copies out and back run.
     lanes: [Option<(f64, f64)>; 2],
     /// The positions at which the bytes are not in device memory.
-    away: Vec<Range<usize>>,
+    away: [Range<usize>; 2],
+    /// Whether kernels rather wait for the copies than let them take bytes that are not there.
+    hurried: bool,
+}
+
+/// When bytes could be on the host.
+struct Stretch {
+    /// The position from which on they are idle.
+    from: usize,
+    /// The position of the launch that needs them.
+    to: usize,
+    /// Whether the host does not have them.
+    stored: bool,
+    /// Whether that launch is in the next step.
+    wraps: bool,
 }
 
 /// A remedy and its price.
@@ -52,10 +66,6 @@ pub(crate) struct Offer {
 
 /// Buffers that are a smaller part of the peak than this are left alone.
 const SMALLEST: u64 = 20_000;
-
-/// What a second of copying is priced at beside kernels that run meanwhile: copies are for what would take
-/// longer to make again, and the lanes are not wasted on what is nearly free.
-pub(crate) const COPY_PRICE: f64 = 0.05;
 
 /// How many positions are over the target before each position.
 pub(crate) fn over(simulation: &Simulation, target: i64) -> Vec<u32> {
@@ -80,7 +90,7 @@ impl Descent<'_> {
                 uses.windows(2).any(|pair| pair == [after, before])
                     && self.simulation.tree.most(self.simulation.between(after, before)) > target
             }
-            Idle::State(_) => true,
+            Idle::State(buffer) => self.schedule.instances[buffer as usize].home == Home::Device,
         }
     }
 
@@ -93,16 +103,15 @@ impl Descent<'_> {
             if self.setting.bytes(instance.buffer) < least {
                 continue;
             }
-            match (instance.home, instance.keep) {
-                (Home::Device, Keep::WhileUsed) => {
-                    let idle = instance.uses.windows(2).filter_map(|pair| self.idle(id, pair[0], pair[1]));
-                    offers.extend(idle.filter_map(|idle| self.offer(idle, over)));
-                }
-                (Home::Device, Keep::Always) if self.offload => {
-                    offers.extend(self.offer(Idle::State(instance.buffer), over));
-                }
-                _ => {}
+            let state = instance.keep == Keep::Always;
+            if instance.home == Home::Host || !(state || instance.keep == Keep::WhileUsed) {
+                continue;
             }
+            if state {
+                offers.extend(self.offer(Idle::State(instance.buffer), over));
+            }
+            let idle = instance.uses.windows(2).filter_map(|pair| self.idle(id, pair[0], pair[1]));
+            offers.extend(idle.filter_map(|idle| self.offer(idle, over)));
         }
         offers
     }
@@ -128,20 +137,22 @@ impl Descent<'_> {
         if self.refused.contains(&idle) {
             return None;
         }
-        let copy = self.offload && !self.stalled.contains(&idle);
+        let copy = self.offload;
+        let stall = self.stalls.get(&idle).copied().unwrap_or(0.0);
         let scored =
             |remedy, gain: f64, seconds: f64| Offer { idle, remedy, seconds, score: gain / (seconds + 1e-9) };
         let bytes = |buffer: BufferIndex| self.setting.bytes(buffer) as f64;
         let relieved = |range: &Range<usize>| f64::from(over[range.end.max(range.start)] - over[range.start]);
-        let offload = |buffer: BufferIndex, (trip, seconds): (Trip, f64)| {
-            let gain = bytes(buffer) * trip.away.iter().map(relieved).sum::<f64>();
-            scored(Remedy::Offload(trip), gain, seconds)
+        let better = |a: &Offer, b: &Offer| a.score.total_cmp(&b.score);
+        let offload = |buffer: BufferIndex, idle: &Stretch| {
+            let trips = self.trips(buffer, idle, over).into_iter().map(|(trip, seconds)| {
+                let gain = bytes(buffer) * trip.away.iter().map(relieved).sum::<f64>();
+                scored(Remedy::Offload(trip), gain, seconds + stall)
+            });
+            trips.into_iter().find(|offer| offer.score > 0.0)
         };
         let best = match idle {
-            Idle::State(buffer) => {
-                let trip = copy.then(|| self.trip_of_state(buffer)).flatten()?;
-                Some(offload(buffer, trip))
-            }
+            Idle::State(buffer) => copy.then(|| offload(buffer, &self.between_steps(buffer)?)).flatten(),
             Idle::Flight(instance, copy, wait) => {
                 let buffer = self.schedule.instances[instance as usize].buffer;
                 let (freed, seconds) = self.hurry(instance, copy, wait, over)?;
@@ -154,7 +165,16 @@ impl Descent<'_> {
                 if !copy || relieved(&gap) <= 0.0 {
                     return None;
                 }
-                Some(offload(buffer, self.trip_back(buffer, gap)?))
+                let idle = Stretch { from: gap.start, to: gap.end, stored: false, wraps: false };
+                let rest = offload(buffer, &idle)?;
+                if self.schedule.instances[buffer as usize].home == Home::Host {
+                    return Some(rest);
+                }
+                // To be fetched again it has to be on the host between steps.
+                let (trip, seconds) = self.trips(buffer, &self.between_steps(buffer)?, over).swap_remove(0);
+                let gain = bytes(buffer) * trip.away.iter().map(relieved).sum::<f64>();
+                let gain = gain + rest.score * (rest.seconds + 1e-9);
+                Some(scored(rest.remedy, gain, rest.seconds + seconds))
             }
             Idle::Gap(instance, after, before) => {
                 let buffer = self.schedule.instances[instance as usize].buffer;
@@ -170,12 +190,21 @@ impl Descent<'_> {
                     scored(Remedy::Recompute(recipe), gain, seconds)
                 });
                 let computed = schedule.launches[after as usize].source.computes();
-                let trip = (copy && computed).then(|| self.trip(buffer, gap)).flatten();
-                let offload = trip.map(|trip| offload(buffer, trip));
-                recompute.into_iter().chain(offload).max_by(|a, b| a.score.total_cmp(&b.score))
+                let idle = Stretch { from: gap.start, to: gap.end, stored: true, wraps: false };
+                let offload = (copy && computed).then(|| offload(buffer, &idle)).flatten();
+                recompute.into_iter().chain(offload).max_by(better)
             }
         };
         best.filter(|offer| offer.score > 0.0)
+    }
+
+    /// A state from its last use to its first in the next step.
+    fn between_steps(&self, buffer: BufferIndex) -> Option<Stretch> {
+        let uses = &self.schedule.instances[buffer as usize].uses;
+        let (first, last) = (*uses.first()?, *uses.last()?);
+        let stored = uses.iter().any(|&u| self.schedule.launches[u as usize].writes.contains(&buffer));
+        let (from, to) = (self.simulation.position(last) + 1, self.simulation.position(first));
+        Some(Stretch { from, to, stored, wraps: true })
     }
 
     /// The seconds that a copy of a buffer takes.
@@ -183,59 +212,55 @@ impl Descent<'_> {
         self.setting.costs.copies.seconds(self.setting.work.buffers[buffer as usize].bytes)
     }
 
-    /// When to copy a buffer out and back in a gap, and the seconds that costs.
-    fn trip(&self, buffer: BufferIndex, gap: Range<usize>) -> Option<(Trip, f64)> {
+    /// The ways to copy a buffer out from one position on and back by another, and the seconds they cost: one that
+    /// lets no kernel wait, and one that takes no bytes over the target while it flies.
+    fn trips(&self, buffer: BufferIndex, idle: &Stretch, over: &[u32]) -> Vec<(Trip, f64)> {
         let seconds = self.copy_seconds(buffer);
         let simulation = &self.simulation;
+        let (start, end) = (&simulation.start, simulation.order.len());
+        let &Stretch { from, to, stored, wraps } = idle;
+        let away = |gone: usize, back: usize| match wraps {
+            true => [0..back, gone.min(end)..end],
+            false => [gone..back, end..end],
+        };
+        let copies = if stored { 2.0 * seconds } else { seconds };
         if !self.setting.costs.copies.overlap {
-            return Some((Trip { lanes: [None; 2], away: vec![gap] }, 2.0 * seconds));
+            return vec![(Trip { lanes: [None; 2], away: away(from, to), hurried: false }, copies)];
         }
         let [out, back] = &simulation.lanes;
-        let leaving = first_free(out, simulation.start[gap.start], seconds);
-        let returning = last_free(back, simulation.start[gap.end], seconds)?;
-        let away = simulation.position_at(leaving.1)..simulation.position_at(returning.0).checked_sub(1)?;
-        let fits = gap.start < away.end && away.start < away.end && away.end < gap.end;
-        let trip = Trip { lanes: [Some(leaving), Some(returning)], away: vec![away] };
-        fits.then_some((trip, COPY_PRICE * 2.0 * seconds))
-    }
-
-    /// When to fetch a state that the host has as well in a gap, and the seconds that costs.
-    fn trip_back(&self, buffer: BufferIndex, gap: Range<usize>) -> Option<(Trip, f64)> {
-        let seconds = self.copy_seconds(buffer);
-        let simulation = &self.simulation;
-        if !self.setting.costs.copies.overlap {
-            return Some((Trip { lanes: [None; 2], away: vec![gap] }, seconds));
+        let leaving = stored.then(|| first_free(out, start[from], seconds));
+        let mut stall = leaving.filter(|_| wraps).map_or(0.0, |l| (l.1 - simulation.seconds()).max(0.0));
+        let returning = match last_free(back, start[to], seconds) {
+            Some(returning) => returning,
+            None if wraps => {
+                let before = back.iter().filter(|busy| busy.0 < start[to]);
+                stall += (before.map(|busy| busy.1 - busy.0).sum::<f64>() + seconds - start[to]).max(0.0);
+                (0.0, seconds)
+            }
+            None => return vec![],
+        };
+        let gone = leaving.map_or(from, |l| simulation.position_at(l.1));
+        let fetch = simulation.position_at(returning.0).saturating_sub(1).min(to);
+        let fits = |gone: usize, fetch: usize| wraps || gone < fetch;
+        let lanes = [leaving, Some(returning)];
+        let price = self.copy_price * copies + stall;
+        let mut trips = vec![];
+        if fits(gone, fetch) {
+            trips.push((Trip { lanes, away: away(gone, fetch), hurried: false }, price));
         }
-        let returning = last_free(&simulation.lanes[1], simulation.start[gap.end], seconds)?;
-        let away = gap.start..simulation.position_at(returning.0).checked_sub(1)?;
-        let fits = away.start < away.end;
-        let trip = Trip { lanes: [None, Some(returning)], away: vec![away] };
-        fits.then_some((trip, COPY_PRICE * seconds))
-    }
-
-    /// When to fetch a state for the first launch that touches it and to store it after the last, and the seconds
-    /// that costs.
-    fn trip_of_state(&self, buffer: BufferIndex) -> Option<(Trip, f64)> {
-        let seconds = self.copy_seconds(buffer);
-        let simulation = &self.simulation;
-        let uses = &self.schedule.instances[buffer as usize].uses;
-        let (first, last) = (simulation.position(*uses.first()?), simulation.position(*uses.last()?));
-        let end = simulation.order.len();
-        let written = uses.iter().any(|&u| self.schedule.launches[u as usize].writes.contains(&buffer));
-        let copies = if written { 2.0 } else { 1.0 };
-        if !self.setting.costs.copies.overlap {
-            return Some((Trip { lanes: [None; 2], away: vec![0..first, last + 1..end] }, copies * seconds));
+        let is_over = |position: &usize| over[position + 1] > over[*position];
+        let tight_gone = (from..gone.min(end)).find(is_over);
+        let tight_fetch = (fetch..to).rfind(is_over).map(|last| last + 1);
+        if tight_gone.or(tight_fetch).is_some() {
+            let wait = tight_gone.zip(leaving).map_or(0.0, |(at, leaving)| leaving.1 - start[at]);
+            let late = tight_fetch.map_or(0.0, |at| seconds - (start[to] - start[at]));
+            let (gone, fetch) = (tight_gone.unwrap_or(gone), tight_fetch.unwrap_or(fetch));
+            if fits(gone, fetch) {
+                let trip = Trip { lanes, away: away(gone, fetch), hurried: true };
+                trips.push((trip, price + wait.max(0.0) + late.max(0.0)));
+            }
         }
-        let [out, back] = &simulation.lanes;
-        let returning = last_free(back, simulation.start[first], seconds);
-        let late = if returning.is_some() { 0.0 } else { seconds - simulation.start[first] };
-        let returning = returning.unwrap_or((0.0, seconds));
-        let leaving = written.then(|| first_free(out, simulation.start[last + 1], seconds));
-        let stall = leaving.map_or(0.0, |l| (l.1 - simulation.seconds()).max(0.0)) + late.max(0.0);
-        let gone = leaving.map_or(last + 1, |l| simulation.position_at(l.1)).min(end);
-        let fetch = simulation.position_at(returning.0).saturating_sub(1).min(first);
-        let trip = Trip { lanes: [leaving, Some(returning)], away: vec![0..fetch, gone..end] };
-        Some((trip, COPY_PRICE * copies * seconds + stall))
+        trips
     }
 
     /// Where a flight that kernels wait for would be over the target, and the seconds they wait.
@@ -255,58 +280,43 @@ impl Descent<'_> {
         let (first, last) = (way.clone().find(is_over)?, way.clone().rev().find(is_over)?);
         let arrives = self.schedule.launches[copy as usize].writes.contains(&instance);
         let start = &simulation.start;
-        let (freed, flight) = if arrives {
-            (way.start..last + 1, start[way.end] - start[last + 1])
-        } else {
-            (first..way.end, start[first] - start[way.start])
-        };
         let seconds = self.copy_seconds(self.schedule.instances[instance as usize].buffer);
-        Some((freed, (seconds - flight).max(0.0) + COPY_PRICE * seconds))
+        let (freed, stall) = if arrives {
+            (way.start..last + 1, seconds - (start[way.end] - start[last + 1]))
+        } else {
+            let to = self.schedule.launches[copy as usize].writes[0];
+            (first..way.end, simulation.arrival.get(to as usize)? - start[first])
+        };
+        Some((freed, stall.max(0.0) + self.copy_price * seconds))
     }
 
     /// Takes an offer, and notes what it frees.
     pub(crate) fn take(&mut self, offer: &Offer) -> Option<()> {
+        let launches = self.schedule.launches.len();
         let buffer_of = |i: InstanceId| self.schedule.instances[i as usize].buffer;
-        let (buffer, anchor) = match (offer.idle, &offer.remedy) {
-            (Idle::Gap(instance, _, before), Remedy::Recompute(recipe)) => {
-                let buffer = buffer_of(instance);
-                recipe.apply(self.setting, &mut self.schedule, before)?;
-                (buffer, before)
-            }
-            (Idle::Gap(instance, after, before), Remedy::Offload(_)) => {
-                let buffer = buffer_of(instance);
-                self.schedule.offload(instance, after, before)?;
-                (buffer, before)
-            }
-            (Idle::Rest(instance, _, before), Remedy::Offload(_)) => {
-                let buffer = buffer_of(instance);
-                self.schedule.fetch(buffer, buffer, before)?;
-                (buffer, before)
-            }
-            (Idle::State(buffer), Remedy::Offload(_)) => {
-                let &user = self.schedule.instances[buffer as usize].uses.first()?;
-                self.schedule.offload_state(buffer)?;
-                (buffer, user)
-            }
-            (Idle::Flight(instance, _, wait), Remedy::Hurry(copy, _)) => {
-                self.schedule.launches[*copy as usize].hurried = true;
-                (buffer_of(instance), wait)
-            }
-            _ => return None,
+        let (buffer, anchor) = match offer.idle {
+            Idle::Gap(instance, _, before) | Idle::Rest(instance, _, before) => (buffer_of(instance), before),
+            Idle::Flight(instance, _, wait) => (buffer_of(instance), wait),
+            Idle::State(buffer) => (buffer, *self.schedule.instances[buffer as usize].uses.first()?),
         };
+        let taken = self.edit(offer, buffer);
+        self.simulation.inserted_before(&self.schedule, anchor);
+        taken?;
         let freed = match (&offer.remedy, offer.idle) {
             (Remedy::Offload(trip), _) => trip.away.clone(),
-            (Remedy::Hurry(_, freed), _) => vec![freed.clone()],
+            (Remedy::Hurry(_, freed), _) => [freed.clone(), 0..0],
             (Remedy::Recompute(_), Idle::Gap(_, after, before)) => {
-                vec![self.simulation.between(after, before)]
+                [self.simulation.between(after, before), 0..0]
             }
-            _ => vec![],
+            _ => [0..0, 0..0],
         };
+        if let Remedy::Offload(Trip { hurried: true, .. }) = &offer.remedy {
+            self.schedule.launches[launches..].iter_mut().for_each(|l| l.hurried = true);
+        }
         let bytes = self.setting.bytes(buffer) as i64;
         for range in freed {
             self.simulation.tree.add(range, -bytes);
         }
-        self.simulation.inserted_before(&self.schedule, anchor);
         if let Remedy::Offload(trip) = &offer.remedy {
             for (lane, busy) in self.simulation.lanes.iter_mut().zip(&trip.lanes) {
                 if let Some(busy) = *busy {
@@ -316,5 +326,29 @@ impl Descent<'_> {
             }
         }
         Some(())
+    }
+
+    /// Edits the schedule as an offer says. `None` where keys leave no room: what was inserted makes nothing wrong.
+    fn edit(&mut self, offer: &Offer, buffer: BufferIndex) -> Option<()> {
+        match (offer.idle, &offer.remedy) {
+            (Idle::Gap(_, _, before), Remedy::Recompute(recipe)) => {
+                recipe.apply(self.setting, &mut self.schedule, before).map(|_| ())
+            }
+            (Idle::Gap(instance, after, before), Remedy::Offload(_)) => {
+                self.schedule.offload(instance, after, before)
+            }
+            (Idle::Rest(_, _, before), Remedy::Offload(_)) => {
+                if self.schedule.instances[buffer as usize].home == Home::Device {
+                    self.schedule.offload_state(buffer)?;
+                }
+                self.schedule.fetch(buffer, buffer, before)
+            }
+            (Idle::State(buffer), Remedy::Offload(_)) => self.schedule.offload_state(buffer),
+            (Idle::Flight(..), Remedy::Hurry(copy, _)) => {
+                self.schedule.launches[*copy as usize].hurried = true;
+                Some(())
+            }
+            _ => None,
+        }
     }
 }

@@ -5,8 +5,9 @@
 //! are needed. With a lane for each direction that holds the fewest bytes without making any kernel wait. Only
 //! where a flight is in a hurry do kernels wait for it: as long as it would take bytes over the target.
 
-use crate::schedule::{InstanceId, LaunchId, Schedule, Setting, Source};
-use crate::simulate::Simulation;
+use crate::schedule::{InstanceId, LaunchId, Schedule, Source};
+use crate::setting::Setting;
+use crate::simulate::{live, positions};
 use crate::work::Home;
 
 /// A copy and the wait for its end. Slot `j` is right before the `j`th launch that stays where it is.
@@ -36,11 +37,12 @@ struct Ground {
 }
 
 impl Ground {
-    fn new(setting: &Setting<'_>, schedule: &Schedule, simulation: &Simulation) -> Ground {
+    fn new(setting: &Setting<'_>, schedule: &Schedule, order: &[LaunchId]) -> Ground {
+        let live = live(setting, schedule, order, &positions(schedule, order));
         let mut ground =
             Ground { fixed: vec![], slot: vec![0; schedule.launches.len()], live: vec![], moment: vec![] };
         let mut now = 0.0;
-        for (&launch, &live) in simulation.order.iter().zip(&simulation.live) {
+        for (&launch, live) in order.iter().zip(live) {
             ground.slot[launch as usize] = ground.fixed.len();
             let source = schedule.launches[launch as usize].source;
             if source.computes() || is_pinned(schedule, launch) {
@@ -97,24 +99,20 @@ fn is_pinned(schedule: &Schedule, launch: LaunchId) -> bool {
 }
 
 /// Gives every copy and every wait its place.
-pub(crate) fn time_copies(
-    setting: &Setting<'_>,
-    schedule: &mut Schedule,
-    simulation: &Simulation,
-    target: i64,
-) -> bool {
-    let copies = simulation.order.iter().filter(|&&l| schedule.launches[l as usize].source == Source::Copy);
+pub(crate) fn time_copies(setting: &Setting<'_>, schedule: &mut Schedule, target: i64) {
+    let order: Vec<LaunchId> = schedule.in_order().collect();
+    let copies = order.iter().filter(|&&l| schedule.launches[l as usize].source == Source::Copy);
     let (back, out): (Vec<LaunchId>, Vec<LaunchId>) = copies.partition(|&&copy| arrives(schedule, copy));
     if !setting.costs.copies.overlap || (back.is_empty() && out.is_empty()) {
-        return false;
+        return;
     }
-    let mut ground = Ground::new(setting, schedule, simulation);
+    let mut ground = Ground::new(setting, schedule, &order);
     let flights = |ground: &Ground, copies: &[LaunchId]| -> Option<Vec<Flight>> {
         let moving = copies.iter().filter(|&&copy| !is_pinned(schedule, copy));
         moving.map(|&copy| flight(setting, schedule, ground, copy)).collect()
     };
     let (Some(mut out), Some(mut back)) = (flights(&ground, &out), flights(&ground, &back)) else {
-        return false;
+        return;
     };
     for flight in out.iter().chain(&back) {
         ground.add(flight.slots, -flight.bytes);
@@ -141,7 +139,6 @@ pub(crate) fn time_copies(
     places.sort_unstable();
     let order: Vec<LaunchId> = places.into_iter().map(|(.., launch)| launch).collect();
     schedule.reorder(&order);
-    true
 }
 
 fn flight(setting: &Setting<'_>, schedule: &Schedule, ground: &Ground, copy: LaunchId) -> Option<Flight> {
