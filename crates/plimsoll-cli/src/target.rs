@@ -38,6 +38,9 @@ pub(crate) struct Fitting {
     /// Fit by exact remedies alone: no micro-batches, the same bits as without a budget
     #[arg(long)]
     exact: bool,
+    /// How long to look for better plans, if there is a budget
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "0")]
+    plan_seconds: f64,
 }
 
 impl Fitting {
@@ -47,7 +50,15 @@ impl Fitting {
             Some(budget) => spec.budget(budget),
             None => spec,
         };
-        spec.trainer().exact(self.exact)
+        spec.trainer().exact(self.exact).plan_seconds(self.plan_seconds)
+    }
+}
+
+/// A time that is not negative.
+fn seconds(text: &str) -> std::result::Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.0..1e9).contains(&seconds) => Ok(seconds),
+        _ => Err("expected a number of seconds".to_string()),
     }
 }
 

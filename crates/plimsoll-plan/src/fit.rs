@@ -6,10 +6,11 @@
 
 use crate::Error;
 use crate::costs::Costs;
-use crate::descend::{Point, descend};
-use crate::order::late_updates;
+use crate::descend::{Offload, Point, descend, prices};
+use crate::order::{late_updates, patient_updates};
 use crate::plan::{Options, Plan, orders, plan_in_order};
-use crate::schedule::{Schedule, Setting, Source};
+use crate::schedule::{Schedule, Source};
+use crate::setting::Setting;
 use crate::work::{BufferIndex, Home, Keep, KernelIndex, Work};
 
 /// Work with remedies applied, and its plan.
@@ -47,8 +48,14 @@ pub struct Frontier {
     work: Work,
     costs: Costs,
     options: Options,
+    offload: Offload,
     points: Vec<Point>,
+    /// How many prices of copies have been tried.
+    tried: usize,
 }
+
+/// Kernels times prices of copies that are tried at first.
+const EFFORT: usize = 1600;
 
 /// The least memory that any plan of some work needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,12 +69,34 @@ pub struct Floor {
 }
 
 impl Frontier {
-    /// Finds the frontier of some work. `offload` says whether host memory may be used.
-    pub fn new(work: Work, costs: Costs, options: &Options, offload: bool) -> Frontier {
-        let setting = Setting::new(&work, &costs, options.alignment);
-        let schedules = orders(&work).map(|order| Schedule::new(&setting, &late_updates(&work, order)));
-        let points = descend(&setting, schedules, offload);
-        Frontier { work, costs, options: *options, points }
+    /// Finds the frontier of some work, with an effort that goes by its size: in under a second for a thousand
+    /// kernels on two cores.
+    pub fn new(work: Work, costs: Costs, options: &Options, offload: Offload) -> Frontier {
+        let mut frontier = Frontier { work, costs, options: *options, offload, points: vec![], tried: 0 };
+        let tries = (EFFORT / frontier.work.kernels.len().max(1)).clamp(1, prices(offload).min(4));
+        frontier.search(tries);
+        frontier
+    }
+
+    /// Searches on for as long as `keep_going` says yes and there is something left to try. It is asked now and
+    /// then; nothing that is known gets worse.
+    pub fn improve(&mut self, keep_going: &dyn Fn() -> bool) {
+        while self.tried < prices(self.offload) && keep_going() {
+            self.search(1);
+        }
+    }
+
+    fn search(&mut self, tries: usize) {
+        let setting = Setting::new(&self.work, &self.costs, self.options.alignment);
+        let mut orders = Vec::from(orders(&self.work));
+        if self.offload != Offload::Nothing {
+            orders.push(patient_updates(&self.work, &self.costs, &orders[1]));
+        }
+        let orders = orders.into_iter().map(|order| late_updates(&self.work, order));
+        let schedules: Vec<Schedule> = orders.map(|order| Schedule::new(&setting, &order)).collect();
+        let known = std::mem::take(&mut self.points);
+        self.points = descend(&setting, &schedules, self.offload, self.tried..self.tried + tries, known);
+        self.tried += tries;
     }
 
     /// The work that was planned.

@@ -4,6 +4,7 @@
 //! bytes live at once. A step as it was traced keeps every gradient until the optimizer comes at the end;
 //! running what frees memory as soon as it can run is often a quarter less.
 
+use crate::costs::Costs;
 use crate::work::{Keep, KernelIndex, Work};
 
 /// The kernels each kernel waits for, as lists of those that wait for it.
@@ -138,6 +139,76 @@ pub(crate) fn late_updates(work: &Work, order: Vec<KernelIndex>) -> Vec<KernelIn
         order.into_iter().enumerate().partition(|&(p, k)| is_late(p, k));
     others.extend(late);
     others.into_iter().map(|(_, k)| k).collect()
+}
+
+/// The same order, except that an update of states waits until those could have been fetched from the host since
+/// its gradient was known, each after those before it. A gradient that is made of less than it takes is made
+/// as late as its update.
+pub(crate) fn patient_updates(work: &Work, costs: &Costs, order: &[KernelIndex]) -> Vec<KernelIndex> {
+    let mut users = vec![vec![]; work.buffers.len()];
+    let mut position = vec![0; work.kernels.len()];
+    for (p, &k) in order.iter().enumerate() {
+        position[k as usize] = p;
+        touched(&work.kernels[k as usize]).for_each(|b| users[b as usize].push(k));
+    }
+    let buffer = |b: u32| &work.buffers[b as usize];
+    let is_state = |b: &&u32| buffer(**b).keep == Keep::Always;
+    let bytes =
+        |list: &[u32]| -> u64 { list.iter().filter(|b| !is_state(b)).map(|&b| buffer(b).bytes).sum() };
+    let is_last = |k: u32, b: u32| users[b as usize].last() == Some(&k);
+    let rewritten = |k: u32, b: u32| {
+        users[b as usize].iter().any(|&u| {
+            position[u as usize] > position[k as usize] && work.kernels[u as usize].writes.contains(&b)
+        })
+    };
+    let may_wait = |k: u32| {
+        let kernel = &work.kernels[k as usize];
+        !kernel.writes.is_empty()
+            && kernel.writes.iter().all(|b| is_state(&b) && is_last(k, *b))
+            && kernel.reads.iter().all(|&b| !rewritten(k, b))
+    };
+    // The kernel that makes what only an update reads.
+    let maker = |update: u32| {
+        work.kernels[update as usize].reads.iter().find_map(|&b| match users[b as usize][..] {
+            [maker, user] if user == update => {
+                let kernel = &work.kernels[maker as usize];
+                let alone = kernel.writes == [b] && kernel.reads.iter().all(|&r| !rewritten(maker, r));
+                (alone && bytes(&kernel.reads) < bytes(&kernel.writes)).then_some(maker)
+            }
+            _ => None,
+        })
+    };
+    let mut made_late = vec![None; work.kernels.len()];
+    for update in order.iter().copied().filter(|&k| may_wait(k)) {
+        if let Some(maker) = maker(update) {
+            made_late[maker as usize] = Some(update);
+        }
+    }
+    let mut waiting: std::collections::VecDeque<(f64, Vec<KernelIndex>)> = Default::default();
+    let mut late: Vec<Option<KernelIndex>> = vec![None; work.kernels.len()];
+    let (mut now, mut fetched) = (0.0f64, 0.0f64);
+    let mut patient = Vec::with_capacity(order.len());
+    for &k in order {
+        while waiting.front().is_some_and(|(due, _)| *due <= now) {
+            let (_, kernels) = waiting.pop_front().unwrap_or_default();
+            now += kernels.iter().map(|&k| costs.kernels[k as usize]).sum::<f64>();
+            patient.extend(kernels);
+        }
+        if let Some(update) = made_late[k as usize] {
+            late[update as usize] = Some(k);
+            continue;
+        }
+        if may_wait(k) {
+            let states = work.kernels[k as usize].writes.iter().map(|&b| buffer(b).bytes);
+            fetched = fetched.max(now) + states.map(|bytes| costs.copies.seconds(bytes)).sum::<f64>();
+            waiting.push_back((fetched, late[k as usize].into_iter().chain([k]).collect()));
+            continue;
+        }
+        now += costs.kernels[k as usize];
+        patient.push(k);
+    }
+    patient.extend(waiting.into_iter().flat_map(|(_, kernels)| kernels));
+    patient
 }
 
 /// How many kernels still use each buffer.

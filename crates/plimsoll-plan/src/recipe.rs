@@ -3,7 +3,8 @@
 //! What a kernel reads to make a buffer again may itself be gone by then. It can be kept a little longer, or
 //! be made again as well, down to what is there. A recipe is the cheapest such tree.
 
-use crate::schedule::{InstanceId, LaunchId, Schedule, Setting, Source};
+use crate::schedule::{InstanceId, LaunchId, Schedule, Source};
+use crate::setting::Setting;
 use crate::simulate::Simulation;
 use crate::work::{BufferIndex, Home, Keep};
 
@@ -81,27 +82,41 @@ impl Kitchen<'_> {
 
     fn supply(&self, buffer: BufferIndex, making: &mut Vec<BufferIndex>) -> Option<(Supply, f64, f64)> {
         let (schedule, key) = (self.schedule, self.schedule.key(self.anchor));
-        if self.setting.work.buffers[buffer as usize].keep == Keep::Always {
-            return self.state(buffer).map(|i| (Supply::Have(i), 0.0, 0.0));
-        }
-        if !self.setting.settled[buffer as usize] {
+        let is_state = self.setting.work.buffers[buffer as usize].keep == Keep::Always;
+        if is_state {
+            if schedule.is_updated(buffer, key) {
+                return None;
+            }
+            if schedule.instances[buffer as usize].home == Home::Device {
+                return Some((Supply::Have(buffer), 0.0, 0.0));
+            }
+        } else if !self.setting.settled[buffer as usize] {
             return None;
         }
         let dropped = making.contains(&buffer);
-        if !dropped && let Some(instance) = schedule.alive(buffer, key) {
-            // What is on its way is of no use yet.
-            return (!schedule.in_flight(instance, key)).then_some((Supply::Have(instance), 0.0, 0.0));
-        }
         let bytes = self.setting.bytes(buffer) as f64;
+        let alive = schedule.alive(buffer, key).filter(|_| !dropped);
+        if let Some(instance) = alive.filter(|&i| schedule.arrival(i, key).is_none()) {
+            return Some((Supply::Have(instance), 0.0, 0.0));
+        }
         let here = self.simulation.position(self.anchor);
         let kept = schedule.earlier(buffer, key).filter(|_| !dropped).and_then(|i| {
             let &last = schedule.instances[i as usize].uses.last()?;
             Some((Supply::Have(i), 0.0, bytes * self.over_between(self.simulation.position(last) + 1, here)))
         });
+        let later = alive.or_else(|| schedule.later(buffer, key).filter(|_| !dropped));
+        let fetched = later.and_then(|i| {
+            let sooner = self.over_if_sooner(schedule.arrival(i, key)?);
+            Some((Supply::Have(i), 0.0, bytes * sooner))
+        });
+        let kept = kept.into_iter().chain(fetched).min_by(|a, b| a.2.total_cmp(&b.2));
         if let Some((_, _, burden)) = &kept
             && *burden <= 0.02 * self.gain
         {
             return kept;
+        }
+        if is_state {
+            return kept.filter(|(_, _, burden)| *burden < 0.5 * self.gain);
         }
         let made = self.cook(buffer, making).map(|recipe| {
             let later = schedule.later(buffer, key).filter(|&l| schedule.inserted_maker(l).is_some());
@@ -124,14 +139,13 @@ impl Kitchen<'_> {
         }
     }
 
-    /// A state, if it is in device memory and has not been updated before the anchor.
-    fn state(&self, buffer: BufferIndex) -> Option<InstanceId> {
-        let instance = &self.schedule.instances[buffer as usize];
-        let key = self.schedule.key(self.anchor);
-        let updated = instance.uses.iter().any(|&u| {
-            self.schedule.key(u) < key && self.schedule.launches[u as usize].writes.contains(&buffer)
-        });
-        (instance.home == Home::Device && !updated).then_some(buffer)
+    /// The positions over the target at which a flight that has to end at the anchor takes bytes beyond those at
+    /// which it does already.
+    fn over_if_sooner(&self, (copy, wait): (LaunchId, LaunchId)) -> f64 {
+        let [copy, wait] = [copy, wait].map(|l| self.simulation.position(l));
+        let start = &self.simulation.start;
+        let sooner = start[wait] - start[self.simulation.position(self.anchor)];
+        self.over_between(self.simulation.position_at(start[copy] - sooner).saturating_sub(1), copy)
     }
 
     fn over_between(&self, from: usize, to: usize) -> f64 {
@@ -186,8 +200,11 @@ impl Recipe {
                 }
             });
         }
+        for &read in &reads {
+            schedule.arrive_before(read, anchor)?;
+        }
         let launch = schedule.insert_before(anchor, self.source, reads, &kernel.writes)?;
-        for &instance in &schedule.launches[launch as usize].writes {
+        for &instance in schedule.launches[launch as usize].writes.iter() {
             made.push((schedule.instances[instance as usize].buffer, instance));
         }
         Some(launch)

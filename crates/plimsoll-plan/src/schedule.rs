@@ -5,16 +5,20 @@
 //! few edits (insert a launch, split an instance, join two), any sequence of them leaves a schedule that
 //! computes the same, and undoing one is another.
 
-use crate::costs::Costs;
 use crate::order::touched;
+use crate::setting::Setting;
 use crate::work::{Buffer, BufferIndex, Home, Keep, Kernel, KernelIndex, Work};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A launch of a [`Schedule`]; it keeps its number when others are inserted.
 pub(crate) type LaunchId = u32;
 
 /// One life of a buffer. Instance `b` is the first of buffer `b`.
 pub(crate) type InstanceId = u32;
+
+/// Launches or instances. Most are the same in most schedules of a search, so copies of a schedule share them.
+pub(crate) type List = Arc<Vec<u32>>;
 
 /// Where a launch comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -31,14 +35,23 @@ pub enum Source {
     Wait,
 }
 
+impl Source {
+    /// Whether it runs on the device's time line, unlike copies and waits.
+    pub(crate) fn computes(self) -> bool {
+        !matches!(self, Source::Copy | Source::Wait)
+    }
+}
+
 /// One launch.
 #[derive(Debug, Clone)]
 pub(crate) struct Launch {
     /// Launches run in the order of their keys.
     pub(crate) key: u64,
     pub(crate) source: Source,
-    pub(crate) reads: Vec<InstanceId>,
-    pub(crate) writes: Vec<InstanceId>,
+    pub(crate) reads: List,
+    pub(crate) writes: List,
+    /// Whether kernels rather wait for this copy than let it take bytes that are not there.
+    pub(crate) hurried: bool,
 }
 
 /// One life of a buffer.
@@ -48,76 +61,11 @@ pub(crate) struct Instance {
     pub(crate) home: Home,
     pub(crate) keep: Keep,
     /// The launches that touch it, in order.
-    pub(crate) uses: Vec<LaunchId>,
+    pub(crate) uses: List,
 }
 
 /// The distance between the keys of neighbours: that many halvings find room for another launch.
 const ROOM: u32 = 40;
-
-/// What is planned and does not change while it is.
-pub(crate) struct Setting<'a> {
-    pub(crate) work: &'a Work,
-    pub(crate) costs: &'a Costs,
-    pub(crate) alignment: u64,
-    /// The ways to make each buffer again.
-    pub(crate) ways: Vec<Vec<Source>>,
-    /// Whether each buffer holds one value only, once it is written.
-    pub(crate) settled: Vec<bool>,
-    wait: Kernel,
-}
-
-impl<'a> Setting<'a> {
-    pub(crate) fn new(work: &'a Work, costs: &'a Costs, alignment: u64) -> Setting<'a> {
-        let mut writers = vec![0; work.buffers.len()];
-        for &b in work.kernels.iter().flat_map(|k| &k.writes) {
-            writers[b as usize] += 1;
-        }
-        let single = |b: u32| writers[b as usize] == 1 && is_passing(&work.buffers[b as usize]);
-        // Running a kernel again must change nothing but what it makes: not a state, not an update.
-        let repeatable = |k: &Kernel| k.writes.iter().all(|&b| single(b) && !k.reads.contains(&b));
-        let mut ways = vec![vec![]; work.buffers.len()];
-        for (k, kernel) in work.kernels.iter().enumerate().filter(|(_, k)| repeatable(k)) {
-            for &b in &kernel.writes {
-                ways[b as usize].push(Source::Again(k as u32));
-            }
-        }
-        for (m, remake) in work.remakes.iter().enumerate().filter(|(_, k)| repeatable(k)) {
-            for &b in &remake.writes {
-                ways[b as usize].push(Source::Remake(m as u32));
-            }
-        }
-        let settled = writers.iter().map(|&w| w <= 1).collect();
-        Setting { work, costs, alignment, ways, settled, wait: Kernel::default() }
-    }
-
-    /// The bytes a buffer takes in an arena.
-    pub(crate) fn bytes(&self, buffer: BufferIndex) -> u64 {
-        self.work.buffers[buffer as usize].bytes.next_multiple_of(self.alignment)
-    }
-
-    /// What a launch runs; for copies and waits a kernel of nothing.
-    pub(crate) fn kernel(&self, source: Source) -> &Kernel {
-        match source {
-            Source::Kernel(k) | Source::Again(k) => &self.work.kernels[k as usize],
-            Source::Remake(m) => &self.work.remakes[m as usize],
-            Source::Copy | Source::Wait => &self.wait,
-        }
-    }
-
-    /// What a launch takes on the device; copies and waits have a time line of their own.
-    pub(crate) fn seconds(&self, source: Source) -> f64 {
-        match source {
-            Source::Kernel(k) | Source::Again(k) => self.costs.kernels[k as usize],
-            Source::Remake(m) => self.costs.remakes[m as usize],
-            Source::Copy | Source::Wait => 0.0,
-        }
-    }
-}
-
-/// Whether a buffer lives only inside a step and is written there.
-fn is_passing(buffer: &Buffer) -> bool {
-    matches!(buffer.keep, Keep::WhileUsed | Keep::ToEnd) && buffer.home == Home::Device
-}
 
 /// Launches in an order, and the instances they work on.
 #[derive(Debug, Clone)]
@@ -127,7 +75,7 @@ pub(crate) struct Schedule {
     /// The launches by key.
     order: BTreeMap<u64, LaunchId>,
     /// The instances of each buffer, in the order of their first use.
-    of_buffer: Vec<Vec<InstanceId>>,
+    of_buffer: Vec<List>,
 }
 
 impl Schedule {
@@ -138,13 +86,13 @@ impl Schedule {
             buffer: b as u32,
             home: buffer.home,
             keep: buffer.keep,
-            uses: vec![],
+            uses: List::default(),
         };
         let mut schedule = Schedule {
             launches: Vec::with_capacity(order.len()),
             instances: work.buffers.iter().enumerate().map(instance).collect(),
             order: BTreeMap::new(),
-            of_buffer: (0..work.buffers.len() as u32).map(|b| vec![b]).collect(),
+            of_buffer: (0..work.buffers.len() as u32).map(|b| Arc::new(vec![b])).collect(),
         };
         for (position, &k) in order.iter().enumerate() {
             let kernel = &work.kernels[k as usize];
@@ -205,6 +153,32 @@ impl Schedule {
         begun.is_some_and(|u| is(u, Source::Copy))
     }
 
+    /// The copy that brings an instance and the wait for it, if that is after `key`.
+    pub(crate) fn arrival(&self, instance: InstanceId, key: u64) -> Option<(LaunchId, LaunchId)> {
+        let uses = &self.instances[instance as usize].uses;
+        let &copy = uses.first().filter(|&&u| self.launches[u as usize].source == Source::Copy)?;
+        let &wait = uses.iter().find(|&&u| self.awaits(u, instance))?;
+        (self.key(wait) > key).then_some((copy, wait))
+    }
+
+    /// Lets an instance that a copy brings be there before a launch.
+    pub(crate) fn arrive_before(&mut self, instance: InstanceId, launch: LaunchId) -> Option<()> {
+        let Some((copy, wait)) = self.arrival(instance, self.key(launch)) else { return Some(()) };
+        for moved in [copy, wait].into_iter().filter(|&l| self.key(l) > self.key(launch)).collect::<Vec<_>>()
+        {
+            let key = self.key_before(launch)?;
+            self.order.remove(&self.key(moved));
+            self.order.insert(key, moved);
+            self.launches[moved as usize].key = key;
+            let Launch { reads, writes, .. } = self.launches[moved as usize].clone();
+            for instance in touched_instances(&reads, &writes) {
+                self.sort_uses(instance);
+                self.sort_instances(self.instances[instance as usize].buffer);
+            }
+        }
+        Some(())
+    }
+
     /// The last instance of a buffer in device memory whose uses are all before `key`.
     pub(crate) fn earlier(&self, buffer: BufferIndex, key: u64) -> Option<InstanceId> {
         self.on_device(buffer).filter(|&i| self.span(i).is_some_and(|(_, last)| last < key)).last()
@@ -215,7 +189,8 @@ impl Schedule {
         self.on_device(buffer).find(|&i| self.span(i).is_some_and(|(first, _)| first > key))
     }
 
-    fn on_device(&self, buffer: BufferIndex) -> impl Iterator<Item = InstanceId> {
+    /// The instances of a buffer in device memory, in order.
+    pub(crate) fn on_device(&self, buffer: BufferIndex) -> impl Iterator<Item = InstanceId> {
         let all = self.of_buffer[buffer as usize].iter().copied();
         all.filter(|&i| self.instances[i as usize].home == Home::Device)
     }
@@ -242,27 +217,29 @@ impl Schedule {
         Some(self.insert(key, source, reads, writes))
     }
 
-    /// Copies the instance to the host right before `out`, and back right before `back`, waiting for the ends
-    /// of the copies right before `out_end` and `need`. All four are launches in this order; `need` is the
-    /// first later use.
-    pub(crate) fn offload(
-        &mut self,
-        instance: InstanceId,
-        [out, out_end, back, need]: [LaunchId; 4],
-    ) -> Option<InstanceId> {
+    /// Copies an instance to the host after one use and back before the next. Both flights are as short as they
+    /// can be: kernels wait for all of them, until they are [spread](crate::trips).
+    pub(crate) fn offload(&mut self, instance: InstanceId, after: LaunchId, before: LaunchId) -> Option<()> {
         let buffer = self.instances[instance as usize].buffer;
-        let rooms = [out, out_end, back, need].map(|l| self.key_before(l).is_some());
-        if rooms.contains(&false) {
+        if !self.has_room(after) || !self.has_room(before) {
             return None;
         }
         let host = self.fresh(buffer, Home::Host, Keep::WhileUsed);
-        self.insert(self.key_before(out)?, Source::Copy, vec![instance], vec![host]);
-        self.insert(self.key_before(out_end)?, Source::Wait, vec![instance, host], vec![]);
-        let copy = self.insert_before(back, Source::Copy, vec![host], &[buffer])?;
-        let returned = self.launches[copy as usize].writes[0];
-        self.insert(self.key_before(need)?, Source::Wait, vec![host, returned], vec![]);
+        let copy = self.insert(self.key_after(after)?, Source::Copy, vec![instance], vec![host]);
+        self.insert(self.key_after(copy)?, Source::Wait, vec![instance, host], vec![]);
+        self.fetch(host, buffer, before)
+    }
+
+    /// Copies what a host instance holds to a fresh instance, right before a launch.
+    pub(crate) fn fetch(&mut self, host: InstanceId, buffer: BufferIndex, before: LaunchId) -> Option<()> {
+        if !self.has_room(before) {
+            return None;
+        }
+        let copy = self.insert_before(before, Source::Copy, vec![host], &[buffer])?;
+        let fetched = self.launches[copy as usize].writes[0];
+        self.insert(self.key_before(before)?, Source::Wait, vec![host, fetched], vec![]);
         self.sort_instances(buffer);
-        Some(returned)
+        Some(())
     }
 
     /// Lets an instance that was made for the sake of a later use, if there is one, be the same as this.
@@ -280,75 +257,99 @@ impl Schedule {
         let maker = self.inserted_maker(later);
         let uses = std::mem::take(&mut self.instances[later as usize].uses);
         let (kept, moved): (Vec<LaunchId>, Vec<LaunchId>) =
-            uses.into_iter().partition(|&u| Some(u) == maker || self.awaits(u, later));
+            uses.iter().partition(|&&u| Some(u) == maker || self.awaits(u, later));
         self.rename(&moved, later, earlier);
         let keep = self.instances[later as usize].keep;
         let into = &mut self.instances[earlier as usize];
-        into.uses.extend(moved);
+        Arc::make_mut(&mut into.uses).extend(moved);
         if keep == Keep::ToEnd {
             into.keep = keep;
         }
         self.sort_uses(earlier);
-        self.instances[later as usize].uses = kept;
+        self.instances[later as usize].uses = Arc::new(kept);
         if let Some(maker) = maker {
             self.sweep(maker);
         }
         self.sort_instances(self.instances[earlier as usize].buffer);
     }
 
-    /// Moves a state that one launch touches to the host: it is fetched for that launch alone. The copies begin
-    /// right before `fetch` and right after the launch; they end before the launch and before `stored` (or at
-    /// the end).
-    pub(crate) fn offload_state(
-        &mut self,
-        buffer: BufferIndex,
-        fetch: LaunchId,
-        stored: Option<LaunchId>,
-    ) -> Option<()> {
-        let user = *self.instances[buffer as usize].uses.first()?;
-        if self.key_before(fetch).is_none() || self.key_before(user).is_none() {
+    /// Moves a state to the host: it is fetched for the first launch that touches it, and stored after the last
+    /// that writes it.
+    pub(crate) fn offload_state(&mut self, buffer: BufferIndex) -> Option<()> {
+        let uses = self.instances[buffer as usize].uses.clone();
+        let &first = uses.first()?;
+        let last_writer = uses.iter().copied().rfind(|&u| self.launches[u as usize].writes.contains(&buffer));
+        if !self.has_room(first) || last_writer.is_some_and(|writer| !self.has_room(writer)) {
             return None;
         }
         let device = self.fresh(buffer, Home::Device, Keep::WhileUsed);
         self.instances[buffer as usize].home = Home::Host;
-        self.instances[buffer as usize].uses.clear();
-        self.rename(&[user], buffer, device);
-        self.instances[device as usize].uses.push(user);
-        self.insert(self.key_before(fetch)?, Source::Copy, vec![buffer], vec![device]);
-        self.insert(self.key_before(user)?, Source::Wait, vec![buffer, device], vec![]);
-        if self.launches[user as usize].writes.contains(&device) {
-            self.insert(self.key_after(user)?, Source::Copy, vec![device], vec![buffer]);
-            let key = match stored {
-                Some(stored) => self.key_before(stored)?,
-                None => self.key_at_end(),
-            };
-            self.insert(key, Source::Wait, vec![device, buffer], vec![]);
+        self.instances[buffer as usize].uses = List::default();
+        self.rename(&uses, buffer, device);
+        self.instances[device as usize].uses = uses;
+        self.insert(self.key_before(first)?, Source::Copy, vec![buffer], vec![device]);
+        self.insert(self.key_before(first)?, Source::Wait, vec![buffer, device], vec![]);
+        if let Some(writer) = last_writer {
+            let copy = self.insert(self.key_after(writer)?, Source::Copy, vec![device], vec![buffer]);
+            self.insert(self.key_after(copy)?, Source::Wait, vec![device, buffer], vec![]);
         }
         Some(())
     }
 
-    /// Moves a launch to right before another. What it needs and what needs it must still be before and after.
-    pub(crate) fn move_before(&mut self, launch: LaunchId, anchor: LaunchId) -> Option<()> {
-        let key = self.key_before(anchor)?;
-        self.order.remove(&self.key(launch));
-        self.order.insert(key, launch);
-        let Launch { reads, writes, key: old, .. } = &mut self.launches[launch as usize];
-        *old = key;
-        let touched = touched_instances(reads, writes);
-        for instance in touched {
-            self.sort_uses(instance);
-            self.sort_instances(self.instances[instance as usize].buffer);
+    /// Lets a state that was moved to the host be in device memory again.
+    pub(crate) fn bring_home(&mut self, buffer: BufferIndex) {
+        for &copy in std::mem::take(&mut self.instances[buffer as usize].uses).iter() {
+            self.order.remove(&self.key(copy));
         }
-        Some(())
+        let mut uses = vec![];
+        for &instance in
+            std::mem::replace(&mut self.of_buffer[buffer as usize], Arc::new(vec![buffer])).iter()
+        {
+            let of = std::mem::take(&mut self.instances[instance as usize].uses);
+            let of: Vec<LaunchId> =
+                of.iter().copied().filter(|&u| self.order.get(&self.key(u)) == Some(&u)).collect();
+            self.rename(&of, instance, buffer);
+            uses.extend(of);
+        }
+        self.instances[buffer as usize].home = Home::Device;
+        self.instances[buffer as usize].uses = Arc::new(uses);
+        self.sort_uses(buffer);
+    }
+
+    /// Whether a launch that computes writes a state before `key`.
+    pub(crate) fn is_updated(&self, buffer: BufferIndex, key: u64) -> bool {
+        self.on_device(buffer).any(|i| {
+            let uses = self.instances[i as usize].uses.iter();
+            uses.map(|&u| &self.launches[u as usize])
+                .any(|l| l.key < key && l.source.computes() && l.writes.contains(&i))
+        })
+    }
+
+    /// Runs the launches in another order, which must compute the same.
+    pub(crate) fn reorder(&mut self, order: &[LaunchId]) {
+        for (position, &launch) in order.iter().enumerate() {
+            self.launches[launch as usize].key = key_of(position);
+        }
+        self.order = order.iter().map(|&l| (self.key(l), l)).collect();
+        for instance in 0..self.instances.len() as InstanceId {
+            if self.instances[instance as usize].uses.len() > 1 {
+                self.sort_uses(instance);
+            }
+        }
+        for buffer in 0..self.of_buffer.len() as BufferIndex {
+            if self.of_buffer[buffer as usize].len() > 1 {
+                self.sort_instances(buffer);
+            }
+        }
     }
 
     /// Puts copies around every launch that touches a state whose home is the host.
     fn reach_from_host(&mut self, buffer: BufferIndex) {
         let users = std::mem::take(&mut self.instances[buffer as usize].uses);
-        for user in users {
+        for &user in users.iter() {
             let device = self.fresh(buffer, Home::Device, Keep::WhileUsed);
             self.rename(&[user], buffer, device);
-            self.instances[device as usize].uses.push(user);
+            self.instances[device as usize].uses = Arc::new(vec![user]);
             let launch = &self.launches[user as usize];
             let (read, written) = (launch.reads.contains(&device), launch.writes.contains(&device));
             // Room is left here: a kernel of the step has few states, and keys are fresh.
@@ -375,18 +376,19 @@ impl Schedule {
         let fresh = self.fresh(buffer, Home::Device, Keep::WhileUsed);
         if let Some(old) = across {
             let uses = std::mem::take(&mut self.instances[old as usize].uses);
-            let (before, after) = uses.into_iter().partition(|&u| self.key(u) < key);
-            self.instances[old as usize].uses = before;
+            let (before, after): (Vec<LaunchId>, Vec<LaunchId>) =
+                uses.iter().partition(|&&u| self.key(u) < key);
+            self.instances[old as usize].uses = Arc::new(before);
             self.rename(&after, old, fresh);
-            self.instances[fresh as usize].uses = after;
+            self.instances[fresh as usize].uses = Arc::new(after);
         }
         fresh
     }
 
     fn fresh(&mut self, buffer: BufferIndex, home: Home, keep: Keep) -> InstanceId {
         let id = self.instances.len() as InstanceId;
-        self.instances.push(Instance { buffer, home, keep, uses: vec![] });
-        self.of_buffer[buffer as usize].push(id);
+        self.instances.push(Instance { buffer, home, keep, uses: List::default() });
+        Arc::make_mut(&mut self.of_buffer[buffer as usize]).push(id);
         id
     }
 
@@ -400,11 +402,12 @@ impl Schedule {
         let id = self.launches.len() as LaunchId;
         self.order.insert(key, id);
         let touched: Vec<InstanceId> = touched_instances(&reads, &writes);
-        self.launches.push(Launch { key, source, reads, writes });
+        let (reads, writes) = (Arc::new(reads), Arc::new(writes));
+        self.launches.push(Launch { key, source, reads, writes, hurried: false });
         for instance in touched {
             let uses = &self.instances[instance as usize].uses;
             let at = uses.partition_point(|&u| self.launches[u as usize].key < key);
-            self.instances[instance as usize].uses.insert(at, id);
+            Arc::make_mut(&mut self.instances[instance as usize].uses).insert(at, id);
         }
         if !matches!(source, Source::Kernel(_)) {
             for i in 0..self.launches[id as usize].writes.len() {
@@ -416,7 +419,7 @@ impl Schedule {
     }
 
     /// Whether a launch waits for an instance to arrive.
-    fn awaits(&self, launch: LaunchId, instance: InstanceId) -> bool {
+    pub(crate) fn awaits(&self, launch: LaunchId, instance: InstanceId) -> bool {
         let launch = &self.launches[launch as usize];
         launch.source == Source::Wait && launch.reads[1] == instance
     }
@@ -434,7 +437,7 @@ impl Schedule {
 
     /// Removes an inserted launch that makes nothing that is used, the waits for it, and what only it needed.
     fn sweep(&mut self, launch: LaunchId) {
-        let Launch { key, source, reads, writes } = self.launches[launch as usize].clone();
+        let Launch { key, source, reads, writes, .. } = self.launches[launch as usize].clone();
         let useless = |&w: &InstanceId| {
             let instance = &self.instances[w as usize];
             instance.keep == Keep::WhileUsed
@@ -451,19 +454,19 @@ impl Schedule {
         for wait in waits {
             let Launch { key, reads, .. } = self.launches[wait as usize].clone();
             self.order.remove(&key);
-            for instance in reads {
-                self.instances[instance as usize].uses.retain(|&u| u != wait);
+            for &instance in reads.iter() {
+                Arc::make_mut(&mut self.instances[instance as usize].uses).retain(|&u| u != wait);
             }
         }
         self.order.remove(&key);
         for instance in touched_instances(&reads, &writes) {
-            self.instances[instance as usize].uses.retain(|&u| u != launch);
+            Arc::make_mut(&mut self.instances[instance as usize].uses).retain(|&u| u != launch);
         }
-        for &w in &writes {
+        for &w in writes.iter() {
             let buffer = self.instances[w as usize].buffer;
-            self.of_buffer[buffer as usize].retain(|&i| i != w);
+            Arc::make_mut(&mut self.of_buffer[buffer as usize]).retain(|&i| i != w);
         }
-        for read in reads {
+        for &read in reads.iter() {
             if let Some(maker) = self.inserted_maker(read) {
                 self.sweep(maker);
             }
@@ -473,21 +476,39 @@ impl Schedule {
     fn rename(&mut self, launches: &[LaunchId], from: InstanceId, to: InstanceId) {
         for &launch in launches {
             let Launch { reads, writes, .. } = &mut self.launches[launch as usize];
-            reads.iter_mut().chain(writes).filter(|i| **i == from).for_each(|i| *i = to);
+            for list in [reads, writes].into_iter().filter(|list| list.contains(&from)) {
+                Arc::make_mut(list).iter_mut().filter(|i| **i == from).for_each(|i| *i = to);
+            }
         }
     }
 
     fn sort_uses(&mut self, instance: InstanceId) {
-        let mut uses = std::mem::take(&mut self.instances[instance as usize].uses);
-        uses.sort_by_key(|&u| self.key(u));
-        uses.dedup();
-        self.instances[instance as usize].uses = uses;
+        let uses = &self.instances[instance as usize].uses;
+        if !uses.is_sorted_by(|&a, &b| self.key(a) < self.key(b)) {
+            let mut uses = uses.to_vec();
+            uses.sort_by_key(|&u| self.key(u));
+            uses.dedup();
+            self.instances[instance as usize].uses = Arc::new(uses);
+        }
     }
 
     fn sort_instances(&mut self, buffer: BufferIndex) {
-        let mut instances = std::mem::take(&mut self.of_buffer[buffer as usize]);
-        instances.sort_by_key(|&i| self.span(i).map_or(0, |(first, _)| first));
-        self.of_buffer[buffer as usize] = instances;
+        let first = |i: &InstanceId| self.span(*i).map_or(0, |(first, _)| first);
+        let instances = &self.of_buffer[buffer as usize];
+        if !instances.is_sorted_by_key(first) {
+            let mut instances = instances.to_vec();
+            instances.sort_by_key(first);
+            self.of_buffer[buffer as usize] = Arc::new(instances);
+        }
+    }
+
+    /// Whether a few launches can be put right before and right after one.
+    fn has_room(&self, launch: LaunchId) -> bool {
+        const FEW: u64 = 1 << 8;
+        let key = self.key(launch);
+        let before = self.order.range(..key).next_back().map_or(0, |(&k, _)| k);
+        let after = self.order.range(key + 1..).next().map_or(u64::MAX, |(&k, _)| k);
+        key - before > FEW && after - key > FEW
     }
 
     /// A key between a launch and the one before it.

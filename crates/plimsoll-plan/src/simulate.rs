@@ -6,7 +6,8 @@
 
 use crate::live::LiveBytes;
 use crate::plan::may_replace;
-use crate::schedule::{LaunchId, Schedule, Setting, Source};
+use crate::schedule::{LaunchId, Schedule, Source};
+use crate::setting::Setting;
 use crate::work::{Home, Keep};
 use std::ops::Range;
 
@@ -25,20 +26,19 @@ pub(crate) struct Simulation {
     pub(crate) start: Vec<f64>,
     /// What copies to the host ([0]) and from it ([1]) are busy with: from when to when.
     pub(crate) lanes: [Vec<(f64, f64)>; 2],
+    /// The moment at which each instance that is copied to has arrived.
+    pub(crate) arrival: Vec<f64>,
 }
 
 impl Simulation {
     /// Simulates a schedule, whose keys are spread anew.
     pub(crate) fn new(setting: &Setting<'_>, schedule: &mut Schedule) -> Simulation {
         let order = schedule.spread();
-        let mut position = vec![u32::MAX; schedule.launches.len()];
-        for (p, &launch) in order.iter().enumerate() {
-            position[launch as usize] = p as u32;
-        }
+        let position = positions(schedule, &order);
         let live = live(setting, schedule, &order, &position);
-        let (start, lanes) = times(setting, schedule, &order);
+        let (start, lanes, arrival) = times(setting, schedule, &order);
         let tree = LiveBytes::new(&live);
-        Simulation { order, position, live, tree, start, lanes }
+        Simulation { order, position, live, tree, start, lanes, arrival }
     }
 
     /// The most bytes that live at once.
@@ -80,7 +80,22 @@ impl Simulation {
     }
 }
 
-fn live(setting: &Setting<'_>, schedule: &Schedule, order: &[LaunchId], position: &[u32]) -> Vec<i64> {
+/// The position of each launch in an order.
+pub(crate) fn positions(schedule: &Schedule, order: &[LaunchId]) -> Vec<u32> {
+    let mut position = vec![u32::MAX; schedule.launches.len()];
+    for (p, &launch) in order.iter().enumerate() {
+        position[launch as usize] = p as u32;
+    }
+    position
+}
+
+/// The device bytes that live at each position.
+pub(crate) fn live(
+    setting: &Setting<'_>,
+    schedule: &Schedule,
+    order: &[LaunchId],
+    position: &[u32],
+) -> Vec<i64> {
     let end = order.len();
     let mut change = vec![0i64; end + 1];
     let mut last = vec![0u32; schedule.instances.len()];
@@ -142,7 +157,7 @@ fn live(setting: &Setting<'_>, schedule: &Schedule, order: &[LaunchId], position
 
 type Lanes = [Vec<(f64, f64)>; 2];
 
-fn times(setting: &Setting<'_>, schedule: &Schedule, order: &[LaunchId]) -> (Vec<f64>, Lanes) {
+fn times(setting: &Setting<'_>, schedule: &Schedule, order: &[LaunchId]) -> (Vec<f64>, Lanes, Vec<f64>) {
     let copies = setting.costs.copies;
     let mut start = Vec::with_capacity(order.len() + 1);
     let mut lanes: Lanes = [vec![], vec![]];
@@ -169,5 +184,5 @@ fn times(setting: &Setting<'_>, schedule: &Schedule, order: &[LaunchId]) -> (Vec
         }
     }
     start.push(now);
-    (start, lanes)
+    (start, lanes, arrival)
 }

@@ -7,7 +7,8 @@ use plimsoll_graph::program::{Body, Buffer, BufferId, Home, Keep, Kernel, Operan
 use plimsoll_graph::{Op, Program, Step, lower};
 use plimsoll_memory::Category;
 use plimsoll_plan::{
-    Arithmetic, Effort, Fitted, Frontier, Options, Plan, Remedies, Source, Work, check, check_remedies, plan,
+    Arithmetic, Effort, Fitted, Frontier, Offload, Options, Plan, Remedies, Source, Work, check,
+    check_remedies, plan,
 };
 use std::time::Instant;
 
@@ -77,7 +78,9 @@ impl Lowered {
         let work = work(&program, |kernel| target.workspace(kernel));
         let costs = target.profile.costs(&work);
         // Where states are settled, all steps have to agree on them.
-        let frontier = Frontier::new(work, costs, &target.options(), homes.is_none());
+        let offload = if homes.is_some() { Offload::Values } else { Offload::ValuesAndStates };
+        let mut frontier = Frontier::new(work, costs, &target.options(), offload);
+        frontier.improve(&|| start.elapsed().as_secs_f64() < target.plan_seconds);
         Lowered { step, program, frontier, seconds: start.elapsed().as_secs_f64() }
     }
 

@@ -10,19 +10,21 @@ use plimsoll_plan::{Effort, Options, Profile};
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) profile: Profile,
+    /// How long to look for better plans of each step, beyond what is done in any case.
+    pub(crate) plan_seconds: f64,
     /// The device itself, where it is at hand to be asked.
     cpu: Option<CpuDevice>,
 }
 
 impl Target {
     /// The CPU, with rates and bandwidths from its profile.
-    pub(crate) fn cpu(device: CpuDevice, profile: Profile) -> Target {
-        Target { profile, cpu: Some(device) }
+    pub(crate) fn cpu(device: CpuDevice, profile: Profile, plan_seconds: f64) -> Target {
+        Target { profile, plan_seconds, cpu: Some(device) }
     }
 
     /// A device that is known by its profile alone.
-    pub(crate) fn described(profile: Profile) -> Target {
-        Target { profile, cpu: None }
+    pub(crate) fn described(profile: Profile, plan_seconds: f64) -> Target {
+        Target { profile, plan_seconds, cpu: None }
     }
 
     /// The device, to run on.

@@ -60,6 +60,7 @@ pub struct Trainer {
     precision: Precision,
     budget: Option<u64>,
     exact: bool,
+    plan_seconds: f64,
     profile: Option<Profile>,
     threads: Option<usize>,
     lengths: Option<RangeInclusive<usize>>,
@@ -109,6 +110,7 @@ impl Trainer {
             precision: Precision::F32,
             budget: None,
             exact: false,
+            plan_seconds: 0.0,
             profile: None,
             threads: None,
             lengths: None,
@@ -172,6 +174,13 @@ impl Trainer {
     /// one. Else a batch may also be split into micro-batches, which sums in another order.
     pub fn exact(mut self, exact: bool) -> Self {
         self.exact = exact;
+        self
+    }
+
+    /// How long to look for better plans of each step if there is a budget: without this, about as long as it takes
+    /// to find good ones.
+    pub fn plan_seconds(mut self, seconds: f64) -> Self {
+        self.plan_seconds = seconds;
         self
     }
 
@@ -402,7 +411,9 @@ impl Trainer {
     /// The device that is planned for.
     pub(crate) fn target(&self) -> Result<Target> {
         match &self.profile {
-            Some(profile) if profile.name != CPU => Ok(Target::described(profile.clone())),
+            Some(profile) if profile.name != CPU => {
+                Ok(Target::described(profile.clone(), self.plan_seconds))
+            }
             _ => self.cpu_target(),
         }
     }
@@ -410,10 +421,11 @@ impl Trainer {
     /// This machine's CPU, with the profile that was given for it or the one that is known.
     fn cpu_target(&self) -> Result<Target> {
         let device = CpuDevice::new(self.threads)?;
-        match self.profile.clone().filter(|profile| profile.name == CPU) {
-            Some(profile) => Ok(Target::cpu(device, profile)),
-            None => Ok(Target::cpu(device, devices::find(CPU)?)),
-        }
+        let profile = match self.profile.clone().filter(|profile| profile.name == CPU) {
+            Some(profile) => profile,
+            None => devices::find(CPU)?,
+        };
+        Ok(Target::cpu(device, profile, self.plan_seconds))
     }
 
     pub(crate) fn batch_size(&self) -> usize {

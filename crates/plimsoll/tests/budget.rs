@@ -91,8 +91,7 @@ fn a_cnn_with_batch_norm_and_dropout_is_the_same_to_the_bit_within_any_budget() 
 #[test]
 fn a_gpt_is_the_same_to_the_bit_within_any_budget() {
     // Logits of 16 × 32 rows and 700 classes are over 1 MiB: the loss is chunked.
-    let gpt =
-        Gpt { layers: 3, width: 32, heads: 2, context: 32, vocab: 700, dropout: 0.1, tied_head: true };
+    let gpt = Gpt { layers: 3, width: 32, heads: 2, context: 32, vocab: 700, dropout: 0.1, tied_head: true };
     let trainer = Trainer::new(gpt, Loss::SparseCrossEntropy, Optimizer::adam(1e-3));
     let data = tokens(32, 700);
     let tight = trainer.clone().batch(BATCH).exact(true);
@@ -145,10 +144,8 @@ fn a_budget_splits_a_batch_where_that_is_faster_and_agrees_up_to_rounding() {
         .then(Flatten)
         .then(Dense::new(5));
     let data = images(&[16, 16, 3], 5);
-    let trainer = Trainer::new(network, Loss::SparseCrossEntropy, Optimizer::sgd(0.1))
-        .batch(40)
-        .steps(STEPS)
-        .seed(3);
+    let trainer =
+        Trainer::new(network, Loss::SparseCrossEntropy, Optimizer::sgd(0.1)).batch(40).steps(STEPS).seed(3);
     let free = fit(&trainer, &data);
     let floor = trainer.frontier(&data).unwrap().floor_bytes;
     let trainer = trainer.budget(floor);
