@@ -17,8 +17,11 @@ use crate::work::{BufferIndex, Home, Keep};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-/// One step of the descent goes down by this part of where it began.
-const STEPS: i64 = 48;
+/// The most steps of a descent, and the least: each goes down by as much.
+const STEPS: [usize; 2] = [48, 20];
+
+/// Kernels times steps of one descent.
+const EFFORT: usize = 200_000;
 
 /// A schedule, and what it takes.
 #[derive(Debug, Clone)]
@@ -86,8 +89,10 @@ pub(crate) fn descend(
 fn walk(mut descent: Descent<'_>) -> Vec<Point> {
     let highest = descent.simulation.peak() as i64;
     let mut points = vec![descent.point()];
-    for step in 1..STEPS {
-        let target = highest - highest * step / STEPS;
+    let kernels = descent.setting.work.kernels.len().max(1);
+    let steps = (EFFORT / kernels).clamp(STEPS[1], STEPS[0]) as i64;
+    for step in 1..steps {
+        let target = highest - highest * step / steps;
         if (descent.simulation.peak() as i64) <= target {
             continue;
         }

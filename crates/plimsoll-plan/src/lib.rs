@@ -9,6 +9,7 @@ mod costs;
 pub mod csv;
 mod descend;
 mod error;
+mod expand;
 mod faithful;
 mod fit;
 mod live;

@@ -411,9 +411,7 @@ impl Trainer {
     /// The device that is planned for.
     pub(crate) fn target(&self) -> Result<Target> {
         match &self.profile {
-            Some(profile) if profile.name != CPU => {
-                Ok(Target::described(profile.clone(), self.plan_seconds))
-            }
+            Some(profile) if profile.name != CPU => Ok(Target::described(profile.clone(), self.plan_seconds)),
             _ => self.cpu_target(),
         }
     }

@@ -169,9 +169,9 @@ fn batch_statistics_are_never_split_without_the_users_word() {
     assert_eq!(split.micro_batches, 4);
 }
 
-/// The number of the first line `batch N: fits` of advice.
+/// The number of the first line `batch N: fits, with ..` of advice.
 fn advised_batch(message: &str) -> Option<usize> {
-    let line = message.lines().find(|l| l.trim().starts_with("batch ") && l.contains(": fits"))?;
+    let line = message.lines().find(|l| l.trim().starts_with("batch ") && l.contains(": fits,"))?;
     line.trim().strip_prefix("batch ")?.split(':').next()?.parse().ok()
 }
 
@@ -201,7 +201,7 @@ fn a_budget_nothing_fits_names_the_floor_and_a_change_that_does_fit() {
     let batch = advised_batch(&message).unwrap_or_else(|| panic!("no batch is advised: {message}"));
     let trained = fit(&tight.clone().batch(batch), &data);
     assert!(trained.report.arena_bytes <= budget);
-    if message.lines().any(|l| l.contains("bf16: fits")) {
+    if message.lines().any(|l| l.contains("bf16: fits,")) {
         assert!(fit(&tight.precision(Precision::Bf16), &data).report.arena_bytes <= budget);
     }
     // And so does the floor itself.

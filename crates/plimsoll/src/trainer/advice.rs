@@ -4,12 +4,12 @@
 
 use super::Trainer;
 use super::fitting::Variant;
-use crate::compile::Compiled;
 use crate::target::Target;
 use crate::{Error, ErrorKind, Optimizer, Precision, Result};
 use plimsoll_data::Dataset;
+use plimsoll_graph::Program;
 use plimsoll_memory::{Category, format_bytes};
-use plimsoll_plan::Fitted;
+use plimsoll_plan::{Fitted, Source};
 
 /// The least that a run can be made to take.
 pub(crate) struct Least {
@@ -25,36 +25,36 @@ struct Change {
 }
 
 impl Trainer {
-    /// The least memory that any plan of this run takes.
-    pub(crate) fn least(&self, data: &Dataset, target: &Target) -> Result<Least> {
-        let mut least: Option<(u64, Variant, Fitted)> = None;
-        let mut counts = vec![self.micro_batches];
-        if self.may_split(data)? {
-            counts.extend(self.splits());
-        }
-        for micro_batches in counts {
-            let Some(variant) = self.leanest_variant(data, target, micro_batches)? else { continue };
+    /// The least memory that any plan of these variants takes.
+    pub(super) fn least_of(&self, data: &Dataset, target: &Target, variants: &[Variant]) -> Result<Least> {
+        let mut least: Option<Least> = None;
+        for variant in variants {
             let Some(smallest) = variant.main.smallest()? else { continue };
             // The update at the end of a window can need more than the rest.
-            let within = self.variant_within(data, target, &variant, smallest.plan.peak_bytes)?;
-            let within = match within {
-                Some(within) => Some(within),
-                None => self.variant_within(data, target, &variant, u64::MAX)?,
-            };
-            let Some(within) = within else { continue };
-            if least.as_ref().is_none_or(|(bytes, ..)| within.peak_bytes < *bytes) {
-                least = Some((within.peak_bytes, variant, within.fitted));
+            let budgets = [smallest.plan.peak_bytes, u64::MAX];
+            for budget in budgets {
+                let within = self.variant_within(data, target, variant, budget, f64::INFINITY)?;
+                let Some(within) = within else { continue };
+                if least.as_ref().is_none_or(|least| within.peak_bytes < least.bytes) {
+                    let because = reason(&variant.main.program, &within.fitted);
+                    least = Some(Least { bytes: within.peak_bytes, because });
+                }
+                break;
             }
         }
-        let Some((bytes, variant, fitted)) = least else {
-            return Err(Error::new(ErrorKind::Argument, "there are no steps to run"));
-        };
-        Ok(Least { bytes, because: reason(variant.main.compiled(fitted)) })
+        least.ok_or_else(|| Error::new(ErrorKind::Argument, "there are no steps to run"))
+    }
+
+    /// The least memory of a run that is split as far as it may be: what a change is judged by.
+    fn roughly_least(&self, data: &Dataset, target: &Target) -> Result<u64> {
+        let split = if self.may_split(data)? { self.splits().last() } else { None };
+        let variant = self.leanest_variant(data, target, split.unwrap_or(self.micro_batches))?;
+        Ok(self.least_of(data, target, variant.as_slice())?.bytes)
     }
 
     /// The error that says why a budget does not do, and what would.
     pub(super) fn infeasible(&self, data: &Dataset, target: &Target, budget: u64) -> Result<Error> {
-        let least = self.least(data, target)?;
+        let least = self.least_of(data, target, &self.variants(data, target)?)?;
         let mut message = format!(
             "training does not fit the budget of {} ({budget} bytes): it takes at least {} ({} bytes), {}\n\
              what would fit:\n  a budget of {} or more",
@@ -64,46 +64,51 @@ impl Trainer {
             least.because,
             format_bytes(least.bytes),
         );
-        for change in self.changes(data, target, budget)? {
-            let Change { words, bytes } = change;
-            let verdict = if bytes <= budget { "fits:" } else { "not enough alone:" };
+        for Change { words, bytes } in self.changes(data, target, budget, least.bytes)? {
+            let verdict = if bytes <= budget { "fits, with" } else { "not alone, with" };
             message += &format!("\n  {words}: {verdict} {} ({bytes} bytes) at least", format_bytes(bytes));
         }
         Ok(Error::new(ErrorKind::Budget, message))
     }
 
-    /// Changes that need less, those that fit first.
-    fn changes(&self, data: &Dataset, target: &Target, budget: u64) -> Result<Vec<Change>> {
-        let mut changes = vec![];
+    /// Changes that need less than `least`, those that fit first.
+    fn changes(&self, data: &Dataset, target: &Target, budget: u64, least: u64) -> Result<Vec<Change>> {
+        let mut changes: Vec<Change> = vec![];
         let mut consider = |words: String, trainer: &Trainer| -> Result<u64> {
-            let bytes = trainer.least(data, target)?.bytes;
-            changes.push(Change { words, bytes });
+            let bytes = trainer.roughly_least(data, target)?;
+            if bytes < least {
+                changes.push(Change { words, bytes });
+            }
             Ok(bytes)
         };
         if self.precision == Precision::F32 {
             consider("precision bf16".into(), &self.clone().precision(Precision::Bf16))?;
         }
+        let plain = self.clone().optimizer(Optimizer::sgd(1e-3));
         if self.optimizer.slots() > 0 {
-            consider("plain SGD as the optimizer".into(), &self.clone().optimizer(Optimizer::sgd(1e-3)))?;
+            consider("plain SGD as the optimizer".into(), &plain)?;
         }
         if self.micro_batches == 1 && self.batch > 1 && self.step(data)?.has_batch_statistics() {
-            // Its word is the user's to give: batch statistics become those of the micro-batches.
-            let parts = self.batch.next_power_of_two().min(self.batch);
-            let split = self.clone().micro_batches(parts);
-            consider(format!("micro_batches = {parts} (batch norm then sees {} samples)", 1), &split)?;
+            // The word is the user's to give: batch statistics become those of the micro-batches.
+            let split = self.clone().micro_batches(self.batch.div_ceil(2));
+            consider(
+                format!("micro_batches = {} (batch norm then sees 2 samples)", self.batch.div_ceil(2)),
+                &split,
+            )?;
         }
-        let mut batch = self.batch / 2;
+        let (mut batch, mut before) = (self.batch / 2, least);
         while batch >= 1 {
             let smaller = self.clone().batch(batch).micro_batches(self.micro_batches.min(batch));
-            if consider(format!("batch {batch}"), &smaller)? <= budget {
+            let bytes = consider(format!("batch {batch}"), &smaller)?;
+            // Where halving the batch saves next to nothing, it is not the batch.
+            if bytes <= budget || bytes > before - before / 20 {
                 break;
             }
-            batch /= 2;
+            (batch, before) = (batch / 2, bytes);
         }
-        let smallest =
-            self.clone().precision(Precision::Bf16).optimizer(Optimizer::sgd(1e-3)).batch(1).micro_batches(1);
         if changes.iter().all(|c| c.bytes > budget) {
-            let bytes = smallest.least(data, target)?.bytes;
+            let smallest = plain.precision(Precision::Bf16).batch(1).micro_batches(1);
+            let bytes = smallest.roughly_least(data, target)?;
             changes.push(Change { words: "batch 1, bf16 and plain SGD together".into(), bytes });
         }
         changes.sort_by_key(|c| c.bytes > budget);
@@ -112,26 +117,30 @@ impl Trainer {
 }
 
 /// What the peak of a plan is made of.
-fn reason(compiled: Compiled) -> String {
-    let Compiled { program, work, plan, .. } = compiled;
-    let ledger = plan.ledger(&work);
+fn reason(program: &Program, fitted: &Fitted) -> String {
+    let Fitted { work, plan, sources, origins, .. } = fitted;
+    let ledger = plan.ledger(work);
     let states = [Category::Parameters, Category::Gradients, Category::Optimizer];
     let kept: u64 = states.iter().map(|&c| ledger.get(c)).sum();
-    let kernel = plan.order.get(plan.peak_position).map(|&k| &program.kernels[k as usize]);
+    let name = |b: u32| &program.buffers[origins[b as usize] as usize].name;
+    // At a copy or a wait, what lives is what the next kernel needs.
+    let kernel = sources[plan.peak_position.min(sources.len())..].iter().find_map(|source| match source {
+        Source::Kernel(k) | Source::Again(k) => program.kernels.get(*k as usize),
+        Source::Remake(m) => program.remakes.get(*m as usize),
+        Source::Copy | Source::Wait => None,
+    });
     let at = kernel.map_or(String::new(), |k| {
         let scope = if k.scope.is_empty() { "the step" } else { &k.scope };
         format!(" at {} of `{scope}`", k.name())
     });
-    let mut largest = plan.live_at_peak(&work);
+    let mut largest = plan.live_at_peak(work);
     largest.truncate(3);
-    let names: Vec<String> = largest
-        .iter()
-        .map(|&(b, bytes)| format!("`{}` {}", program.buffers[b as usize].name, format_bytes(bytes)))
-        .collect();
+    let names: Vec<String> =
+        largest.iter().map(|&(b, bytes)| format!("`{}` {}", name(b), format_bytes(bytes))).collect();
     format!(
         "which is set by {} of parameters, gradients and optimizer state and {} of other values{at}; the largest there: {}",
         format_bytes(kept),
-        format_bytes(plan.peak_bytes - kept.min(plan.peak_bytes)),
+        format_bytes(plan.peak_bytes.saturating_sub(kept)),
         names.join(", ")
     )
 }

@@ -164,18 +164,23 @@ impl Trainer {
         variant: Variant,
         budget: u64,
     ) -> Result<Option<(Variant, Within)>> {
-        let within = self.variant_within(data, target, &variant, budget)?;
+        let within = self.variant_within(data, target, &variant, budget, f64::INFINITY)?;
         Ok(within.map(|within| (variant, within)))
     }
 
+    /// A variant within a budget, if its step takes less than `faster_than` seconds.
     pub(crate) fn variant_within(
         &self,
         data: &Dataset,
         target: &Target,
         variant: &Variant,
         budget: u64,
+        faster_than: f64,
     ) -> Result<Option<Within>> {
         let Some(fitted) = variant.main.within(budget)? else { return Ok(None) };
+        if fitted.seconds * variant.micro_batches as f64 >= faster_than {
+            return Ok(None);
+        }
         let homes = homes(&variant.main.program, &fitted);
         let (mut peak_bytes, mut seconds) = (fitted.plan.peak_bytes, fitted.seconds);
         if variant.micro_batches > 1 {

@@ -24,7 +24,7 @@ impl Trainer {
         let target = self.target()?;
         let plain = self.without_remedies(data, &target)?;
         let variants = self.variants(data, &target)?;
-        let floor = self.least(data, &target)?;
+        let floor = self.least_of(data, &target, &variants)?;
         let (most, least) = (plain.peak_bytes, floor.bytes.min(plain.peak_bytes));
         let mut points: Vec<FrontierPoint> = vec![];
         for n in 0..BUDGETS {
@@ -60,11 +60,10 @@ impl Trainer {
         })
     }
 
-    /// All ways to run the step, with all their plans.
-    fn variants(&self, data: &Dataset, target: &Target) -> Result<Vec<Variant>> {
+    /// The ways to run the step, with all their plans.
+    pub(super) fn variants(&self, data: &Dataset, target: &Target) -> Result<Vec<Variant>> {
         let mut variants = vec![];
-        variants.extend(self.variant(data, target, self.micro_batches, false)?);
-        variants.extend(self.variant(data, target, self.micro_batches, true)?);
+        variants.extend(self.leanest_variant(data, target, self.micro_batches)?);
         if self.may_split(data)? {
             for parts in self.splits() {
                 variants.extend(self.leanest_variant(data, target, parts)?);
@@ -82,8 +81,9 @@ impl Trainer {
     ) -> Result<Option<FrontierPoint>> {
         let mut best: Option<(&Variant, Within)> = None;
         for variant in variants {
-            if let Some(within) = self.variant_within(data, target, variant, budget)?
-                && best.as_ref().is_none_or(|(_, b)| within.seconds < b.seconds)
+            let fastest = best.as_ref().map_or(f64::INFINITY, |(_, within)| within.seconds);
+            if let Some(within) = self.variant_within(data, target, variant, budget, fastest)?
+                && within.seconds < fastest
             {
                 best = Some((variant, within));
             }

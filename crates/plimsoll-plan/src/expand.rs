@@ -1,0 +1,53 @@
+//! From a schedule to work of its own, which plans, devices and checks know how to deal with.
+
+use crate::schedule::{InstanceId, Schedule, Source};
+use crate::setting::Setting;
+use crate::work::{Buffer, BufferIndex, Kernel, Work};
+
+impl Schedule {
+    /// The schedule as work of its own, and where its kernels and buffers come from. Buffers that the original
+    /// work has keep their numbers.
+    pub(crate) fn expand(&self, setting: &Setting<'_>) -> (Work, Vec<Source>, Vec<BufferIndex>) {
+        let originals = setting.work.buffers.len();
+        let mut number: Vec<u32> = (0..originals as u32).collect();
+        let mut origins = number.clone();
+        for instance in &self.instances[originals..] {
+            number.push(origins.len() as u32);
+            if !instance.uses.is_empty() {
+                origins.push(instance.buffer);
+            }
+        }
+        let mut buffers = setting.work.buffers.clone();
+        let living = self.instances[originals..].iter().filter(|i| !i.uses.is_empty());
+        buffers.extend(living.map(|i| Buffer {
+            keep: i.keep,
+            home: i.home,
+            ..setting.work.buffers[i.buffer as usize]
+        }));
+        for (buffer, instance) in buffers.iter_mut().zip(&self.instances[..originals]) {
+            (buffer.keep, buffer.home) = (instance.keep, instance.home);
+        }
+        let numbered =
+            |list: &[InstanceId]| -> Vec<u32> { list.iter().map(|&i| number[i as usize]).collect() };
+        let mut sources = Vec::with_capacity(self.len());
+        let mut kernels = Vec::with_capacity(self.len());
+        for id in self.in_order() {
+            let launch = &self.launches[id as usize];
+            let of = setting.kernel(launch.source);
+            let bytes =
+                |i: &InstanceId| setting.work.buffers[self.instances[*i as usize].buffer as usize].bytes;
+            kernels.push(Kernel {
+                reads: numbered(&launch.reads),
+                writes: numbered(&launch.writes),
+                in_place: self
+                    .in_place(setting, launch)
+                    .map(|(w, r)| (number[w as usize], number[r as usize]))
+                    .collect(),
+                bytes: if launch.source == Source::Copy { 2 * bytes(&launch.reads[0]) } else { of.bytes },
+                ..of.clone()
+            });
+            sources.push(launch.source);
+        }
+        (Work { buffers, kernels, remakes: vec![] }, sources, origins)
+    }
+}
