@@ -74,13 +74,15 @@ impl Profile {
     pub fn seconds(&self, kernel: &Kernel) -> f64 {
         let rate = match kernel.arithmetic {
             Arithmetic::Elementwise => self.rates.elementwise,
-            Arithmetic::Matrix => self.rates.matrix,
-            Arithmetic::MatrixHalf => self.rates.matrix_half,
+            Arithmetic::Matrix | Arithmetic::Projection => self.rates.matrix,
+            Arithmetic::MatrixHalf | Arithmetic::ProjectionHalf => self.rates.matrix_half,
             Arithmetic::Convolution => self.rates.convolution,
             Arithmetic::ConvolutionHalf => self.rates.convolution_half,
             Arithmetic::Attention => self.rates.attention,
         };
-        self.launch_seconds + (kernel.flops as f64 / rate).max(kernel.bytes as f64 / self.bandwidth)
+        let (arithmetic, traffic) = (kernel.flops as f64 / rate, kernel.bytes as f64 / self.bandwidth);
+        let turns = matches!(kernel.arithmetic, Arithmetic::Projection | Arithmetic::ProjectionHalf);
+        self.launch_seconds + if turns { arithmetic + traffic } else { arithmetic.max(traffic) }
     }
 
     /// What some work costs on this device.

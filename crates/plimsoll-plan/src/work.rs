@@ -94,4 +94,9 @@ pub enum Arithmetic {
     ConvolutionHalf,
     /// Attention.
     Attention,
+    /// Products of matrices of four or eight bytes an element, and passes over their results in between: arithmetic
+    /// and traffic take turns.
+    Projection,
+    /// The same of two bytes an element.
+    ProjectionHalf,
 }

@@ -228,12 +228,9 @@ fn arithmetic(kernel: &Kernel) -> Arithmetic {
     let Body::Op(op) = &kernel.body else { return Arithmetic::Elementwise };
     let half = kernel.reads.first().is_some_and(|r| r.dtype.size() == 2);
     match op {
-        Op::Dot { .. }
-        | Op::ProjectedCrossEntropy { .. }
-        | Op::Lstm
-        | Op::LstmGrad
-        | Op::Gru
-        | Op::GruGrad => {
+        Op::ProjectedCrossEntropy { .. } if half => Arithmetic::ProjectionHalf,
+        Op::ProjectedCrossEntropy { .. } => Arithmetic::Projection,
+        Op::Dot { .. } | Op::Lstm | Op::LstmGrad | Op::Gru | Op::GruGrad => {
             if half {
                 Arithmetic::MatrixHalf
             } else {

@@ -19,8 +19,18 @@ pub(crate) fn flops(body: &Body, reads: &[Operand], writes: &[Operand]) -> u64 {
 }
 
 /// Bytes read and written.
-pub(crate) fn bytes(reads: &[Operand], writes: &[Operand]) -> u64 {
-    reads.iter().chain(writes).map(|o| (o.view.distinct() * o.dtype.size()) as u64).sum()
+pub(crate) fn bytes(body: &Body, reads: &[Operand], writes: &[Operand]) -> u64 {
+    let operands = reads.iter().chain(writes).map(|o| (o.view.distinct() * o.dtype.size()) as u64);
+    operands.sum::<u64>() + logits_bytes(body, reads)
+}
+
+/// The traffic of logits that no buffer holds but memory does, beside that of the products: read for the loss, read
+/// again and replaced by their gradients.
+fn logits_bytes(body: &Body, reads: &[Operand]) -> u64 {
+    let Body::Op(Op::ProjectedCrossEntropy { transpose_weight, .. }) = body else { return 0 };
+    let (x, weight) = (&reads[0].view.shape, &reads[1].view.shape);
+    let classes = if *transpose_weight { weight[0] } else { weight[1] };
+    3 * (x[0] * classes * reads[0].dtype.size()) as u64
 }
 
 fn loop_flops(body: &Loop) -> u64 {

@@ -459,7 +459,7 @@ fn kernel(
     in_place: Vec<(usize, usize)>,
 ) -> Kernel {
     let flops = cost::flops(&body, &reads, &writes);
-    let bytes = cost::bytes(&reads, &writes);
+    let bytes = cost::bytes(&body, &reads, &writes);
     Kernel { scope: scope.into(), body, reads, writes, in_place, flops, bytes }
 }
 
