@@ -84,14 +84,14 @@ impl FrontierReport {
 
 impl fmt::Display for FrontierReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let slowest = self.points.iter().map(|p| p.step_seconds).fold(0.0, f64::max);
+        let most = self.points.iter().map(|p| p.peak_bytes).max().unwrap_or(1).max(1);
         let fastest = self.points.iter().map(|p| p.step_seconds).fold(f64::INFINITY, f64::min);
-        writeln!(f, "budget        peak       step on {}", self.device)?;
+        writeln!(f, "    budget        peak  {:24}  step on {}", "", self.device)?;
         for point in &self.points {
-            let bar = "█".repeat((32.0 * point.step_seconds / slowest.max(1e-12)).round() as usize);
+            let bar = "█".repeat((24.0 * point.peak_bytes as f64 / most as f64).round() as usize);
             writeln!(
                 f,
-                "{:>10}  {:>10}  {:>9.3} ms {:>+7.1} %  {bar:<32}  {}",
+                "{:>10}  {:>10}  {bar:<24}  {:>9.3} ms {:>+7.1} %  {}",
                 format_bytes(point.budget_bytes),
                 format_bytes(point.peak_bytes),
                 1e3 * point.step_seconds,
