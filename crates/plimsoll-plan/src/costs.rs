@@ -91,6 +91,7 @@ impl Profile {
             kernels: work.kernels.iter().map(|k| self.seconds(k)).collect(),
             remakes: work.remakes.iter().map(|k| self.seconds(k)).collect(),
             copies: self.copies,
+            copy_share: if self.copies.overlap { 1.0 / self.bandwidth } else { 0.0 },
         }
     }
 }
@@ -104,4 +105,6 @@ pub struct Costs {
     pub remakes: Vec<f64>,
     /// What copies between device and host cost.
     pub copies: Copies,
+    /// The seconds that each byte copied takes from kernels that run meanwhile: they share the device's memory.
+    pub copy_share: f64,
 }

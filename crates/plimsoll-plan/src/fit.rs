@@ -55,7 +55,7 @@ pub struct Frontier {
 }
 
 /// Kernels times prices of copies that are tried at first.
-const EFFORT: usize = 1600;
+const EFFORT: usize = 1700;
 
 /// The least memory that any plan of some work needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -175,9 +175,7 @@ fn times(setting: &Setting<'_>, schedule: &Schedule, order: &[LaunchId]) -> (Vec
                 let end = begin + copies.seconds(bytes);
                 lane.push((begin, end));
                 arrival[to as usize] = end;
-                if !copies.overlap {
-                    now = end;
-                }
+                now = if copies.overlap { now + setting.costs.copy_share * bytes as f64 } else { end };
             }
             Source::Wait => now = now.max(arrival[launch.reads[1] as usize]),
             source => now += setting.seconds(source),

@@ -131,7 +131,7 @@ fn step() -> impl Strategy<Value = (Work, Costs)> {
         }
         b.kernel(1e-7, Kernel { reads: vec![clock], writes: vec![clock], ..Kernel::default() });
         let copies = Copies { bandwidth: 1e9, latency_seconds: 1e-7, overlap };
-        (b.work, Costs { kernels: b.seconds, remakes: b.remake_seconds, copies })
+        (b.work, Costs { kernels: b.seconds, remakes: b.remake_seconds, copies, copy_share: 1e-12 })
     })
 }
 
@@ -229,7 +229,7 @@ fn a_chain_that_is_needed_backwards_fits_in_a_fraction_of_its_memory() {
         work.kernels.push(Kernel { reads, writes: vec![made], ..Kernel::default() });
     }
     let copies = Copies { bandwidth: 1e9, latency_seconds: 0.0, overlap: false };
-    let costs = Costs { kernels: vec![1.0; 64], remakes: vec![], copies };
+    let costs = Costs { kernels: vec![1.0; 64], remakes: vec![], copies, copy_share: 1e-12 };
     let frontier = Frontier::new(work.clone(), costs.clone(), &OPTIONS, Offload::Nothing);
     let (most, _) = frontier.points().next().unwrap();
     let (least, slowest) = frontier.points().last().unwrap();
@@ -258,7 +258,7 @@ fn a_weight_that_rests_while_memory_is_short_is_fetched_again_and_never_stored()
         kernel(&[0, 4], &[]),
     ];
     let copies = Copies { bandwidth: 8192.0, latency_seconds: 0.0, overlap: true };
-    let costs = Costs { kernels: vec![1.0; 6], remakes: vec![], copies };
+    let costs = Costs { kernels: vec![1.0; 6], remakes: vec![], copies, copy_share: 1e-12 };
     let frontier = Frontier::new(work.clone(), costs.clone(), &OPTIONS, Offload::ValuesAndStates);
     let (most, least) = (frontier.points().next().unwrap(), frontier.points().last().unwrap());
     assert_eq!(most.0, 3 * 4096);
@@ -281,7 +281,7 @@ fn a_hundred_states_that_one_launch_updates_all_go_to_the_host() {
     work.kernels = vec![kernel(vec![], vec![100]), kernel(vec![100], vec![101]), update];
     for overlap in [false, true] {
         let copies = Copies { bandwidth: 1e6, latency_seconds: 0.0, overlap };
-        let costs = Costs { kernels: vec![1.0; 3], remakes: vec![], copies };
+        let costs = Costs { kernels: vec![1.0; 3], remakes: vec![], copies, copy_share: 1e-12 };
         let frontier = Frontier::new(work.clone(), costs.clone(), &OPTIONS, Offload::ValuesAndStates);
         for point in 0..frontier.points().len() {
             verify(&work, &frontier.at(point).unwrap().unwrap()).unwrap();
