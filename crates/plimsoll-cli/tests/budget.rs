@@ -20,7 +20,10 @@ fn the_frontier_is_data_and_monotone() {
     for point in points {
         assert!(number(point, "peak_bytes") <= number(point, "budget_bytes"), "{point}");
         assert_eq!(point["micro_batches"], 1);
-        assert!(point["remedies"].is_array());
+        for remedy in point["remedies"].as_array().expect("a list") {
+            assert_eq!(remedy["class"], "exact", "{remedy}");
+            assert!(remedy["words"].is_string() && remedy["bytes"].is_u64(), "{remedy}");
+        }
     }
     for pair in points.windows(2) {
         assert!(number(&pair[1], "peak_bytes") <= number(&pair[0], "peak_bytes"), "{pair:?}");

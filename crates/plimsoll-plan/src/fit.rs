@@ -35,12 +35,18 @@ pub struct Fitted {
 pub struct Remedies {
     /// How many launches make something again.
     pub recomputed: usize,
+    /// The bytes they make.
+    pub recomputed_bytes: u64,
     /// The seconds they take.
     pub recompute_seconds: f64,
     /// The bytes of states that are kept in host memory.
     pub offloaded_state_bytes: u64,
+    /// The seconds that copies of those take in a step, beside kernels or not.
+    pub state_copy_seconds: f64,
     /// The bytes of other values that go to host memory and back in every step.
     pub offloaded_bytes: u64,
+    /// The seconds that copies of those take.
+    pub copy_seconds: f64,
 }
 
 /// Plans of one piece of work, from the most memory to the least.
@@ -148,12 +154,18 @@ fn remedies(setting: &Setting<'_>, work: &Work, sources: &[Source]) -> Remedies 
         match source {
             Source::Again(_) | Source::Remake(_) => {
                 remedies.recomputed += 1;
+                let made = kernel.writes.iter().map(|&b| work.buffers[b as usize].bytes);
+                remedies.recomputed_bytes += made.sum::<u64>();
                 remedies.recompute_seconds += setting.seconds(source);
             }
             Source::Copy => {
-                let to = &work.buffers[kernel.writes[0] as usize];
-                if to.home == Home::Host && to.keep != Keep::Always {
-                    remedies.offloaded_bytes += to.bytes;
+                let [from, to] = [kernel.reads[0], kernel.writes[0]].map(|b| &work.buffers[b as usize]);
+                let seconds = setting.costs.copies.seconds(to.bytes);
+                if from.keep == Keep::Always || to.keep == Keep::Always {
+                    remedies.state_copy_seconds += seconds;
+                } else {
+                    remedies.copy_seconds += seconds;
+                    remedies.offloaded_bytes += if to.home == Home::Host { to.bytes } else { 0 };
                 }
             }
             Source::Kernel(_) | Source::Wait => {}

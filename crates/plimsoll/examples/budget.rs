@@ -4,7 +4,7 @@
 #![allow(clippy::print_stdout)]
 
 use plimsoll::data::Dataset;
-use plimsoll::{CpuDevice, Profile, Result, Spec, Trainer, devices};
+use plimsoll::{CpuDevice, Profile, Remedy, Result, Spec, Trainer, devices};
 use std::time::Instant;
 
 fn main() -> Result<()> {
@@ -38,7 +38,7 @@ fn modelled() -> Result<()> {
                 1e3 * free.step_seconds,
                 1e3 * tight.step_seconds,
                 100.0 * (tight.step_seconds / free.step_seconds - 1.0),
-                tight.remedies.join(", ")
+                words(&tight.remedies)
             ),
             Err(error) => println!("  {name:<10} {:>6.1} %: {error}", 100.0 * share),
         }
@@ -82,7 +82,7 @@ fn measured(profile: &Profile) -> Result<()> {
             1e3 * free_seconds,
             1e3 * tight_seconds,
             100.0 * (tight_seconds / free_seconds - 1.0),
-            tight.forecast(&data)?.remedies.join(", ")
+            words(&tight.forecast(&data)?.remedies)
         );
     }
     println!("\nmodelled and measured along the frontier");
@@ -106,6 +106,10 @@ fn measured(profile: &Profile) -> Result<()> {
     }
     println!("  mean error {:.1} %", 100.0 * errors.iter().sum::<f64>() / errors.len() as f64);
     Ok(())
+}
+
+fn words(remedies: &[Remedy]) -> String {
+    remedies.iter().map(Remedy::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn mib(bytes: u64) -> f64 {

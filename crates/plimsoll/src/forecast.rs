@@ -1,6 +1,7 @@
 //! The forecast: what training will take, to the byte, before anything runs.
 
 use crate::compile::Compiled;
+use crate::remedy::{Remedy, in_words};
 use plimsoll_memory::{Category, Ledger, format_bytes};
 use serde_json::{Value, json};
 use std::fmt;
@@ -29,8 +30,8 @@ pub struct Forecast {
     pub step_seconds: f64,
     /// How many parts each step is run in.
     pub micro_batches: usize,
-    /// What is done to fit the budget, a line each.
-    pub remedies: Vec<String>,
+    /// What is done to fit the budget.
+    pub remedies: Vec<Remedy>,
     /// Bytes of host memory for what is kept there between its uses.
     pub host_bytes: u64,
 }
@@ -105,7 +106,7 @@ impl Forecast {
             "plan_seconds": self.plan_seconds,
             "step_seconds": self.step_seconds,
             "micro_batches": self.micro_batches,
-            "remedies": self.remedies,
+            "remedies": self.remedies.iter().map(Remedy::to_json).collect::<Vec<_>>(),
             "host_bytes": self.host_bytes,
         })
     }
@@ -130,7 +131,7 @@ impl fmt::Display for Forecast {
         )?;
         writeln!(f, "step        {:>10.3} ms by the device's profile", 1e3 * self.step_seconds)?;
         if !self.remedies.is_empty() {
-            writeln!(f, "remedies    {}", self.remedies.join(", "))?;
+            writeln!(f, "remedies    {}", in_words(&self.remedies))?;
         }
         if self.host_bytes > 0 {
             writeln!(f, "host        {:>10}", format_bytes(self.host_bytes))?;

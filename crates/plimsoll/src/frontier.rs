@@ -1,5 +1,6 @@
 //! The frontier between memory and time, to be read by people and programs.
 
+use crate::remedy::{Remedy, in_words};
 use plimsoll_memory::format_bytes;
 use serde_json::{Value, json};
 use std::fmt;
@@ -33,7 +34,7 @@ pub struct FrontierPoint {
     /// How many parts each step is run in.
     pub micro_batches: usize,
     /// What is done to fit.
-    pub remedies: Vec<String>,
+    pub remedies: Vec<Remedy>,
 }
 
 /// The largest batch that fits a budget.
@@ -67,7 +68,7 @@ impl FrontierReport {
                     "host_bytes": p.host_bytes,
                     "step_seconds": p.step_seconds,
                     "micro_batches": p.micro_batches,
-                    "remedies": p.remedies,
+                    "remedies": p.remedies.iter().map(Remedy::to_json).collect::<Vec<_>>(),
                 })
             })
             .collect();
@@ -96,7 +97,7 @@ impl fmt::Display for FrontierReport {
                 format_bytes(point.peak_bytes),
                 1e3 * point.step_seconds,
                 100.0 * (point.step_seconds / fastest - 1.0),
-                if point.remedies.is_empty() { "as it is".into() } else { point.remedies.join(", ") }
+                if point.remedies.is_empty() { "as it is".into() } else { in_words(&point.remedies) }
             )?;
         }
         writeln!(

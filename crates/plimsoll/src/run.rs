@@ -1,5 +1,6 @@
 //! What a run leaves behind: a report, and the trained weights.
 
+use crate::remedy::Remedy;
 use crate::save::{Files, io_error};
 use crate::session::Session;
 use crate::{DType, Error, ErrorKind, Result};
@@ -36,7 +37,7 @@ pub struct RunReport {
     /// The budget, if there was one.
     pub budget_bytes: Option<u64>,
     /// What was done to fit it.
-    pub remedies: Vec<String>,
+    pub remedies: Vec<Remedy>,
     /// Host memory for what was kept there between its uses.
     pub host_bytes: u64,
     /// What the run's random numbers were drawn from.
@@ -62,7 +63,7 @@ impl RunReport {
             "batch": self.batch,
             "micro_batches": self.micro_batches,
             "budget_bytes": self.budget_bytes,
-            "remedies": self.remedies,
+            "remedies": self.remedies.iter().map(Remedy::to_json).collect::<Vec<_>>(),
             "host_bytes": self.host_bytes,
             "seed": self.seed,
             "threads": self.threads,

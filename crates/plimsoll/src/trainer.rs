@@ -12,11 +12,12 @@ use crate::compile::Compiled;
 use crate::forecast::Forecast;
 use crate::layers::Layer;
 use crate::loss::Loss;
+use crate::remedy::Remedy;
 use crate::run::{Clock, RunReport, Trained};
 use crate::session::Session;
 use crate::target::Target;
 use crate::{Error, ErrorKind, Optimizer, Precision, Result, devices};
-use fitting::{Choice, describe};
+use fitting::Choice;
 use plimsoll_cpu::CpuDevice;
 use plimsoll_data::Dataset;
 use plimsoll_graph::Step;
@@ -354,7 +355,7 @@ impl Trainer {
             return Err(Error::new(ErrorKind::Argument, "there are no steps to run"));
         };
         Ok(Forecast {
-            remedies: describe(&largest.remedies, choice.micro_batches, choice.chunked),
+            remedies: Remedy::list(&largest.remedies, choice.micro_batches, choice.chunked),
             micro_batches: choice.micro_batches,
             host_bytes: steps.iter().map(|(_, c)| c.plan.host_bytes).max().unwrap_or(0),
             step_seconds,

@@ -14,7 +14,7 @@ use plimsoll_data::Dataset;
 use plimsoll_graph::chunk_loss;
 use plimsoll_graph::program::Home;
 use plimsoll_memory::format_bytes;
-use plimsoll_plan::{Fitted, Remedies};
+use plimsoll_plan::Fitted;
 
 /// What is done to a whole run so that it fits.
 #[derive(Debug, Clone, PartialEq)]
@@ -297,25 +297,4 @@ fn too_large(shapes: Shapes, budget: u64) -> Error {
         shapes.samples,
     );
     Error::new(ErrorKind::Budget, message)
-}
-
-/// What was done, a line each.
-pub(crate) fn describe(remedies: &Remedies, micro_batches: usize, chunked: bool) -> Vec<String> {
-    let mut lines = vec![];
-    if micro_batches > 1 {
-        lines.push(format!("{micro_batches} micro-batches"));
-    }
-    if chunked {
-        lines.push("chunked loss".into());
-    }
-    if remedies.recomputed > 0 {
-        lines.push(format!("recompute {} kernels", remedies.recomputed));
-    }
-    if remedies.offloaded_state_bytes > 0 {
-        lines.push(format!("offload {} of states", format_bytes(remedies.offloaded_state_bytes)));
-    }
-    if remedies.offloaded_bytes > 0 {
-        lines.push(format!("offload {} of activations", format_bytes(remedies.offloaded_bytes)));
-    }
-    lines
 }

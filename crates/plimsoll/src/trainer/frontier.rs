@@ -1,8 +1,9 @@
 //! The frontier of a run: what less memory costs in time, and the largest batch that fits.
 
 use super::Trainer;
-use super::fitting::{Variant, Within, describe};
+use super::fitting::{Variant, Within};
 use crate::frontier::{FrontierPoint, FrontierReport, MaxBatch};
+use crate::remedy::Remedy;
 use crate::target::Target;
 use crate::{Error, ErrorKind, Result};
 use plimsoll_data::Dataset;
@@ -94,7 +95,7 @@ impl Trainer {
             host_bytes: within.fitted.plan.host_bytes,
             step_seconds: within.seconds,
             micro_batches: variant.micro_batches,
-            remedies: describe(&within.fitted.remedies, variant.micro_batches, variant.chunked),
+            remedies: Remedy::list(&within.fitted.remedies, variant.micro_batches, variant.chunked),
         }))
     }
 
