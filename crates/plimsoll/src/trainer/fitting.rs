@@ -125,7 +125,7 @@ impl Trainer {
         Ok(Plain { fit: Fit { choice, largest: (shapes, compiled), seconds }, peak_bytes })
     }
 
-    /// The variant of so many parts that needs the least: with chunked logits where there are any, which costs
+    /// The variant of so many parts that needs the least: with chunked logits where there are any, which costs next to
     /// nothing.
     pub(crate) fn leanest_variant(
         &self,
