@@ -61,7 +61,7 @@ pub struct Frontier {
 }
 
 /// Kernels times prices of copies that are tried at first.
-const EFFORT: usize = 1700;
+const EFFORT: usize = 3300;
 
 /// The least memory that any plan of some work needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

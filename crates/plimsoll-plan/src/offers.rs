@@ -183,13 +183,13 @@ impl Descent<'_> {
                 if gain <= 0.0 {
                     return None;
                 }
-                let (setting, schedule, simulation) = (self.setting, &self.schedule, &self.simulation);
-                let kitchen = Kitchen { setting, schedule, simulation, over, anchor: before, gain };
+                let now = (&self.schedule, &self.simulation);
+                let kitchen = Kitchen::new(self.setting, now, over, before, gain);
                 let recompute = kitchen.recipe(buffer).map(|recipe| {
                     let (gain, seconds) = (gain - recipe.burden, recipe.seconds);
                     scored(Remedy::Recompute(recipe), gain, seconds)
                 });
-                let computed = schedule.launches[after as usize].source.computes();
+                let computed = self.schedule.launches[after as usize].source.computes();
                 let idle = Stretch { from: gap.start, to: gap.end, stored: true, wraps: false };
                 let offload = (values && computed).then(|| offload(buffer, &idle)).flatten();
                 recompute.into_iter().chain(offload).max_by(better)

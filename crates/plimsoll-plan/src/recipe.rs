@@ -7,9 +7,14 @@ use crate::schedule::{InstanceId, LaunchId, Schedule, Source};
 use crate::setting::Setting;
 use crate::simulate::Simulation;
 use crate::work::{BufferIndex, Home, Keep};
+use std::cell::Cell;
 
 /// Longer chains are broken into several decisions.
 const DEEPEST: usize = 24;
+
+/// Buffers that are looked into for one recipe. Where nearly all has been dropped there are more ways than can be
+/// tried.
+const PATIENCE: u32 = 200;
 
 /// A launch that makes something again, and where its operands come from.
 #[derive(Debug, Clone)]
@@ -33,24 +38,39 @@ enum Supply {
 
 /// Looks for recipes at one place of a schedule.
 pub(crate) struct Kitchen<'a> {
-    pub(crate) setting: &'a Setting<'a>,
-    pub(crate) schedule: &'a Schedule,
-    pub(crate) simulation: &'a Simulation,
+    setting: &'a Setting<'a>,
+    schedule: &'a Schedule,
+    simulation: &'a Simulation,
     /// How many positions are over the target before each position.
-    pub(crate) over: &'a [u32],
+    over: &'a [u32],
     /// The launch that what is made comes right before.
-    pub(crate) anchor: LaunchId,
+    anchor: LaunchId,
     /// The most that operands may burden: what there is to gain.
-    pub(crate) gain: f64,
+    gain: f64,
+    /// Buffers that may still be looked into.
+    patience: Cell<u32>,
 }
 
-impl Kitchen<'_> {
+impl<'a> Kitchen<'a> {
+    /// A kitchen for what is made right before a launch.
+    pub(crate) fn new(
+        setting: &'a Setting<'a>,
+        (schedule, simulation): (&'a Schedule, &'a Simulation),
+        over: &'a [u32],
+        anchor: LaunchId,
+        gain: f64,
+    ) -> Kitchen<'a> {
+        Kitchen { setting, schedule, simulation, over, anchor, gain, patience: Cell::new(PATIENCE) }
+    }
+
     /// The cheapest way to have a buffer again.
     pub(crate) fn recipe(&self, buffer: BufferIndex) -> Option<Recipe> {
         self.cook(buffer, &mut vec![])
     }
 
     fn cook(&self, buffer: BufferIndex, making: &mut Vec<BufferIndex>) -> Option<Recipe> {
+        let patience = self.patience.get().checked_sub(1)?;
+        self.patience.set(patience);
         if making.len() >= DEEPEST || making.contains(&buffer) {
             return None;
         }

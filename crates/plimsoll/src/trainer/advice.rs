@@ -45,11 +45,17 @@ impl Trainer {
         least.ok_or_else(|| Error::new(ErrorKind::Argument, "there are no steps to run"))
     }
 
-    /// The least memory of a run that is split as far as it may be: what a change is judged by.
+    /// The least memory of a run that is not split, or split as far as it may be: what a change is judged by.
     fn roughly_least(&self, data: &Dataset, target: &Target) -> Result<u64> {
-        let split = if self.may_split(data)? { self.splits().last() } else { None };
-        let variant = self.leanest_variant(data, target, split.unwrap_or(self.micro_batches))?;
-        Ok(self.least_of(data, target, variant.as_slice())?.bytes)
+        let mut counts = vec![self.micro_batches];
+        if self.may_split(data)? {
+            counts.extend(self.splits().last());
+        }
+        let mut variants = vec![];
+        for micro_batches in counts {
+            variants.extend(self.leanest_variant(data, target, micro_batches)?);
+        }
+        Ok(self.least_of(data, target, &variants)?.bytes)
     }
 
     /// The error that says why a budget does not do, and what would.
