@@ -18,10 +18,10 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 /// The most steps of a descent, and the least: each goes down by as much.
-const STEPS: [usize; 2] = [48, 20];
+const STEPS: [usize; 2] = [48, 14];
 
 /// Kernels times steps of one descent.
-const EFFORT: usize = 200_000;
+const EFFORT: usize = 150_000;
 
 /// A schedule, and what it takes.
 #[derive(Debug, Clone)]
