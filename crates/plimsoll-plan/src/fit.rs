@@ -1,7 +1,8 @@
 //! Making it fit: the frontier between memory and time, and the plan for a budget.
 //!
-//! One descent gives the whole frontier; a budget picks its fastest point that fits. So a larger budget never
-//! gives a slower plan and a smaller one never a larger plan, by construction: both choose from one list.
+//! Each descent goes through all budgets, and the best points of all descents are the frontier; a budget picks its
+//! fastest point that fits. So a larger budget never gives a slower plan and a smaller one never a larger plan, by
+//! construction: both choose from one list.
 //! Offsets come last. If packing needs a little more than the live bytes, the next point is taken.
 
 use crate::Error;

@@ -130,15 +130,12 @@ impl<'a> Kitchen<'a> {
             Some((Supply::Have(i), 0.0, bytes * sooner))
         });
         let kept = kept.into_iter().chain(fetched).min_by(|a, b| a.2.total_cmp(&b.2));
-        if let Some((_, _, burden)) = &kept
-            && *burden <= 0.02 * self.gain
-        {
+        // Keeping takes no time; it is worth what it leaves of the gain.
+        let kept = kept.filter(|(_, _, burden)| *burden < 0.5 * self.gain);
+        if kept.is_some() || is_state {
             return kept;
         }
-        if is_state {
-            return kept.filter(|(_, _, burden)| *burden < 0.5 * self.gain);
-        }
-        let made = self.cook(buffer, making).map(|recipe| {
+        self.cook(buffer, making).map(|recipe| {
             let later = schedule.later(buffer, key).filter(|&l| schedule.inserted_maker(l).is_some());
             let (mut seconds, mut burden) = (recipe.seconds, recipe.burden);
             if let Some(&first) = later.and_then(|l| schedule.instances[l as usize].uses.first()) {
@@ -147,16 +144,7 @@ impl<'a> Kitchen<'a> {
                 burden += bytes * self.over_between(here, self.simulation.position(first));
             }
             (Supply::Make(buffer, Box::new(recipe)), seconds, burden)
-        });
-        let cost = |(_, seconds, burden): &(Supply, f64, f64)| {
-            (*seconds + 1e-9) / (1.0 - burden / self.gain).max(1e-9)
-        };
-        match (kept, made) {
-            // Keeping takes no time, so it is weighed by what it leaves of the gain.
-            (Some(kept), Some(made)) if kept.2 > 0.5 * self.gain && cost(&made).is_finite() => Some(made),
-            (Some(kept), _) if kept.2 < 0.5 * self.gain => Some(kept),
-            (_, made) => made,
-        }
+        })
     }
 
     /// The positions over the target at which a flight that has to end at the anchor takes bytes beyond those at
