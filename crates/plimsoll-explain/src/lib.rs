@@ -1,0 +1,18 @@
+//! Why is my memory full? Readers of what TensorFlow, JAX, PyTorch and Plimsoll programs leave behind, closed
+//! books on the device's memory, verdicts with proofs, and advice that was tested by replay.
+//!
+//! One direction: files are read into a [`Recording`], which is explained as an [`Explanation`], which is
+//! shown. Nothing here runs models or touches a device.
+
+mod error;
+mod input;
+mod join;
+mod read;
+mod recording;
+mod report;
+
+pub use error::{Error, ErrorKind, Result};
+pub use input::{Input, Progress};
+pub use read::{read_files, read_input};
+pub use recording::{Device, Failure, Format, Framework, Origin, Recording};
+pub use report::{Advice, BookLine, Books, Explanation, Verdict, VerdictKind};

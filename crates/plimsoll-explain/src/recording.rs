@@ -1,0 +1,161 @@
+//! The recording: what a program left behind about its memory, whatever wrote it.
+//!
+//! Every reader ends here and everything after starts here. A recording rarely knows all: a log line knows
+//! four numbers, a snapshot knows every block. What was not recorded is `None`, never a guess.
+
+use plimsoll_memory::{Layout, Model, OwnerId, Owners, Trace};
+
+/// What one or several files of one run say.
+#[derive(Debug, Clone)]
+pub struct Recording {
+    /// Where it comes from.
+    pub origin: Origin,
+    /// The devices, or pools on them, it speaks of.
+    pub devices: Vec<Device>,
+}
+
+/// Where a recording comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// The files read, as they were named.
+    pub files: Vec<String>,
+    /// Their formats, in the same order.
+    pub formats: Vec<Format>,
+    /// Who wrote them.
+    pub framework: Framework,
+    /// What could not be read, one sentence each: a file cut short, entries of an unknown kind. Empty when all
+    /// was read.
+    pub gaps: Vec<String>,
+}
+
+/// A kind of file that can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Format {
+    /// A pickle written by `torch.cuda.memory._dump_snapshot`.
+    TorchSnapshot,
+    /// The text of PyTorch's out-of-memory error.
+    TorchMessage,
+    /// A Chrome trace of PyTorch's profiler with `[memory]` events.
+    TorchChromeTrace,
+    /// A log with the dump of TensorFlow's or JAX's allocator.
+    BfcLog,
+    /// A profile of TensorFlow's or JAX's profiler.
+    XPlane,
+    /// The JSON of TensorFlow's memory profile tool.
+    MemoryProfile,
+    /// A device memory profile of JAX.
+    Pprof,
+    /// A trace that Plimsoll wrote.
+    Plimsoll,
+}
+
+impl Format {
+    /// The name, as printed and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Format::TorchSnapshot => "pytorch-snapshot",
+            Format::TorchMessage => "pytorch-oom-message",
+            Format::TorchChromeTrace => "pytorch-chrome-trace",
+            Format::BfcLog => "bfc-log",
+            Format::XPlane => "xplane",
+            Format::MemoryProfile => "tensorflow-memory-profile",
+            Format::Pprof => "jax-pprof",
+            Format::Plimsoll => "plimsoll-trace",
+        }
+    }
+}
+
+/// Whose program it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Framework {
+    /// PyTorch.
+    PyTorch,
+    /// TensorFlow.
+    TensorFlow,
+    /// JAX.
+    Jax,
+    /// One of those that use XLA's runtime; which is not told.
+    TensorFlowOrJax,
+    /// Plimsoll itself.
+    Plimsoll,
+}
+
+impl Framework {
+    /// The name, as printed and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Framework::PyTorch => "PyTorch",
+            Framework::TensorFlow => "TensorFlow",
+            Framework::Jax => "JAX",
+            Framework::TensorFlowOrJax => "TensorFlow or JAX",
+            Framework::Plimsoll => "Plimsoll",
+        }
+    }
+}
+
+/// What is known of one device, or of one pool on it.
+#[derive(Debug, Clone, Default)]
+pub struct Device {
+    /// The name, as recorded: `GPU 0`, `GPU_0_bfc`, `cpu`.
+    pub name: String,
+    /// Its number, where there is one: files of one run are joined by it.
+    pub index: Option<u32>,
+    /// All of the device's bytes.
+    pub capacity: Option<u64>,
+    /// The most that the pool was allowed to take.
+    pub limit: Option<u64>,
+    /// Bytes of the device that nobody had taken.
+    pub device_free: Option<u64>,
+    /// Bytes that this process had taken of the device, its context and libraries included.
+    pub process: Option<u64>,
+    /// Other processes and what they had taken.
+    pub others: Vec<(String, u64)>,
+    /// Bytes that the pool had taken, as reported.
+    pub reserved: Option<u64>,
+    /// Bytes of the pool in use, as reported.
+    pub live: Option<u64>,
+    /// The most bytes in use at once, as reported.
+    pub peak_live: Option<u64>,
+    /// The largest free piece of the pool, as reported.
+    pub largest_free: Option<u64>,
+    /// The allocator's rules, where they are known.
+    pub model: Option<Model>,
+    /// Settings as the framework names them, with their values, where they were recorded.
+    pub settings: Vec<(String, String)>,
+    /// What lay where at the end, or at the failure.
+    pub layout: Option<Layout>,
+    /// What was asked, in order.
+    pub trace: Option<Trace>,
+    /// The request that was refused.
+    pub failure: Option<Failure>,
+    /// Who asked: what owners in the layout, trace and list below stand for.
+    pub owners: Owners,
+    /// What was in use by owner, where addresses are not known: bytes and how many pieces.
+    pub live_by_owner: Vec<(OwnerId, u64, u64)>,
+}
+
+/// A request that was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The bytes asked for.
+    pub requested: u64,
+    /// How exact that is: the message gives 1.46GiB where the program asked for 1,572,864,000 bytes.
+    pub exact: bool,
+    /// The event in the trace.
+    pub event: Option<usize>,
+    /// The op or executable that asked.
+    pub op: Option<String>,
+}
+
+impl Device {
+    /// Bytes that the pool had taken: from the layout, or as reported.
+    pub fn reserved_bytes(&self) -> Option<u64> {
+        self.layout.as_ref().map(Layout::reserved_bytes).or(self.reserved)
+    }
+
+    /// Bytes of the pool in use: from the layout, or as reported.
+    pub fn live_bytes(&self) -> Option<u64> {
+        self.layout.as_ref().map(Layout::live_bytes).or(self.live)
+    }
+}

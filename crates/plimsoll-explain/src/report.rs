@@ -1,0 +1,87 @@
+//! The report: closed books, verdicts with their proof, advice with what replay said of it.
+
+use crate::recording::Origin;
+use serde::Serialize;
+
+/// Why a program's memory was as it was.
+#[derive(Debug, Clone)]
+pub struct Explanation {
+    /// Where the recording comes from.
+    pub origin: Origin,
+    /// The device it is about.
+    pub device: String,
+    /// What holds, the gravest first. Never empty.
+    pub verdicts: Vec<Verdict>,
+    /// Where the device's bytes were.
+    pub books: Books,
+    /// What to change, the best first.
+    pub advice: Vec<Advice>,
+    /// The same for the recording's other devices.
+    pub others: Vec<Explanation>,
+}
+
+/// What kind of thing a [`Verdict`] says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VerdictKind {
+    /// What is live at once is more than there is.
+    TooBig,
+    /// There are free bytes enough, and no hole large enough.
+    Fragmented,
+    /// What is kept grows with every step.
+    Leaking,
+    /// The pool holds much that nothing uses.
+    ReservedIdle,
+    /// A short overlap sets the peak.
+    TransientPeak,
+    /// A limit was reached while the device had room.
+    LimitLow,
+    /// Another process holds the device's memory.
+    OtherProcess,
+    /// Nothing is wrong.
+    Healthy,
+}
+
+/// A finding, with numbers that can be checked by hand.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Verdict {
+    /// What kind of finding.
+    pub kind: VerdictKind,
+    /// The finding in one sentence.
+    pub sentence: String,
+    /// What shows it, one fact a line.
+    pub proof: Vec<String>,
+}
+
+/// Where all bytes were: lines that sum to the total.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Books {
+    /// What the total is of: the device, the pool's limit, or what the pool had taken.
+    pub of: String,
+    /// The sum of the lines.
+    pub total_bytes: u64,
+    /// The lines.
+    pub lines: Vec<BookLine>,
+}
+
+/// A line of the books.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BookLine {
+    /// What the bytes are.
+    pub name: String,
+    /// How many.
+    pub bytes: u64,
+}
+
+/// Something to change, and what replay says it would have done.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Advice {
+    /// What to change, with the framework's own names.
+    pub change: String,
+    /// Whether the program would have gone on; `None` where replay cannot tell.
+    pub would_survive: Option<bool>,
+    /// The most the pool would have taken; `None` where replay cannot tell.
+    pub peak_reserved_bytes: Option<u64>,
+    /// How that was found out, or why it cannot be told.
+    pub because: String,
+}
