@@ -10,9 +10,11 @@ mod join;
 mod read;
 mod recording;
 mod report;
+mod site;
 
 pub use error::{Error, ErrorKind, Result};
 pub use input::{Input, Progress};
 pub use read::{read_files, read_input};
 pub use recording::{Device, Failure, Format, Framework, Origin, Recording};
 pub use report::{Advice, BookLine, Books, Explanation, Verdict, VerdictKind};
+pub use site::{Site, site};

@@ -1,0 +1,246 @@
+//! Call sites: the one line of a call stack that its reader wrote and can change.
+//!
+//! A stack of eighty frames begins deep in an allocator and ends in an interpreter's start. What people look
+//! for is the innermost frame of their own code, and who of theirs called it.
+
+use plimsoll_memory::{Frame, OwnerId, Owners};
+
+/// Where in a program memory was asked for, in words. Safe to print: nothing in it controls a terminal.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Site {
+    /// The line, such as `train.py:15 loss`; where no frame is of the user's code, what the library was doing,
+    /// such as `NativeLayerNormBackward0 (backward)`; `(unknown)` where nothing was recorded.
+    pub place: String,
+    /// The nearest caller in the user's code, such as `train.py:32 <module>`.
+    pub from: Option<String>,
+}
+
+/// The most frames looked at, from the innermost out. Real stacks have fewer; hostile ones may have millions.
+const DEPTH: usize = 512;
+
+/// The longest text of a place, in characters.
+const LENGTH: usize = 160;
+
+/// The site of an owner.
+///
+/// ```
+/// use plimsoll_explain::site;
+/// use plimsoll_memory::{Frame, OwnerId, Owners};
+/// let mut owners = Owners::default();
+/// let frame = |name: &str, file: &str, line| Frame { name: name.into(), file: file.into(), line };
+/// let main = owners.child(OwnerId::UNKNOWN, frame("<module>", "train.py", 32));
+/// let loss = owners.child(main, frame("loss", "train.py", 15));
+/// let inner = owners.child(loss, frame("relu", "/usr/lib/python3.12/site-packages/torch/nn/functional.py", 9));
+/// assert_eq!(site(&owners, inner).place, "train.py:15 loss");
+/// assert_eq!(site(&owners, inner).from.as_deref(), Some("train.py:32 <module>"));
+/// ```
+pub fn site(owners: &Owners, owner: OwnerId) -> Site {
+    let stack: Vec<&Frame> = owners.stack(owner).take(DEPTH).collect();
+    let mut own = stack.iter().copied().filter(|frame| is_own(frame)).map(describe);
+    if let Some(place) = own.next() {
+        let from = own.find(|caller| *caller != place);
+        return Site { place, from };
+    }
+    let library = || stack.iter().copied().find(|frame| is_source(&frame.file)).map(describe);
+    let named = || stack.iter().copied().find(|frame| !frame.name.is_empty() || !frame.file.is_empty());
+    if let Some(place) = library().or_else(|| backward(&stack)).or_else(|| operator(&stack)) {
+        return Site { place, from: None };
+    }
+    match named() {
+        Some(frame) => {
+            // Scopes of a model, one within the other.
+            let outer = stack.iter().copied().skip_while(|other| *other != frame).nth(1);
+            let from = outer.filter(|o| !o.name.is_empty() && o.file.is_empty() && !o.name.contains("::"));
+            Site { place: describe(frame), from: from.map(describe) }
+        }
+        None => Site { place: "(unknown)".to_string(), from: None },
+    }
+}
+
+/// Text with nothing in it that controls a terminal or turns its direction: each such character becomes `�`.
+pub(crate) fn plain(text: &str) -> String {
+    let controls = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    };
+    text.chars().map(|c| if controls(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// At most `length` characters of a text: the end is cut off, and that is shown.
+pub(crate) fn cut(text: &str, length: usize) -> String {
+    if text.chars().count() <= length {
+        return text.to_string();
+    }
+    let kept: String = text.chars().take(length.saturating_sub(1)).collect();
+    kept + "…"
+}
+
+/// Whether a file holds source of a language in which models are written.
+fn is_source(file: &str) -> bool {
+    let interactive = file.starts_with("<stdin>") || file.starts_with("<ipython-input");
+    interactive || [".py", ".pyx", ".ipynb", ".rs"].iter().any(|end| file.ends_with(end))
+}
+
+/// Whether a frame is of the user's code, not of a library or the interpreter.
+fn is_own(frame: &Frame) -> bool {
+    is_source(&frame.file) && !is_library(&frame.file)
+}
+
+fn is_library(file: &str) -> bool {
+    if file.starts_with("<frozen") {
+        return true;
+    }
+    let mut parts = file.split(['/', '\\']).filter(|part| !part.is_empty());
+    let mut before = "";
+    let relative = !file.starts_with(['/', '\\']);
+    if let Some(first) = parts.clone().next().filter(|_| relative)
+        && parts.clone().nth(1).is_some()
+        && ["torch", "jax", "jaxlib", "tensorflow", "keras", "flax", "optax"].contains(&first)
+    {
+        return true;
+    }
+    parts.any(|part| {
+        let found = match (before, part) {
+            (_, "site-packages" | "dist-packages") => true,
+            ("lib" | "lib64" | "Lib", part) => part.starts_with("python3"),
+            ("jax", "_src") | ("tensorflow", "python") => true,
+            ("torch", part) => {
+                ["nn", "optim", "autograd", "utils", "cuda", "_dynamo", "_inductor", "distributed"]
+                    .contains(&part)
+                    || part.starts_with("_")
+            }
+            _ => false,
+        };
+        before = part;
+        found
+    })
+}
+
+/// The step of the backward pass in a stack of PyTorch's native frames.
+fn backward(stack: &[&Frame]) -> Option<String> {
+    let node = stack.iter().find_map(|frame| {
+        let name = frame.name.strip_prefix("torch::autograd::")?;
+        let name = name.strip_prefix("generated::").unwrap_or(name);
+        name.split_once("::apply(").map(|(node, _)| node)
+    })?;
+    Some(format!("{} (backward)", cut(&plain(node), LENGTH)))
+}
+
+/// The op that was called in a stack of PyTorch's native frames: the outermost, those within serve it.
+fn operator(stack: &[&Frame]) -> Option<String> {
+    let name = stack.iter().rev().find_map(|frame| frame.name.strip_prefix("at::_ops::"))?;
+    Some(format!("aten::{}", cut(&plain(name.split("::").next()?), LENGTH)))
+}
+
+/// A frame in words: the file without its folders, the line, the function without its arguments.
+fn describe(frame: &Frame) -> String {
+    let parts: Vec<&str> = frame.file.rsplit(['/', '\\']).take(2).collect();
+    let file = match parts[..] {
+        // Every package has one of these; its folder tells them apart.
+        [file @ ("__init__.py" | "__main__.py"), folder] => format!("{folder}/{file}"),
+        [file, ..] if file != "??" => file.to_string(),
+        _ => String::new(),
+    };
+    let native = frame.name.contains("::");
+    let name = if native { frame.name.split('(').next().unwrap_or_default() } else { &frame.name };
+    let text = match (file.is_empty(), frame.line) {
+        (true, _) => name.to_string(),
+        (false, 0) => format!("{file} {name}"),
+        (false, line) => format!("{file}:{line} {name}"),
+    };
+    cut(plain(&text).trim_end(), LENGTH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The site of a stack told innermost first.
+    fn of(stack: &[(&str, &str, u32)]) -> Site {
+        let mut owners = Owners::default();
+        let owner = stack.iter().rev().fold(OwnerId::UNKNOWN, |parent, &(name, file, line)| {
+            owners.child(parent, Frame { name: name.into(), file: file.into(), line })
+        });
+        site(&owners, owner)
+    }
+
+    const ADAM: (&str, &str, u32) = ("adam", "/v/lib/python3.12/site-packages/torch/optim/adam.py", 971);
+
+    #[test]
+    fn the_innermost_frame_of_ones_own_code_is_the_site_and_the_next_one_its_caller() {
+        let site = of(&[
+            ("c10::Allocator::allocate(unsigned long)", "??", 0),
+            ADAM,
+            ("train", "/home/me/torch/train.py", 23),
+            ("wrapper", "/v/lib/python3.12/contextlib.py", 81),
+            ("train", "/home/me/torch/train.py", 23),
+            ("<module>", "/home/me/torch/main.py", 35),
+        ]);
+        assert_eq!(site.place, "train.py:23 train");
+        assert_eq!(site.from.as_deref(), Some("main.py:35 <module>"));
+    }
+
+    #[test]
+    fn libraries_installed_from_source_and_the_interpreter_are_not_ones_own_code() {
+        for file in [
+            "torch/nn/modules/linear.py",
+            "/src/pytorch/torch/nn/modules/linear.py",
+            "/src/pytorch/torch/_tensor.py",
+            "/src/jax/jax/_src/api.py",
+            "/src/tensorflow/python/eager/execute.py",
+            "C:\\py\\Lib\\site-packages\\jax\\api.py",
+            "<frozen importlib._bootstrap>",
+            "<string>",
+            "module.cpp",
+            "",
+        ] {
+            let site = of(&[("inner", file, 1), ("main", "/home/me/tensorflow/main.py", 2)]);
+            assert_eq!(site.place, "main.py:2 main", "{file}");
+        }
+    }
+
+    #[test]
+    fn notebooks_and_packages_are_ones_own_code() {
+        assert_eq!(of(&[("f", "<ipython-input-3-abc>", 4)]).place, "<ipython-input-3-abc>:4 f");
+        assert_eq!(of(&[("f", "/home/me/net/__init__.py", 4)]).place, "net/__init__.py:4 f");
+    }
+
+    #[test]
+    fn without_ones_own_code_the_library_says_what_it_was_doing() {
+        assert_eq!(of(&[("raw", "x.cpp", 0), ADAM]).place, "adam.py:971 adam");
+        let op = ("at::_ops::clone::call(at::Tensor const&)", "??", 0);
+        let inner = ("at::_ops::empty_like::call(at::Tensor const&)", "??", 0);
+        assert_eq!(of(&[inner, op]).place, "aten::clone");
+        let node = ("torch::autograd::generated::ViewBackward0::apply(std::vector<at::Tensor>&&)", "??", 0);
+        assert_eq!(of(&[inner, op, node]).place, "ViewBackward0 (backward)");
+        assert_eq!(of(&[("c10::Thing::malloc(int)", "??", 0)]).place, "c10::Thing::malloc");
+    }
+
+    #[test]
+    fn scopes_name_the_scope_around_them() {
+        let site = of(&[("attention", "", 0), ("block3", "", 0)]);
+        assert_eq!((site.place.as_str(), site.from.as_deref()), ("attention", Some("block3")));
+        let unknown = site_of_nobody();
+        assert_eq!((unknown.place.as_str(), unknown.from), ("(unknown)", None));
+    }
+
+    fn site_of_nobody() -> Site {
+        site(&Owners::default(), OwnerId::UNKNOWN)
+    }
+
+    #[test]
+    fn hostile_names_are_made_plain_and_short() {
+        let name = format!("\x1b[2Jfn\u{202e}\n{}", "x".repeat(100_000));
+        let site = of(&[(&name, "evil\x07.py", 1)]);
+        assert!(site.place.chars().count() <= LENGTH, "{}", site.place.len());
+        assert!(!site.place.chars().any(|c| c.is_control() || c == '\u{202e}'), "{:?}", site.place);
+        assert!(site.place.starts_with("evil\u{fffd}.py:1 \u{fffd}[2Jfn\u{fffd}\u{fffd}x"), "{}", site.place);
+    }
+
+    #[test]
+    fn a_stack_without_end_is_looked_at_to_a_fixed_depth() {
+        let deep: Vec<_> =
+            (0..5000).map(|line| ("malloc", "a.cpp", line)).chain([("f", "me.py", 1)]).collect();
+        assert_eq!(of(&deep).place, "a.cpp malloc");
+    }
+}
