@@ -11,6 +11,7 @@ mod read;
 mod recording;
 mod report;
 mod site;
+mod usage;
 
 pub use error::{Error, ErrorKind, Result};
 pub use input::{Input, Progress};
@@ -18,3 +19,4 @@ pub use read::{read_files, read_input};
 pub use recording::{Device, Failure, Format, Framework, Origin, Recording};
 pub use report::{Advice, BookLine, Books, Explanation, Verdict, VerdictKind};
 pub use site::{Site, site};
+pub use usage::{Curve, SiteUsage, Usage, by_site, curve, live_at, live_at_end};
