@@ -19,9 +19,6 @@ use crate::source::Source;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The addresses that are taken at a time, if there are so many.
-const RANGE: u64 = 1 << 40;
-
 /// Best fit with coalescing over a large range of addresses, with pages behind what is used.
 ///
 /// ```
@@ -143,7 +140,7 @@ impl Paged {
     fn reserve(&mut self, key: Key, bytes: u64, source: &mut dyn Source) -> Result<u64> {
         let page = source.page_bytes();
         let least = bytes.checked_next_multiple_of(page).ok_or_else(|| unaddressable(bytes))?;
-        let mut size = RANGE.checked_next_multiple_of(page).unwrap_or(least).max(least);
+        let mut size = source.range_bytes().checked_next_multiple_of(page).unwrap_or(least).max(least);
         let start = loop {
             // The page after it stays unused, so that two ranges never look like one.
             match source.reserve(size.checked_add(page).ok_or_else(|| unaddressable(bytes))?) {
