@@ -19,13 +19,16 @@ pub enum ErrorKind {
     OutOfMemory,
     /// A text that is not a size in bytes.
     NotASize,
+    /// A device, or the system, refused for another reason.
+    Device,
 }
 
 /// The result of asking for memory.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+    /// An error of that kind; for those who implement [`Source`](crate::Source).
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
 

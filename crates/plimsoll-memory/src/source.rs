@@ -11,6 +11,11 @@ pub trait Source: Send {
     /// The unit in which memory is mapped.
     fn page_bytes(&self) -> u64;
 
+    /// How many addresses to reserve at a time, if so many can be had: many where they cost nothing.
+    fn range_bytes(&self) -> u64 {
+        1 << 40
+    }
+
     /// Takes a range of addresses, with nothing behind it yet; aligned to a page.
     ///
     /// # Errors
