@@ -7,9 +7,11 @@
 mod error;
 mod input;
 mod join;
+mod json;
 mod read;
 mod recording;
 mod report;
+mod show;
 mod site;
 mod usage;
 
@@ -18,5 +20,6 @@ pub use input::{Input, Progress};
 pub use read::{read_files, read_input};
 pub use recording::{Device, Failure, Format, Framework, Origin, Recording};
 pub use report::{Advice, BookLine, Books, Explanation, Verdict, VerdictKind};
+pub use show::{Style, show};
 pub use site::{Site, site};
 pub use usage::{Curve, SiteUsage, Usage, by_site, curve, live_at, live_at_end};

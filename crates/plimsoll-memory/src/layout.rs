@@ -66,17 +66,20 @@ pub enum PieceState {
 impl Layout {
     /// Bytes taken from the device.
     pub fn reserved_bytes(&self) -> u64 {
-        self.segments.iter().map(|s| s.bytes).sum()
+        self.segments.iter().map(|s| s.bytes).fold(0, u64::saturating_add)
     }
 
     /// Bytes in use or waiting to be freed, rounding included.
     pub fn live_bytes(&self) -> u64 {
-        self.pieces().filter(|p| p.state != PieceState::Free).map(|p| p.bytes).sum()
+        self.pieces().filter(|p| p.state != PieceState::Free).map(|p| p.bytes).fold(0, u64::saturating_add)
     }
 
     /// Bytes in use as they were asked for.
     pub fn requested_bytes(&self) -> u64 {
-        self.pieces().filter(|p| p.state != PieceState::Free).map(|p| p.requested).sum()
+        self.pieces()
+            .filter(|p| p.state != PieceState::Free)
+            .map(|p| p.requested)
+            .fold(0, u64::saturating_add)
     }
 
     /// The largest free piece, in bytes.

@@ -100,11 +100,12 @@ impl Trace {
     /// The most bytes live at once, as they were asked for, and the event after which they were (`None`:
     /// before the first). No allocator can do with less.
     pub fn peak_live(&self) -> (u64, Option<usize>) {
-        let mut live: u64 = self.initial.iter().map(|&id| self.request(id).bytes).sum();
+        let initial = self.initial.iter().map(|&id| self.request(id).bytes);
+        let mut live = initial.fold(0, u64::saturating_add);
         let (mut peak, mut at) = (live, None);
         for (index, event) in self.events.iter().enumerate() {
             match event.action {
-                Action::Allocate(id) => live += self.request(id).bytes,
+                Action::Allocate(id) => live = live.saturating_add(self.request(id).bytes),
                 Action::Free(id) => live = live.saturating_sub(self.request(id).bytes),
                 _ => continue,
             }

@@ -1,0 +1,69 @@
+//! Who held the memory at the peak and at the end, by call site.
+
+use super::page::{Ink, Page, share, thousands};
+use crate::recording::Device;
+use crate::site::cut;
+use crate::usage::{Usage, by_site, live_at, live_at_end};
+use plimsoll_memory::format_bytes;
+use std::io;
+
+/// The most lines of a table.
+const LINES: usize = 10;
+
+pub(super) fn show(device: &Device, page: &mut Page<'_>) -> io::Result<()> {
+    let at_end = live_at_end(device);
+    if let Some(trace) = &device.trace {
+        let (_, peak) = trace.peak_live();
+        let at_peak = live_at(trace, peak);
+        if at_peak != at_end {
+            let when = match peak {
+                Some(event) => {
+                    let (event, all) = (thousands(event as u64 + 1), thousands(trace.events.len() as u64));
+                    format!("at the peak, event {event} of {all}")
+                }
+                None => "at the peak, before the first event".to_string(),
+            };
+            table(device, &at_peak, &when, page)?;
+        }
+    }
+    let when = if device.failure.is_some() { "when memory ran out" } else { "at the end" };
+    table(device, &at_end, when, page)
+}
+
+fn table(device: &Device, held: &[Usage], when: &str, page: &mut Page<'_>) -> io::Result<()> {
+    if held.is_empty() {
+        return Ok(());
+    }
+    let total = held.iter().fold(0_u64, |sum, usage| sum.saturating_add(usage.bytes));
+    page.heading(&format!("who held memory {when}: {}", format_bytes(total)))?;
+    let sites = by_site(&device.owners, held);
+    let (shown, rest) = sites.split_at(sites.len().min(LINES));
+    let figures = |bytes: u64, count: u64| {
+        format!("{:>10}{:>9}{:>9}  ", format_bytes(bytes), share(bytes, total), thousands(count))
+    };
+    let head = format!("{:>10}{:>9}{:>9}  ", "bytes", "share", "pieces");
+    let room = page.width().saturating_sub(head.chars().count());
+    let head = page.paint(Ink::Faint, &format!("{head}asked for at"));
+    page.line(&head)?;
+    for usage in shown {
+        let figures = figures(usage.bytes, usage.count);
+        let place = cut(&usage.site.place, room);
+        let used = place.chars().count();
+        let from = usage.site.from.as_ref().map(|from| format!("from {from}")).unwrap_or_default();
+        let from_length = from.chars().count();
+        if from.is_empty() || used + 2 + from_length <= room {
+            let from = page.paint(Ink::Faint, &from);
+            page.line(&format!("{figures}{place}  {from}"))?;
+        } else {
+            page.line(&format!("{figures}{place}"))?;
+            let from = page.paint(Ink::Faint, &cut(&from, room.saturating_sub(2)));
+            page.line(&format!("{:indent$}{from}", "", indent = figures.chars().count() + 2))?;
+        }
+    }
+    if !rest.is_empty() {
+        let sum = |get: fn(&crate::SiteUsage) -> u64| rest.iter().map(get).fold(0, u64::saturating_add);
+        let figures = figures(sum(|usage| usage.bytes), sum(|usage| usage.count));
+        page.line(&format!("{figures}{} other places", thousands(rest.len() as u64)))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! The books and the advice, as tables.
+
+use super::page::{Ink, Page, bar, share, thousands, wrap};
+use crate::report::{Advice, Books};
+use crate::site::{cut, plain};
+use plimsoll_memory::format_bytes;
+use std::io;
+
+/// Columns of a size (`999 MiB`, right), exact bytes and a share, with the spaces before them.
+const SIZE: usize = 10;
+const SHARE: usize = 9;
+
+pub(super) fn books(books: &Books, page: &mut Page<'_>) -> io::Result<()> {
+    if books.lines.is_empty() {
+        return Ok(());
+    }
+    page.heading(&format!("books of {}", books.of))?;
+    let total = books.total_bytes;
+    let exact = thousands(total).len().max("bytes".len()) + 2;
+    let widest = books.lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
+    let room = page.width().saturating_sub(2 + SIZE + exact + SHARE);
+    let name = widest.max("total".len()).min(room.saturating_sub(2));
+    let bars = room.saturating_sub(name + 2).min(32);
+    let row = |title: &str, bytes: u64| {
+        let (size, share) = (format_bytes(bytes), share(bytes, total));
+        format!("  {title:<name$}{size:>SIZE$}{:>exact$}{share:>SHARE$}", thousands(bytes))
+    };
+    for line in &books.lines {
+        let text = row(&cut(&plain(&line.name), name), line.bytes);
+        let bar = page.paint(Ink::Live, &bar(line.bytes, total, bars));
+        page.line(&format!("{text}  {bar}"))?;
+    }
+    let total = page.paint(Ink::Strong, &row("total", total));
+    page.line(&total)
+}
+
+pub(super) fn advice(advice: &[Advice], page: &mut Page<'_>) -> io::Result<()> {
+    const SURVIVES: usize = 11;
+    const PEAK: usize = 15;
+    if advice.is_empty() {
+        return Ok(());
+    }
+    page.heading("what to change")?;
+    let width = page.width() - 2 - SURVIVES - PEAK;
+    let head = format!("  {:<width$}{:>SURVIVES$}{:>PEAK$}", "change", "survives", "peak reserved");
+    let head = page.paint(Ink::Faint, &head);
+    page.line(&head)?;
+    for advice in advice {
+        let (verdict, ink) = match advice.would_survive {
+            Some(true) => ("yes", Ink::Good),
+            Some(false) => ("no", Ink::Bad),
+            None => ("not told", Ink::Faint),
+        };
+        let verdict = page.paint(ink, &format!("{verdict:>SURVIVES$}"));
+        let peak = advice.peak_reserved_bytes.map_or_else(|| "–".to_string(), format_bytes);
+        for (index, change) in wrap(&advice.change, width).into_iter().enumerate() {
+            if index > 0 {
+                page.line(&format!("  {change}"))?;
+            } else if change.chars().count() > width {
+                // A word too long for its column: the figures go beneath.
+                page.line(&format!("  {change}"))?;
+                page.line(&format!("  {:<width$}{verdict}{peak:>PEAK$}", ""))?;
+            } else {
+                page.line(&format!("  {change:<width$}{verdict}{peak:>PEAK$}"))?;
+            }
+        }
+        page.text(4, Ink::Faint, &advice.because)?;
+    }
+    Ok(())
+}
