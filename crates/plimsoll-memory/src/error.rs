@@ -19,6 +19,8 @@ pub enum ErrorKind {
     OutOfMemory,
     /// A text that is not a size in bytes.
     NotASize,
+    /// A text that names no allocator.
+    UnknownAllocator,
 }
 
 /// The result of asking for memory.

@@ -6,6 +6,7 @@
 //! Nothing here knows kernels or models.
 
 mod allocator;
+mod allocators;
 mod arena;
 mod bytes;
 mod error;
@@ -13,6 +14,7 @@ mod layout;
 mod ledger;
 mod owners;
 mod pool;
+mod replay;
 mod source;
 mod trace;
 
@@ -24,5 +26,6 @@ pub use layout::{Layout, Piece, PieceState, Segment, SegmentClass};
 pub use ledger::{Category, Ledger};
 pub use owners::{Frame, OwnerId, Owners};
 pub use pool::{Block, Pool, PoolStatistics};
+pub use replay::{FailedAt, Moment, Outcome, Start, replay};
 pub use source::{CountedDevice, Source};
 pub use trace::{Action, Event, Request, RequestId, Trace};
