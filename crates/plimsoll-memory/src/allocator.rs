@@ -6,6 +6,7 @@ use crate::allocators::caching::Caching;
 use crate::allocators::two_ended::TwoEnded;
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::{Layout, SegmentClass};
+use crate::paged::Paged;
 use crate::source::Source;
 use std::str::FromStr;
 
@@ -41,6 +42,8 @@ pub enum Model {
     Caching(CachingSettings),
     /// A range with two ends: what lives long is placed from one, what is soon freed from the other.
     TwoEnded,
+    /// Plimsoll's own eager pool: one range of addresses, pages behind what is used.
+    Paged,
 }
 
 /// The settings of TensorFlow's and JAX's allocator.
@@ -72,7 +75,7 @@ pub struct CachingSettings {
 
 impl Model {
     /// The names that can be parsed.
-    pub const NAMES: [&str; 5] = ["bfc", "bfc-growth", "caching", "expandable", "two-ended"];
+    pub const NAMES: [&str; 6] = ["bfc", "bfc-growth", "caching", "expandable", "two-ended", "paged"];
 
     /// The name, as on a command line.
     pub fn name(&self) -> &'static str {
@@ -82,17 +85,20 @@ impl Model {
             Model::Caching(settings) if settings.expandable => "expandable",
             Model::Caching(_) => "caching",
             Model::TwoEnded => "two-ended",
+            Model::Paged => "paged",
         }
     }
 
     /// An empty pool with these rules that may take up to `limit` bytes.
     ///
-    /// BFC without growth takes all of the limit with the first request; without a limit it grows.
+    /// BFC without growth takes all of the limit with the first request; without a limit it grows. Some keep to
+    /// the limit by themselves, all if the source does.
     pub fn build(&self, limit: Option<u64>) -> Box<dyn Allocator> {
         match self {
             Model::Bfc(settings) => Box::new(Bfc::new(settings.clone(), limit)),
             Model::Caching(settings) => Box::new(Caching::new(settings.clone(), limit)),
             Model::TwoEnded => Box::new(TwoEnded::new(limit)),
+            Model::Paged => Box::new(Paged::new()),
         }
     }
 
@@ -114,7 +120,7 @@ impl Model {
                 let moved = pool.resume(start, source).ok()?;
                 Some((Box::new(pool), moved))
             }
-            Model::TwoEnded => None,
+            Model::TwoEnded | Model::Paged => None,
         }
     }
 
@@ -122,7 +128,7 @@ impl Model {
     pub(crate) fn segment_class(&self, request: Option<u64>, segment: u64) -> SegmentClass {
         match self {
             Model::Caching(settings) => settings.segment_class(request, segment),
-            Model::Bfc(_) | Model::TwoEnded => SegmentClass::Any,
+            Model::Bfc(_) | Model::TwoEnded | Model::Paged => SegmentClass::Any,
         }
     }
 
@@ -130,7 +136,7 @@ impl Model {
     pub(crate) fn page_bytes(&self) -> u64 {
         match self {
             Model::Bfc(_) => 256,
-            Model::Caching(_) | Model::TwoEnded => 2 << 20,
+            Model::Caching(_) | Model::TwoEnded | Model::Paged => 2 << 20,
         }
     }
 }
@@ -149,6 +155,7 @@ impl FromStr for Model {
             "caching" => Ok(caching(false)),
             "expandable" => Ok(caching(true)),
             "two-ended" => Ok(Model::TwoEnded),
+            "paged" => Ok(Model::Paged),
             _ => {
                 let message =
                     format!("there is no allocator '{name}'; there are {}", Model::NAMES.join(", "));

@@ -11,6 +11,16 @@ pub trait Source: Send {
     /// The unit in which memory is mapped.
     fn page_bytes(&self) -> u64;
 
+    /// How many addresses to reserve at a time, if so many can be had: many where they cost nothing.
+    fn range_bytes(&self) -> u64 {
+        1 << 40
+    }
+
+    /// Memory that the device could still give, where that can be asked. It is asked when a request was refused.
+    fn available_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// Takes a range of addresses, with nothing behind it yet; aligned to a page.
     ///
     /// # Errors
@@ -60,6 +70,10 @@ impl CountedDevice {
 impl Source for CountedDevice {
     fn page_bytes(&self) -> u64 {
         self.page
+    }
+
+    fn available_bytes(&self) -> Option<u64> {
+        Some(self.limit - self.mapped)
     }
 
     fn reserve(&mut self, bytes: u64) -> Result<u64> {

