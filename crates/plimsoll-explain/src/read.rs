@@ -4,6 +4,9 @@
 //! untrusted: readers hold bounded memory for what they have not understood, recurse to a fixed depth only, and
 //! say in [`Origin::gaps`](crate::Origin::gaps) what they had to leave out of a broken file.
 
+mod pickle;
+mod torch_snapshot;
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::input::{Input, Progress};
 use crate::join::join;
@@ -19,7 +22,7 @@ struct Reader {
 }
 
 /// All readers, those of the strictest looks first.
-const READERS: &[Reader] = &[];
+const READERS: &[Reader] = &[Reader { looks: torch_snapshot::looks, read: torch_snapshot::read }];
 
 /// Reads one stream, whatever it holds. `name` is what the recording calls it.
 ///
