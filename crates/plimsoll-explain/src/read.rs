@@ -5,6 +5,11 @@
 //! say in [`Origin::gaps`](crate::Origin::gaps) what they had to leave out of a broken file.
 
 mod log;
+mod memory_profile;
+mod pool_trace;
+mod pprof;
+mod wire;
+mod xplane;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::input::{Input, Progress};
@@ -22,6 +27,9 @@ struct Reader {
 
 /// All readers, those of the strictest looks first.
 const READERS: &[Reader] = &[
+    Reader { looks: xplane::looks, read: xplane::read },
+    Reader { looks: pprof::looks, read: pprof::read },
+    Reader { looks: memory_profile::looks, read: memory_profile::read },
     // Last: it takes any text.
     Reader { looks: log::looks, read: log::read },
 ];
