@@ -5,8 +5,13 @@
 //! say in [`Origin::gaps`](crate::Origin::gaps) what they had to leave out of a broken file.
 
 mod log;
+mod memory_profile;
 mod pickle;
+mod pool_trace;
+mod pprof;
 mod torch_snapshot;
+mod wire;
+mod xplane;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::input::{Input, Progress};
@@ -25,6 +30,9 @@ struct Reader {
 /// All readers, those of the strictest looks first.
 const READERS: &[Reader] = &[
     Reader { looks: torch_snapshot::looks, read: torch_snapshot::read },
+    Reader { looks: xplane::looks, read: xplane::read },
+    Reader { looks: pprof::looks, read: pprof::read },
+    Reader { looks: memory_profile::looks, read: memory_profile::read },
     // Last: it takes any text.
     Reader { looks: log::looks, read: log::read },
 ];
