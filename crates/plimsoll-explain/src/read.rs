@@ -4,6 +4,7 @@
 //! untrusted: readers hold bounded memory for what they have not understood, recurse to a fixed depth only, and
 //! say in [`Origin::gaps`](crate::Origin::gaps) what they had to leave out of a broken file.
 
+mod chrome_trace;
 mod pickle;
 mod torch_snapshot;
 
@@ -22,7 +23,10 @@ struct Reader {
 }
 
 /// All readers, those of the strictest looks first.
-const READERS: &[Reader] = &[Reader { looks: torch_snapshot::looks, read: torch_snapshot::read }];
+const READERS: &[Reader] = &[
+    Reader { looks: torch_snapshot::looks, read: torch_snapshot::read },
+    Reader { looks: chrome_trace::looks, read: chrome_trace::read },
+];
 
 /// Reads one stream, whatever it holds. `name` is what the recording calls it.
 ///
