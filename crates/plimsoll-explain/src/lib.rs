@@ -8,6 +8,7 @@ mod error;
 mod input;
 mod join;
 mod json;
+mod planned;
 mod read;
 mod recording;
 mod report;
@@ -17,6 +18,7 @@ mod usage;
 
 pub use error::{Error, ErrorKind, Result};
 pub use input::{Input, Progress};
+pub use planned::{Planned, planned};
 pub use read::{read_files, read_input};
 pub use recording::{Device, Failure, Format, Framework, Origin, Recording};
 pub use report::{Advice, BookLine, Books, Explanation, Verdict, VerdictKind};
