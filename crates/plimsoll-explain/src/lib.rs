@@ -5,6 +5,7 @@
 //! shown. Nothing here runs models or touches a device.
 
 mod error;
+mod html;
 mod input;
 mod join;
 mod json;
@@ -17,6 +18,7 @@ mod site;
 mod usage;
 
 pub use error::{Error, ErrorKind, Result};
+pub use html::write_html;
 pub use input::{Input, Progress};
 pub use planned::{Planned, planned};
 pub use read::{read_files, read_input};

@@ -4,6 +4,10 @@
 //! untrusted: readers hold bounded memory for what they have not understood, recurse to a fixed depth only, and
 //! say in [`Origin::gaps`](crate::Origin::gaps) what they had to leave out of a broken file.
 
+mod log;
+mod pickle;
+mod torch_snapshot;
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::input::{Input, Progress};
 use crate::join::join;
@@ -19,7 +23,11 @@ struct Reader {
 }
 
 /// All readers, those of the strictest looks first.
-const READERS: &[Reader] = &[];
+const READERS: &[Reader] = &[
+    Reader { looks: torch_snapshot::looks, read: torch_snapshot::read },
+    // Last: it takes any text.
+    Reader { looks: log::looks, read: log::read },
+];
 
 /// Reads one stream, whatever it holds. `name` is what the recording calls it.
 ///

@@ -84,4 +84,8 @@ pub struct Advice {
     pub peak_reserved_bytes: Option<u64>,
     /// How that was found out, or why it cannot be told.
     pub because: String,
+    /// What replay saw on the way, thinned out: after which event, bytes live and bytes reserved then. Drawn
+    /// over what was recorded, never part of the JSON.
+    #[serde(skip)]
+    pub timeline: Option<Vec<(u32, u64, u64)>>,
 }

@@ -76,13 +76,13 @@ pub(crate) fn cut(text: &str, length: usize) -> String {
 }
 
 /// Whether a file holds source of a language in which models are written.
-fn is_source(file: &str) -> bool {
+pub(crate) fn is_source(file: &str) -> bool {
     let interactive = file.starts_with("<stdin>") || file.starts_with("<ipython-input");
     interactive || [".py", ".pyx", ".ipynb", ".rs"].iter().any(|end| file.ends_with(end))
 }
 
 /// Whether a frame is of the user's code, not of a library or the interpreter.
-fn is_own(frame: &Frame) -> bool {
+pub(crate) fn is_own(frame: &Frame) -> bool {
     is_source(&frame.file) && !is_library(&frame.file)
 }
 

@@ -1,0 +1,204 @@
+//! What is read first on a page: verdicts with their proof, closed books, advice. Plain HTML, for each device.
+
+use super::{View, escape};
+use crate::recording::{Device, Recording};
+use crate::report::{Advice, Books, Verdict, VerdictKind};
+use crate::site::plain;
+use plimsoll_memory::format_bytes;
+use std::io::{self, Write};
+
+/// Facts of a proof that are seen without asking for the others.
+const FACTS: usize = 6;
+
+/// Writes the header: where the recording comes from, then a section for each device.
+pub(super) fn write(recording: &Recording, views: &[View<'_>], out: &mut dyn Write) -> io::Result<()> {
+    let origin = &recording.origin;
+    let formats: Vec<&str> = origin.formats.iter().map(|format| format.name()).collect();
+    writeln!(
+        out,
+        r#"<p class="origin">{} · {}"#,
+        escape(origin.framework.name()),
+        escape(&formats.join(", "))
+    )?;
+    writeln!(out, r#"· <span class="files">{}</span></p>"#, text(&origin.files.join(", ")))?;
+    if !origin.gaps.is_empty() {
+        let sentences: Vec<String> = origin.gaps.iter().map(|gap| text(gap)).collect();
+        writeln!(out, r#"<p class="gaps"><b>Not all could be read.</b> {}</p>"#, sentences.join(" "))?;
+    }
+    for (number, view) in views.iter().enumerate() {
+        let hidden = if number == 0 { "" } else { " hidden" };
+        writeln!(
+            out,
+            r#"<section class="device" data-device="{number}" aria-label="{}"{hidden}>"#,
+            text(view.name)
+        )?;
+        match view.explanation {
+            Some(explanation) => {
+                explanation.verdicts.iter().try_for_each(|v| verdict(v, out))?;
+                view.device.map_or(Ok(()), |device| figures(device, out))?;
+                books(&explanation.books, out)?;
+                advice(&explanation.advice, out)?;
+            }
+            None => view.device.map_or(Ok(()), |device| figures(device, out))?,
+        }
+        writeln!(out, "</section>")?;
+    }
+    Ok(())
+}
+
+/// Untrusted text, without what would turn the direction of writing.
+fn text(untrusted: &str) -> String {
+    escape(&plain(untrusted))
+}
+
+/// A number of bytes in words, exact when pointed at.
+fn bytes(bytes: u64) -> String {
+    format!(r#"<span title="{} bytes">{}</span>"#, grouped(bytes), format_bytes(bytes))
+}
+
+/// A number with its thousands apart.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
+}
+
+fn verdict(verdict: &Verdict, out: &mut dyn Write) -> io::Result<()> {
+    let (kind, words) = match verdict.kind {
+        VerdictKind::TooBig => ("too-big", "Too big"),
+        VerdictKind::Fragmented => ("fragmented", "Fragmented"),
+        VerdictKind::Leaking => ("leaking", "Leaking"),
+        VerdictKind::ReservedIdle => ("reserved-idle", "Reserved, idle"),
+        VerdictKind::TransientPeak => ("transient-peak", "Transient peak"),
+        VerdictKind::LimitLow => ("limit-low", "Limit low"),
+        VerdictKind::OtherProcess => ("other-process", "Other process"),
+        VerdictKind::Healthy => ("healthy", "Healthy"),
+    };
+    writeln!(out, r#"<article class="verdict {kind}"><h2><span class="kind">{words}</span>"#)?;
+    writeln!(out, "<span>{}</span></h2>", text(&verdict.sentence))?;
+    let (first, more) = verdict.proof.split_at(verdict.proof.len().min(FACTS));
+    let list = |facts: &[String], out: &mut dyn Write| {
+        let items: String = facts.iter().map(|fact| format!("<li>{}</li>", text(fact))).collect();
+        writeln!(out, r#"<ul class="proof">{items}</ul>"#)
+    };
+    if !first.is_empty() {
+        list(first, out)?;
+    }
+    if !more.is_empty() {
+        writeln!(out, "<details><summary>{} more facts</summary>", more.len())?;
+        list(more, out)?;
+        writeln!(out, "</details>")?;
+    }
+    writeln!(out, "</article>")
+}
+
+fn figures(device: &Device, out: &mut dyn Write) -> io::Result<()> {
+    let known = [
+        ("Asked for when it failed", device.failure.as_ref().map(|failure| failure.requested)),
+        ("In use at the end", device.live_bytes()),
+        ("Reserved at the end", device.reserved_bytes()),
+        ("Most in use", device.peak_live),
+        ("Largest free piece", device.layout.as_ref().map(|l| l.largest_free()).or(device.largest_free)),
+        ("Limit", device.limit),
+        ("Device", device.capacity),
+    ];
+    writeln!(out, r#"<dl class="figures">"#)?;
+    for (name, value) in known {
+        if let Some(value) = value {
+            writeln!(out, "<div><dt>{name}</dt><dd>{}</dd></div>", bytes(value))?;
+        }
+    }
+    writeln!(out, "</dl>")
+}
+
+fn books(books: &Books, out: &mut dyn Write) -> io::Result<()> {
+    if books.lines.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, r#"<div class="books"><h3>Books of {}</h3><div class="bar">"#, text(&books.of))?;
+    for (number, line) in books.lines.iter().enumerate() {
+        let share = percent(line.bytes, books.total_bytes);
+        write!(
+            out,
+            r#"<i class="swatch-{}" style="width:{share:.3}%" title="{}: {} bytes, {share:.1} %"></i>"#,
+            number % 12,
+            text(&line.name),
+            grouped(line.bytes)
+        )?;
+    }
+    writeln!(
+        out,
+        r#"</div><table><thead><tr><th>What<th class="number">Bytes<th class="number">Share<th></tr></thead>"#
+    )?;
+    for (number, line) in books.lines.iter().enumerate() {
+        let share = percent(line.bytes, books.total_bytes);
+        let (name, swatch) = (text(&line.name), number % 12);
+        writeln!(
+            out,
+            r#"<tr><td><i class="key swatch-{swatch}"></i>{name}<td class="number">{}"#,
+            bytes(line.bytes)
+        )?;
+        writeln!(
+            out,
+            r#"<td class="number">{share:.1} %<td class="thin"><i style="width:{share:.3}%"></i></tr>"#
+        )?;
+    }
+    let total = bytes(books.total_bytes);
+    writeln!(
+        out,
+        r#"<tfoot><tr><th>Sum<td class="number">{total}<td class="number">100 %<td></tr></tfoot></table></div>"#
+    )
+}
+
+fn advice(advice: &[Advice], out: &mut dyn Write) -> io::Result<()> {
+    if advice.is_empty() {
+        return Ok(());
+    }
+    let most = advice.iter().filter_map(|a| a.peak_reserved_bytes).max().unwrap_or(0);
+    writeln!(
+        out,
+        r#"<div class="advice"><h3>What to change, and what replay says of it</h3><table><thead><tr>"#
+    )?;
+    writeln!(
+        out,
+        r#"<th>Change<th>Would survive<th class="number">Peak reserved<th><th>Because<th></tr></thead>"#
+    )?;
+    for (number, advice) in advice.iter().enumerate() {
+        let (class, survives) = match advice.would_survive {
+            Some(true) => ("yes", "yes"),
+            Some(false) => ("no", "no"),
+            None => ("open", "cannot tell"),
+        };
+        let peak = advice.peak_reserved_bytes.map_or_else(|| "–".to_string(), bytes);
+        let share = percent(advice.peak_reserved_bytes.unwrap_or(0), most);
+        let (change, because) = (text(&advice.change), text(&advice.because));
+        writeln!(
+            out,
+            r#"<tr><td class="change">{change}<td><span class="survives {class}">{survives}</span>"#
+        )?;
+        writeln!(
+            out,
+            r#"<td class="number">{peak}<td class="thin"><i style="width:{share:.3}%"></i><td>{because}<td>"#
+        )?;
+        if advice.timeline.is_some() {
+            let label = format!("Draw over the timeline: {}", plain(&advice.change));
+            let label = escape(&label);
+            writeln!(
+                out,
+                r#"<button class="overlay" data-advice="{number}" aria-pressed="false" aria-label="{label}">compare</button>"#
+            )?;
+        }
+        writeln!(out, "</tr>")?;
+    }
+    writeln!(out, "</table></div>")
+}

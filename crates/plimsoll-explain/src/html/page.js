@@ -1,0 +1,232 @@
+// The page: which device, which grouping, which moment, and everything that follows from them.
+
+readTheme();
+const devices = meta.devices.map(described => ({ described }));
+const state = { device: null, number: 0, grouping: 0, moment: 0, flameWhen: 'peak' };
+
+const timeline = new Timeline(element('timeline'), {
+  onSelect: moment => select(moment),
+  onHover: (moment, event) => {
+    legend(moment ?? state.moment);
+    if (moment !== null && event) showTip(event, ...describeMoment(moment));
+  },
+});
+const map = new AddressMap(element('map'), element('map-scroll'), element('map-space'));
+const flame = new FlameGraph(element('flame'), {
+  onZoom: zoomed => { element('flame-out').hidden = !zoomed; },
+  onFound: bytes => {
+    const share = bytes === null ? '' : `${words(bytes)} found, ${(100 * bytes / Math.max(1, flame.root.bytes)).toFixed(1)} %`;
+    element('flame-found').textContent = share;
+  },
+});
+
+const grouping = () => state.device.groupings[state.grouping] ?? state.device.groupings[0];
+
+function choose(number) {
+  state.number = number;
+  state.device = devices[number].device ??= new Device(devices[number].described);
+  for (const section of document.querySelectorAll('section.device')) section.hidden = section.dataset.device !== String(number);
+  for (const button of document.querySelectorAll('button.overlay')) button.setAttribute('aria-pressed', 'false');
+  const { device } = state, { trace, layout, byOwner } = device;
+  state.grouping = Math.min(state.grouping, device.groupings.length - 1);
+  state.moment = trace ? trace.failure?.moment ?? trace.refused.at(-1) ?? trace.peak : 0;
+
+  element('timeline-section').hidden = false;
+  const absent = trace ? trace.moments === 0 ? 'Nothing happened while this was recorded.' : null
+    : layout ? 'This recording says what lay where at one moment, not how it came to that: there is no timeline.'
+      : byOwner ? 'This recording says who held memory at one moment, not when it was asked for: there is no timeline.'
+        : 'This recording holds a few totals only: there is no timeline to draw.';
+  element('timeline-absent').textContent = absent ?? '';
+  element('timeline-absent').hidden = absent === null;
+  element('timeline-body').hidden = element('timeline-hint').hidden = element('grouping').hidden = element('jumps').hidden = absent !== null;
+  if (!trace && layout) element('grouping').hidden = false;
+
+  const located = layout || trace?.located;
+  element('map-section').hidden = !(trace || layout);
+  element('map-absent').hidden = Boolean(located);
+  element('map-absent').textContent = located ? '' : 'Addresses were not recorded: what lay where, and which holes there were, cannot be shown.';
+  element('map-body').hidden = !located;
+  element('flame-section').hidden = !(trace || layout || byOwner);
+
+  radios('grouping', device.groupings.map((g, i) => [i, g.name]), state.grouping, value => {
+    state.grouping = Number(value);
+    if (trace && absent === null) timeline.show(device, grouping());
+    if (located) map.recolour(grouping());
+    legend(state.moment);
+  });
+  const whens = trace ? [['peak', 'the peak'], ['moment', 'the chosen moment']] : [['moment', 'the recorded moment']];
+  if (!trace) state.flameWhen = 'moment';
+  radios('flame-when', whens, state.flameWhen, value => { state.flameWhen = value; showFlame(); });
+  jumps();
+  if (trace && absent === null) timeline.show(device, grouping());
+  select(state.moment);
+  showFlame();
+}
+
+// Chooses a moment; everything that shows a moment follows.
+function select(moment) {
+  const { device } = state;
+  state.moment = timeline.selected = moment;
+  if (device.trace && device.end > 0) { timeline.reveal(moment); timeline.draw(); }
+  if (!element('map-body').hidden) map.show(device, grouping(), moment);
+  element('moment').textContent = momentWords(moment);
+  mapNote(moment);
+  legend(moment);
+  if (state.flameWhen === 'moment') showFlame();
+}
+
+function showFlame() {
+  if (element('flame-section').hidden) return;
+  const { device } = state;
+  flame.show(device, device.trace && state.flameWhen === 'peak' ? device.trace.peak : state.moment, Number(element('flame-frames').value));
+}
+
+function momentWords(moment) {
+  const { device } = state;
+  const parts = [];
+  if (device.trace) {
+    const time = device.time(moment);
+    parts.push(`after event ${grouped(moment)} of ${grouped(device.end)}${time === null ? '' : `, ${seconds(time)}`}`);
+    parts.push(`${words(device.sums(grouping(), moment).reduce((a, b) => a + b, 0))} live`);
+    const reserved = device.reservedAt(moment);
+    if (reserved !== null) parts.push(`${words(reserved)} reserved`);
+  } else parts.push('at the recorded moment');
+  if (map.segments && !element('map-body').hidden) {
+    const { count, bytes, largest } = map.holes();
+    parts.push(count ? `${words(bytes)} free in ${grouped(count)} ${count === 1 ? 'hole' : 'holes'}, the largest ${words(largest)}` : 'no holes');
+  }
+  return parts.join(' · ');
+}
+
+function mapNote(moment) {
+  const { device } = state, { trace } = device, notes = [];
+  if (trace && !(device.layout && moment === device.end)) {
+    if (!trace.rangesRecorded) notes.push('What the pool held was not recorded: outlines are ranges of addresses that were used at some time.');
+    let unknown = 0, bytes = 0;
+    for (let i = 0; i < trace.born.length; i++) {
+      if (trace.address[i] === 0 && trace.born[i] <= moment && moment < trace.died[i]) { unknown++; bytes += trace.bytes[i]; }
+    }
+    if (unknown) notes.push(`${grouped(unknown)} live requests of ${words(bytes)} are not drawn: their addresses were not recorded.`);
+    if (!trace.complete) notes.push('Recording began after the program had: what it held before is known as far as the snapshot tells.');
+  }
+  element('map-note').textContent = notes.join(' ');
+}
+
+// What a moment was, for the tooltip.
+function describeMoment(moment) {
+  const { device } = state, { trace } = device;
+  const sums = device.sums(grouping(), moment), total = sums.reduce((a, b) => a + b, 0);
+  const time = device.time(moment), lines = [];
+  lines.push(make('b', {}, `after event ${grouped(moment)}${time === null ? '' : `, ${seconds(time)}`}`));
+  lines.push(make('div', {}, `live ${exact(total)}`));
+  const reserved = device.reservedAt(moment);
+  if (reserved !== null) lines.push(make('div', {}, `reserved ${exact(reserved)}`));
+  if (timeline.overlay) {
+    const { moment: moments, reserved: after } = timeline.overlay;
+    lines.push(make('div', {}, `reserved after the change ${exact(at({ moment: moments }, moment, after))}`));
+  }
+  const change = device.change[moment];
+  if (change !== 0) {
+    const i = Math.abs(change) - 1;
+    lines.push(make('div', {}, `${change > 0 ? 'allocates' : 'frees'} ${exact(trace.bytes[i])}`), make('div', {}, device.site(trace.owner[i])));
+  }
+  const mark = lowerBound(trace.marks, moment);
+  if (trace.marks[mark] === moment) lines.push(make('div', {}, `mark: ${trace.markNames[trace.mark[mark]] ?? ''}`));
+  const refusal = lowerBound(trace.refused, moment);
+  if (trace.refused[refusal] === moment) lines.push(make('div', {}, `refused ${exact(trace.refusedBytes[refusal])}`));
+  else if (trace.failure?.moment === moment) lines.push(make('div', {}, `refused ${exact(trace.failure.requested)}${trace.failure.op ? ` for ${trace.failure.op}` : ''}`));
+  return lines;
+}
+
+// The legend doubles as a table: bytes of each group at the moment pointed at or chosen.
+function legend(moment) {
+  const { device } = state;
+  if (!device.trace || device.end === 0) return;
+  const { names } = grouping(), sums = device.sums(grouping(), moment), total = sums.reduce((a, b) => a + b, 0);
+  element('legend-head').textContent = `Live after event ${grouped(moment)}`;
+  const body = element('legend');
+  const line = (key, name, bytes, share) => {
+    const first = make('td', { title: name }, make('i', { class: `key ${key}` }), name);
+    const bar = make('td', { class: 'thin' });
+    if (share !== null) { const i = make('i'); i.style.width = `${100 * share}%`; bar.append(i); }
+    return make('tr', {}, first, make('td', { class: 'number', title: `${grouped(bytes)} bytes` }, words(bytes)), bar);
+  };
+  const rows = names.map((name, g) => {
+    const row = line(`swatch-${g % 12}`, name, sums[g], total > 0 ? sums[g] / total : 0);
+    row.className = 'group';
+    row.addEventListener('pointerenter', () => highlight(g));
+    row.addEventListener('pointerleave', () => highlight(null));
+    return row;
+  });
+  if (device.reserved) rows.push(line('line', 'reserved', device.reservedAt(moment), null));
+  if (timeline.overlay) rows.push(line('after', `reserved with: ${timeline.overlay.change}`, at(timeline.overlay, moment, timeline.overlay.reserved), null));
+  const ceiling = device.limit ?? device.capacity;
+  if (ceiling !== null) rows.push(line('dashed', device.limit !== null ? 'limit' : 'device', ceiling, null));
+  body.replaceChildren(...rows);
+}
+
+function highlight(group) {
+  timeline.highlight = map.highlight = group;
+  timeline.draw();
+  if (!element('map-body').hidden) map.draw();
+}
+
+function radios(id, choices, chosen, onChange) {
+  const set = element(id), [caption] = set.children;
+  const labels = choices.map(([value, name]) => {
+    const input = make('input', { type: 'radio', name: id, value });
+    input.checked = value === chosen;
+    input.addEventListener('change', () => onChange(value));
+    return make('label', {}, input, name);
+  });
+  set.replaceChildren(caption, ...labels);
+}
+
+function jumps() {
+  const { device } = state, { trace } = device;
+  if (!trace) return;
+  const places = [['whole', () => timeline.range(0, device.end)], ['peak', () => select(trace.peak)]];
+  const failed = trace.failure?.moment ?? trace.refused.at(-1);
+  if (failed) places.push(['failure', () => select(failed)]);
+  places.push(['end', () => select(device.end)]);
+  element('jumps').replaceChildren(...places.map(([name, go]) => {
+    const button = make('button', { type: 'button' }, name);
+    button.addEventListener('click', go);
+    return button;
+  }));
+}
+
+for (const button of document.querySelectorAll('button.overlay')) {
+  const number = Number(button.dataset.advice);
+  button.addEventListener('click', () => {
+    const pressed = button.getAttribute('aria-pressed') === 'true';
+    for (const other of document.querySelectorAll('button.overlay')) other.setAttribute('aria-pressed', 'false');
+    button.setAttribute('aria-pressed', String(!pressed));
+    timeline.overlay = pressed ? null : state.device.advice.find(advice => advice.number === number) ?? null;
+    timeline.draw();
+    legend(state.moment);
+    if (!pressed) element('timeline-section').scrollIntoView({ behavior: 'smooth', block: 'center' });
+  });
+}
+element('flame-search').addEventListener('input', event => flame.find(event.target.value));
+element('flame-frames').addEventListener('change', showFlame);
+element('flame-out').addEventListener('click', () => flame.zoom(flame.root));
+element('map-in').addEventListener('click', () => map.rescale(2));
+element('map-out').addEventListener('click', () => map.rescale(0.5));
+
+const chooser = element('device');
+devices.forEach(({ described }, i) => chooser.append(make('option', { value: i }, described.name || `device ${i}`)));
+element('device-choice').hidden = devices.length < 2;
+chooser.addEventListener('change', () => choose(Number(chooser.value)));
+
+function redraw() {
+  readTheme();
+  const { device } = state;
+  if (device.trace && device.end > 0) timeline.draw();
+  if (!element('map-body').hidden) map.show(device, grouping(), state.moment);
+  flame.draw();
+}
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redraw);
+window.addEventListener('resize', redraw);
+if (devices.length) choose(0);
+document.documentElement.dataset.ready = 'true';

@@ -1,0 +1,133 @@
+//! Lines of a log in bounded memory. A progress bar writes megabytes without a newline, a debugger prints a
+//! tensor on one line, a terminal leaves colours behind: none of that may cost memory or hide a message.
+
+use std::borrow::Cow;
+use std::io::{self, BufRead};
+
+/// Longer lines are handed out in pieces of this size.
+const LONGEST: usize = 1 << 16;
+/// What two pieces of one line have in common, so that no message is cut between them.
+const OVERLAP: usize = 1 << 12;
+
+/// The lines of a stream. A carriage return ends a line too: what a progress bar overwrote was a line once.
+pub(super) struct Lines<R> {
+    input: R,
+    buffer: Vec<u8>,
+    number: u64,
+    ended: bool,
+    long: bool,
+}
+
+impl<R: BufRead> Lines<R> {
+    pub(super) fn new(input: R) -> Self {
+        Self { input, buffer: Vec::new(), number: 1, ended: false, long: false }
+    }
+
+    /// The number of the line handed out last, counted as an editor does.
+    pub(super) fn number(&self) -> u64 {
+        if self.ended { self.number.saturating_sub(1) } else { self.number }
+    }
+
+    /// The next line without its end, its colours and whatever is not text; `None` at the end of the stream.
+    pub(super) fn next(&mut self) -> io::Result<Option<Cow<'_, str>>> {
+        if self.long {
+            let kept = self.buffer.len().saturating_sub(OVERLAP);
+            self.buffer.drain(..kept);
+        } else {
+            self.buffer.clear();
+        }
+        let continued = std::mem::take(&mut self.long);
+        self.ended = false;
+        loop {
+            let bytes = self.input.fill_buf()?;
+            if bytes.is_empty() {
+                let nothing_new = self.buffer.len() <= if continued { OVERLAP } else { 0 };
+                if nothing_new {
+                    return Ok(None);
+                }
+                break;
+            }
+            let room = LONGEST.saturating_sub(self.buffer.len());
+            let end = bytes.iter().take(room).position(|&b| b == b'\n' || b == b'\r');
+            let taken = end.unwrap_or(bytes.len().min(room));
+            self.buffer.extend_from_slice(&bytes[..taken]);
+            if let Some(end) = end {
+                if bytes[end] == b'\n' {
+                    self.number += 1;
+                    self.ended = true;
+                }
+                self.input.consume(end + 1);
+                break;
+            }
+            self.input.consume(taken);
+            if self.buffer.len() >= LONGEST {
+                self.long = true;
+                break;
+            }
+        }
+        // Text in UTF-16, as some shells redirect it, is plain text with a zero byte after each character.
+        if !self.long && self.buffer.contains(&0) {
+            self.buffer.retain(|&b| b != 0);
+        }
+        Ok(Some(without_colours(String::from_utf8_lossy(&self.buffer))))
+    }
+}
+
+/// The text without terminal escapes.
+fn without_colours(text: Cow<'_, str>) -> Cow<'_, str> {
+    if !text.contains('\u{1b}') {
+        return text;
+    }
+    let mut plain = String::with_capacity(text.len());
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        if character != '\u{1b}' {
+            plain.push(character);
+        } else if characters.next_if_eq(&'[').is_some() {
+            // A control sequence: parameters, then one letter.
+            while characters.next_if(|c| c.is_ascii_digit() || matches!(c, ';' | '?' | ' ')).is_some() {}
+            characters.next_if(char::is_ascii);
+        }
+    }
+    Cow::Owned(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(bytes: &[u8]) -> Vec<(u64, String)> {
+        let mut lines = Lines::new(bytes);
+        let mut found = Vec::new();
+        while let Some(line) = lines.next().unwrap().map(Cow::into_owned) {
+            found.push((lines.number(), line));
+        }
+        found
+    }
+
+    #[test]
+    fn lines_end_in_any_of_the_usual_ways_and_are_counted_by_newlines() {
+        let lines = all(b"a\r\nb\n 10%\r 20%\rc\x1b[0;31mred\x1b[0m\nlast");
+        let expected = [(1, "a"), (1, ""), (2, "b"), (3, " 10%"), (3, " 20%"), (3, "cred"), (4, "last")];
+        assert_eq!(lines.iter().map(|(n, l)| (*n, l.as_str())).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_message_deep_in_an_endless_line_is_whole_in_one_of_its_pieces() {
+        for before in [LONGEST - 3, LONGEST + 1, 3 * LONGEST - 10] {
+            let mut text = vec![b'.'; before];
+            text.extend_from_slice(b"Tried to allocate");
+            text.extend(vec![b'.'; LONGEST]);
+            let found = all(&text);
+            assert!(found.iter().any(|(_, line)| line.contains("Tried to allocate")), "after {before}");
+            assert!(found.iter().all(|(n, line)| *n == 1 && line.len() <= LONGEST));
+        }
+    }
+
+    #[test]
+    fn text_in_sixteen_bits_is_read_as_text() {
+        let wide: Vec<u8> = "\u{feff}one\r\ntwo\r\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let lines = all(&wide);
+        assert!(lines.iter().any(|(_, l)| l.ends_with("one")) && lines.iter().any(|(_, l)| l == "two"));
+    }
+}

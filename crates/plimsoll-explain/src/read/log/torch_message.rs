@@ -1,0 +1,209 @@
+//! PyTorch's out-of-memory message, in the wordings it has had since 2018 and on every backend. It is often
+//! all that a person has, and it tells the device's capacity, what others hold, and the pool's two figures.
+
+use super::words::{Size, after, number, short, size, size_after, size_before};
+use crate::recording::{Device, Failure};
+
+/// A message may be wrapped over this many lines by whatever printed it.
+const MOST_LINES: usize = 16;
+const MOST_BYTES: usize = 1 << 13;
+
+/// The words a message begins with. `CUDA`, `HIP`, `XPU` and others stand before the first two.
+const BEGINNINGS: [&str; 5] = [
+    "out of memory. Tried to allocate",
+    "out of memory.",
+    "MPS backend out of memory",
+    "would exceed allowed memory. (out of memory)",
+    "you tried to allocate ",
+];
+
+/// A message that is being gathered, line by line.
+#[derive(Debug)]
+struct Gathering {
+    text: String,
+    lines: usize,
+    at: u64,
+    caller: Option<String>,
+}
+
+/// A message as it was understood.
+#[derive(Debug)]
+pub(super) struct Message {
+    pub(super) device: Device,
+    /// The line it began at.
+    pub(super) at: u64,
+}
+
+/// The messages of a log: the last one of each device.
+#[derive(Debug, Default)]
+pub(super) struct Messages {
+    gathering: Option<Gathering>,
+    pub(super) found: Vec<Message>,
+    pub(super) count: u64,
+    /// The line of an out-of-memory error that gives no sizes.
+    pub(super) without_sizes: Option<u64>,
+}
+
+impl Messages {
+    /// Takes a line. `caller` says where in the program a message that begins here came from.
+    pub(super) fn line(&mut self, line: &str, at: u64, caller: impl Fn() -> Option<String>) {
+        let begins = BEGINNINGS.iter().filter_map(|words| line.find(words)).min();
+        if let Some(start) = begins {
+            self.end();
+            // A few words before the beginning name the device.
+            let from =
+                (start.saturating_sub(48)..=start).find(|&at| line.is_char_boundary(at)).unwrap_or(start);
+            let text = cut(&line[from..]).to_string();
+            self.gathering = Some(Gathering { text, lines: 1, at, caller: caller() });
+        } else if let Some(gathering) = &mut self.gathering {
+            let over = gathering.lines >= MOST_LINES || gathering.text.len() >= MOST_BYTES;
+            if over || line.contains("Traceback (most recent") {
+                self.end();
+            } else {
+                gathering.lines += 1;
+                gathering.text.push(' ');
+                gathering.text.push_str(cut(line));
+            }
+        } else if line.contains("CUDA error: out of memory") || line.contains("cuda runtime error (2)") {
+            self.without_sizes = Some(at);
+        }
+    }
+
+    /// Ends the message that is being gathered.
+    pub(super) fn end(&mut self) {
+        let Some(Gathering { text, at, caller, .. }) = self.gathering.take() else { return };
+        let Some(mut device) = understand(&text) else { return };
+        if let Some(failure) = &mut device.failure {
+            failure.op = caller;
+        }
+        self.count += 1;
+        self.found.retain(|known| known.device.name != device.name);
+        if self.found.len() < 256 {
+            self.found.push(Message { device, at });
+        }
+    }
+}
+
+fn cut(line: &str) -> &str {
+    let end = (0..=line.len().min(MOST_BYTES)).rev().find(|&at| line.is_char_boundary(at));
+    &line[..end.unwrap_or(0)]
+}
+
+/// What a message says; `None` if it is not one after all.
+fn understand(text: &str) -> Option<Device> {
+    // Wrapped lines may be indented.
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let asked = size_after(&text, "ried to allocate ").or_else(|| size_after(&text, "Requested : "))?;
+    let mut device = Device {
+        failure: Some(Failure { requested: asked.bytes, exact: asked.exact, event: None, op: None }),
+        ..Device::default()
+    };
+    let bytes = |size: Option<Size>| size.map(|size| size.bytes);
+    if text.contains("MPS backend out of memory") {
+        device.name = "mps".into();
+        device.limit = bytes(size_after(&text, "max allowed: "));
+        device.reserved = bytes(size_after(&text, "MPS allocated: "));
+        let others = size_after(&text, "other allocations: ");
+        device.others.extend(others.map(|size| ("other allocations".to_string(), size.bytes)));
+        return device.limit.map(|_| device);
+    }
+    if text.contains("you tried to allocate ") {
+        device.name = "cpu".into();
+        return text.contains("llocat").then_some(device);
+    }
+    if text.contains("would exceed allowed memory") {
+        device.index = after(&text, "on device ").and_then(number).and_then(|n| n.try_into().ok());
+        device.capacity = bytes(size_after(&text, "Device limit : "));
+        device.live = bytes(size_after(&text, "Currently allocated : "));
+        device.device_free = bytes(size_after(&text, "Free (according to CUDA): "));
+        let limit = bytes(size_after(&text, "memory fraction) : "));
+        device.limit = limit.filter(|&limit| device.capacity.is_some_and(|capacity| limit <= capacity));
+        device.settings.push(("backend".into(), "cudaMallocAsync".into()));
+    } else if let Some(inside) = after(&text, "total capac").and(after(&text, "(")).filter(|_| older(&text)) {
+        device.index = index(inside);
+        device.capacity = bytes(size_before(inside, " total capacity"));
+        device.live = bytes(size_before(inside, " already allocated"));
+        device.device_free = bytes(size_before(inside, " free"));
+        device.limit = bytes(size_before(inside, " allowed"));
+        let reserved = bytes(size_before(inside, " reserved in total"));
+        // Until 1.3 the message gave what the pool held without using it.
+        let cached = bytes(size_before(inside, " cached"));
+        device.reserved =
+            reserved.or(device.live.zip(cached).map(|(live, cached)| live.saturating_add(cached)));
+    } else {
+        device.index = text.find(" has a total capac").and_then(|at| index(text[..at].rsplit(". ").next()?));
+        let capacity = after(&text, " has a total capac").and_then(|rest| after(rest, "ty of "));
+        device.capacity = capacity.and_then(size).map(|(size, _)| size.bytes);
+        device.device_free = bytes(after(&text, "of which ").and_then(|rest| size_before(rest, " is free")));
+        device.process = bytes(size_after(&text, "this process has "));
+        device.limit = bytes(size_before(&text, " allowed;"));
+        device.live = bytes(size_before(&text, " is allocated by PyTorch"));
+        let idle = bytes(size_before(&text, " is reserved by PyTorch but unallocated"));
+        device.reserved = device.live.zip(idle).map(|(live, idle)| live.saturating_add(idle));
+        others(&text, &mut device);
+    }
+    device.name = match device.index {
+        Some(index) => format!("GPU {index}"),
+        None => "GPU".into(),
+    };
+    // Words that only look like the message say neither how large the device is nor what is in use.
+    (device.capacity.is_some() || device.live.is_some()).then_some(device)
+}
+
+/// Whether the figures stand in brackets, as they did until 2.0.
+fn older(text: &str) -> bool {
+    text.contains(" total capacity;") || text.contains(" already allocated;")
+}
+
+/// The number in `(GPU 0; …` or `GPU 0`.
+fn index(text: &str) -> Option<u32> {
+    let start = text.find(|c: char| c.is_ascii_digit())?;
+    (start <= 8).then(|| number(&text[start..]))??.try_into().ok()
+}
+
+/// Other processes on the device. In a container this process may be listed by a number of another namespace
+/// and so among them: what PyTorch itself holds then fits nowhere else.
+fn others(text: &str, device: &mut Device) {
+    let mut rest = text;
+    while let Some(next) = after(rest, "Process ") {
+        rest = next;
+        let process = number(next).zip(after(next, " has ").and_then(size));
+        if let Some((process, (size, behind))) = process
+            && behind.trim_start().starts_with("memory in use")
+            && device.others.len() < 64
+        {
+            device.others.push((short(&format!("process {process}")), size.bytes));
+        }
+    }
+    if let (None, Some(capacity), Some(reserved)) = (device.process, device.capacity, device.reserved) {
+        let taken: u64 = device.others.iter().map(|other| other.1).fold(0, u64::saturating_add);
+        let all = taken.saturating_add(reserved).saturating_add(device.device_free.unwrap_or(0));
+        if all > capacity.saturating_add(capacity / 200)
+            && let Some(own) = device.others.iter().position(|other| other.1 >= reserved)
+        {
+            device.process = Some(device.others.remove(own).1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::understand;
+
+    #[test]
+    fn a_process_of_another_namespace_is_known_as_this_one_by_its_size() {
+        let text = "CUDA out of memory. Tried to allocate 28.00 MiB. GPU 0 has a total capacity of 79.11 GiB of \
+                    which 5.19 MiB is free. Process 289367 has 79.10 GiB memory in use. Of the allocated memory \
+                    76.91 GiB is allocated by PyTorch, with 61.70 MiB allocated in private pools (e.g., CUDA \
+                    Graphs), and 494.83 MiB is reserved by PyTorch but unallocated.";
+        let device = understand(text).unwrap();
+        assert!(device.others.is_empty());
+        assert_eq!(device.process, Some(84_932_978_278));
+    }
+
+    #[test]
+    fn words_that_only_look_like_the_message_are_left_alone() {
+        assert!(understand("out of memory. Tried to allocate 5 jokes").is_none());
+        assert!(understand("you tried to allocate nothing").is_none());
+    }
+}

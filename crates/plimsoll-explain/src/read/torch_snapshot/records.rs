@@ -1,0 +1,404 @@
+//! The records of a snapshot: dicts known by their keys, each as few bytes as it needs.
+
+use super::super::pickle::{Heap, Shapes, Str, Value};
+use plimsoll_memory::{Frame, OwnerId, Owners, PieceState};
+use std::collections::HashMap;
+
+/// Declares the words that the snapshot's dicts are known by: constants, and the list to intern first.
+macro_rules! words {
+    ($($name:ident = $text:literal),* $(,)?) => {
+        #[expect(non_camel_case_types, clippy::upper_case_acronyms)]
+        enum Number { $($name),* }
+        impl Words { $(pub(super) const $name: Str = Str(Number::$name as u32);)* }
+        pub(super) const WORDS: &[&str] = &[$($text),*];
+    };
+}
+
+/// The words that the snapshot's dicts are known by.
+pub(super) struct Words;
+
+words! {
+    ACTION = "action", ADDR = "addr", ADDRESS = "address", SIZE = "size", REQUESTED_SIZE = "requested_size",
+    STATE = "state", STREAM = "stream", FRAMES = "frames", HISTORY = "history", TIME = "time_us",
+    FILENAME = "filename", LINE = "line", NAME = "name", TOTAL_SIZE = "total_size", DEVICE = "device",
+    SEGMENT_TYPE = "segment_type", IS_EXPANDABLE = "is_expandable", BLOCKS = "blocks", STAGE = "stage",
+    REAL_SIZE = "real_size", DEVICE_FREE = "device_free",
+    // Above are keys of records, below are values and keys of the outermost dict.
+    ALLOC = "alloc", FREE_REQUESTED = "free_requested", FREE_COMPLETED = "free_completed",
+    SEGMENT_ALLOC = "segment_alloc", SEGMENT_FREE = "segment_free", SEGMENT_MAP = "segment_map",
+    SEGMENT_UNMAP = "segment_unmap", OOM = "oom", SNAPSHOT = "snapshot", USER_DEFINED = "user_defined",
+    ACTIVE_ALLOCATED = "active_allocated", INACTIVE = "inactive", SMALL = "small", LARGE = "large",
+    START = "START", SEGMENTS = "segments", DEVICE_TRACES = "device_traces",
+    ALLOCATOR_SETTINGS = "allocator_settings", EXTERNAL_ANNOTATIONS = "external_annotations",
+    EXPANDABLE_SEGMENTS = "expandable_segments", MAX_SPLIT_SIZE = "max_split_size",
+    GC_THRESHOLD = "garbage_collection_threshold", ROUNDUP = "roundup_power2_divisions",
+}
+
+/// How many words are keys of records.
+const KEYS: usize = Words::ALLOC.0 as usize;
+/// Dicts of more keys are no records.
+const MAX_KEYS: usize = 64;
+/// Deeper call stacks lose their outermost frames.
+const MAX_FRAMES: usize = 1024;
+/// How many places in the program are told apart.
+const MAX_OWNERS: usize = 4 << 20;
+/// How many bytes in one piece are believed: more than any device has.
+pub(super) const MAX_BYTES: u64 = 1 << 44;
+/// How many events are kept together, to be let go together.
+const CHUNK: usize = 1 << 14;
+
+const FRAME: u8 = 0;
+const STACK: u8 = 1;
+pub(super) const EVENT: u8 = 2;
+const BLOCK: u8 = 3;
+pub(super) const SEGMENT: u8 = 4;
+pub(super) const ANNOTATION: u8 = 5;
+const HISTORY: u8 = 6;
+
+/// What an event says happened.
+#[derive(Clone, Copy, PartialEq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    Alloc,
+    Free,
+    Reserve,
+    Release,
+    Refuse,
+    Snapshot,
+    UserDefined,
+}
+
+/// One entry of a device's history.
+#[derive(Clone, Copy)]
+pub(super) struct RawEvent {
+    pub(super) time: u64,
+    /// For a refusal, what the device had free.
+    pub(super) address: u64,
+    pub(super) bytes: u64,
+    pub(super) owner: OwnerId,
+    /// The number of the stream and, in the lowest byte, the kind.
+    stream_and_kind: u32,
+}
+
+impl RawEvent {
+    pub(super) fn stream(&self) -> u32 {
+        self.stream_and_kind >> 8
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        const KINDS: [Kind; 6] =
+            [Kind::Alloc, Kind::Free, Kind::Reserve, Kind::Release, Kind::Refuse, Kind::Snapshot];
+        KINDS.get((self.stream_and_kind & 0xff) as usize).copied().unwrap_or(Kind::UserDefined)
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Block {
+    pub(super) address: Option<u64>,
+    pub(super) bytes: u64,
+    pub(super) requested: u64,
+    pub(super) owner: OwnerId,
+    pub(super) state: PieceState,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct RawSegment {
+    pub(super) device: u32,
+    pub(super) address: u64,
+    pub(super) bytes: u64,
+    pub(super) stream: u32,
+    pub(super) size_class: Option<Str>,
+    pub(super) expandable: bool,
+    /// The first of its blocks and how many.
+    pub(super) blocks: (u32, u32),
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Annotation {
+    pub(super) device: u32,
+    pub(super) name: Str,
+    pub(super) time: u64,
+}
+
+/// Everything in the snapshot that was understood.
+#[derive(Default)]
+pub(super) struct Records {
+    frames: Vec<(Str, Str, u32)>,
+    frame_ids: HashMap<(Str, Str, u32), u32>,
+    stacks: HashMap<Box<[u32]>, OwnerId>,
+    scratch: Vec<u32>,
+    pub(super) owners: Owners,
+    streams: HashMap<i64, u32>,
+    events: Vec<Vec<RawEvent>>,
+    event_count: u32,
+    pub(super) blocks: Vec<Block>,
+    pub(super) segments: Vec<RawSegment>,
+    pub(super) annotations: Vec<Annotation>,
+    history: Vec<(u64, OwnerId)>,
+    /// Entries of a known kind that miss what they need, or give sizes that no device has.
+    pub(super) unusable: u64,
+    /// Entries of unknown kinds.
+    pub(super) unknown: u64,
+    /// Entries beyond what numbers can count.
+    pub(super) beyond: u64,
+}
+
+impl Records {
+    /// Takes an event out; none is asked for twice, and a chunk passed by is let go.
+    pub(super) fn event(&mut self, id: u32) -> Option<RawEvent> {
+        let (chunk, at) = (id as usize / CHUNK, id as usize % CHUNK);
+        if at == 0
+            && let Some(before) = chunk.checked_sub(1).and_then(|before| self.events.get_mut(before))
+        {
+            *before = Vec::new();
+        }
+        self.events.get(chunk)?.get(at).copied()
+    }
+
+    /// Lets go of what only reading needs.
+    pub(super) fn finish_reading(&mut self) {
+        self.frames = Vec::new();
+        self.frame_ids = HashMap::new();
+        self.stacks = HashMap::new();
+        self.history = Vec::new();
+    }
+
+    fn stream(&mut self, value: Value) -> u32 {
+        let Value::Int(stream) = value else { return 0 };
+        if stream == 0 {
+            return 0;
+        }
+        // Streams are told by their address; here they are numbered from 1 on, in 24 bits.
+        let next = (self.streams.len() as u32 + 1).min((1 << 24) - 1);
+        if self.streams.len() < 1 << 20 { *self.streams.entry(stream).or_insert(next) } else { next }
+    }
+
+    fn frame(&mut self, fields: &Fields) -> Option<Value> {
+        let (Value::Str(name), Value::Str(file)) = (fields.get(Words::NAME), fields.get(Words::FILENAME))
+        else {
+            return None;
+        };
+        let line = fields.bytes(Words::LINE).and_then(|line| u32::try_from(line).ok()).unwrap_or(0);
+        let next = self.frames.len() as u32;
+        let id = *self.frame_ids.entry((name, file, line)).or_insert(next);
+        if id == next {
+            self.frames.push((name, file, line));
+        }
+        Some(Value::Record(FRAME, id))
+    }
+
+    /// The owner that a list of frames, innermost first, stands for.
+    fn stack(&mut self, items: &[Value], heap: &Heap) -> Option<Value> {
+        self.scratch.clear();
+        for item in items {
+            let &Value::Run(FRAME, first, count) = item else { return None };
+            let room = MAX_FRAMES - self.scratch.len().min(MAX_FRAMES);
+            self.scratch.extend((first..first.saturating_add(count)).take(room));
+        }
+        if let Some(&owner) = self.stacks.get(self.scratch.as_slice()) {
+            return Some(Value::Record(STACK, owner.0));
+        }
+        if self.owners.count() + self.scratch.len() > MAX_OWNERS {
+            return Some(Value::Record(STACK, OwnerId::UNKNOWN.0));
+        }
+        let mut owner = OwnerId::UNKNOWN;
+        for &frame in self.scratch.iter().rev() {
+            let &(name, file, line) = self.frames.get(frame as usize)?;
+            let frame = Frame { name: heap.text(name).into(), file: heap.text(file).into(), line };
+            owner = self.owners.child(owner, frame);
+        }
+        self.stacks.insert(self.scratch.as_slice().into(), owner);
+        Some(Value::Record(STACK, owner.0))
+    }
+
+    fn event_of(&mut self, fields: &Fields) -> Option<Value> {
+        let Value::Str(action) = fields.get(Words::ACTION) else { return None };
+        let kind = match action {
+            Words::ALLOC => Kind::Alloc,
+            Words::FREE_COMPLETED => Kind::Free,
+            Words::SEGMENT_ALLOC | Words::SEGMENT_MAP => Kind::Reserve,
+            Words::SEGMENT_FREE | Words::SEGMENT_UNMAP => Kind::Release,
+            Words::OOM => Kind::Refuse,
+            Words::SNAPSHOT => Kind::Snapshot,
+            Words::USER_DEFINED => Kind::UserDefined,
+            Words::FREE_REQUESTED => return Some(Value::Nothing),
+            _ => {
+                self.unknown += 1;
+                return Some(Value::Nothing);
+            }
+        };
+        let address_key = if kind == Kind::Refuse { Words::DEVICE_FREE } else { Words::ADDR };
+        let address = fields.bytes(address_key);
+        let bytes = fields.bytes(Words::SIZE).filter(|&bytes| bytes <= MAX_BYTES);
+        let is_mark = matches!(kind, Kind::Snapshot | Kind::UserDefined);
+        if !is_mark && (bytes.is_none() || (address.is_none() && kind != Kind::Refuse)) {
+            self.unusable += 1;
+            return Some(Value::Nothing);
+        }
+        let id = self.event_count;
+        if id == u32::MAX {
+            self.beyond += 1;
+            return Some(Value::Nothing);
+        }
+        let event = RawEvent {
+            time: fields.bytes(Words::TIME).unwrap_or(0),
+            address: address.unwrap_or(0),
+            bytes: bytes.unwrap_or(0),
+            owner: fields.owner(),
+            stream_and_kind: self.stream(fields.get(Words::STREAM)) << 8 | kind as u32,
+        };
+        match self.events.last_mut() {
+            Some(chunk) if chunk.len() < CHUNK => chunk.push(event),
+            _ => {
+                let mut chunk = Vec::with_capacity(CHUNK);
+                chunk.push(event);
+                self.events.push(chunk);
+            }
+        }
+        self.event_count += 1;
+        Some(Value::Record(EVENT, id))
+    }
+
+    fn block(&mut self, fields: &Fields) -> Option<Value> {
+        let Value::Str(state) = fields.get(Words::STATE) else { return None };
+        let Some(bytes) = fields.bytes(Words::SIZE).filter(|&bytes| bytes <= MAX_BYTES) else {
+            self.unusable += 1;
+            return Some(Value::Nothing);
+        };
+        let state = match state {
+            Words::ACTIVE_ALLOCATED => PieceState::Live,
+            Words::INACTIVE => PieceState::Free,
+            // `active_pending_free` and, in later versions, `active_awaiting_free`.
+            _ => PieceState::Pending,
+        };
+        // Older snapshots tell of a block by the requests it served, the latest first.
+        let history = match fields.get(Words::HISTORY) {
+            Value::Record(HISTORY, id) => self.history.get(id as usize).copied(),
+            _ => None,
+        };
+        let requested = fields.bytes(Words::REQUESTED_SIZE).or(history.map(|(requested, _)| requested));
+        let owner = history.map_or(fields.owner(), |(_, owner)| owner);
+        let block = match state {
+            PieceState::Free => Block { address: None, bytes, requested: 0, owner: OwnerId::UNKNOWN, state },
+            _ => {
+                Block { address: None, bytes, requested: requested.unwrap_or(bytes).min(bytes), owner, state }
+            }
+        };
+        let block = Block { address: fields.bytes(Words::ADDRESS), ..block };
+        Some(self.numbered(|records| &mut records.blocks, BLOCK, block))
+    }
+
+    fn segment(&mut self, fields: &Fields) -> Option<Value> {
+        let address = fields.bytes(Words::ADDRESS)?;
+        let bytes = fields.bytes(Words::TOTAL_SIZE)?;
+        let device = fields.bytes(Words::DEVICE).unwrap_or(0);
+        let blocks = match fields.get(Words::BLOCKS) {
+            Value::Run(BLOCK, first, count) => (first, count),
+            _ => (0, 0),
+        };
+        let fits = bytes <= MAX_BYTES && address.checked_add(bytes).is_some();
+        let (true, Ok(device)) = (fits, u32::try_from(device)) else {
+            self.unusable += 1;
+            return Some(Value::Nothing);
+        };
+        let size_class = match fields.get(Words::SEGMENT_TYPE) {
+            Value::Str(class) => Some(class),
+            _ => None,
+        };
+        let expandable = fields.get(Words::IS_EXPANDABLE) == Value::Bool(true);
+        let stream = self.stream(fields.get(Words::STREAM));
+        let segment = RawSegment { device, address, bytes, stream, size_class, expandable, blocks };
+        Some(self.numbered(|records| &mut records.segments, SEGMENT, segment))
+    }
+
+    fn annotation(&mut self, fields: &Fields) -> Option<Value> {
+        let (Value::Str(name), Some(time)) = (fields.get(Words::NAME), fields.bytes(Words::TIME)) else {
+            return None;
+        };
+        if fields.get(Words::STAGE) != Value::Str(Words::START) {
+            return Some(Value::Nothing);
+        }
+        let device = fields.bytes(Words::DEVICE).and_then(|device| u32::try_from(device).ok()).unwrap_or(0);
+        let annotation = Annotation { device, name, time };
+        Some(self.numbered(|records| &mut records.annotations, ANNOTATION, annotation))
+    }
+
+    fn numbered<T>(&mut self, of: impl Fn(&mut Self) -> &mut Vec<T>, kind: u8, record: T) -> Value {
+        let Ok(id) = u32::try_from(of(self).len()) else {
+            self.beyond += 1;
+            return Value::Nothing;
+        };
+        of(self).push(record);
+        Value::Record(kind, id)
+    }
+}
+
+impl Shapes for Records {
+    fn dict(&mut self, entries: &[Value], _: &Heap) -> Option<Value> {
+        if entries.len() > 2 * MAX_KEYS {
+            return None;
+        }
+        let mut fields = Fields([Value::Nothing; KEYS]);
+        for pair in entries.chunks_exact(2) {
+            if let Value::Str(Str(key)) = pair[0]
+                && let Some(field) = fields.0.get_mut(key as usize)
+            {
+                *field = pair[1];
+            }
+        }
+        if fields.has(Words::ACTION) {
+            self.event_of(&fields)
+        } else if fields.has(Words::FILENAME) {
+            self.frame(&fields)
+        } else if fields.has(Words::TOTAL_SIZE) {
+            self.segment(&fields)
+        } else if fields.has(Words::STATE) {
+            self.block(&fields)
+        } else if fields.has(Words::STAGE) {
+            self.annotation(&fields)
+        } else if fields.has(Words::REAL_SIZE) {
+            let requested = fields.bytes(Words::REAL_SIZE)?;
+            Some(self.numbered(|records| &mut records.history, HISTORY, (requested, fields.owner())))
+        } else {
+            None
+        }
+    }
+
+    fn list(&mut self, items: &[Value], heap: &Heap) -> Option<Value> {
+        match items {
+            [] => Some(Value::None),
+            [Value::Run(FRAME, ..), ..] => self.stack(items, heap),
+            // The blocks of a segment; of a block's history the latest entry counts.
+            [Value::Run(BLOCK, ..)] => Some(items[0]),
+            [Value::Run(HISTORY, first, _), ..] => Some(Value::Record(HISTORY, *first)),
+            _ => None,
+        }
+    }
+}
+
+/// The values of a dict under the keys that are known.
+struct Fields([Value; KEYS]);
+
+impl Fields {
+    fn get(&self, key: Str) -> Value {
+        self.0.get(key.0 as usize).copied().unwrap_or(Value::Nothing)
+    }
+
+    fn has(&self, key: Str) -> bool {
+        self.get(key) != Value::Nothing
+    }
+
+    fn bytes(&self, key: Str) -> Option<u64> {
+        match self.get(key) {
+            Value::Int(number) => u64::try_from(number).ok(),
+            _ => None,
+        }
+    }
+
+    fn owner(&self) -> OwnerId {
+        match self.get(Words::FRAMES) {
+            Value::Record(STACK, owner) => OwnerId(owner),
+            _ => OwnerId::UNKNOWN,
+        }
+    }
+}
