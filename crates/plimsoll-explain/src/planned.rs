@@ -27,15 +27,18 @@ pub struct Planned {
 /// Offsets are multiples of this, as devices want it.
 const ALIGNMENT: u64 = 256;
 
-/// Up to so many requests are packed together; of more, the largest so many.
-const TOGETHER: usize = 8192;
+/// Up to so many requests are packed together.
+const TOGETHER: usize = 32_768;
+
+/// Of more, so many of the largest are.
+const LARGEST: usize = 8192;
 
 /// The effort of the search among those, after greedy packers: a fraction of a second.
 const EFFORT: Effort = Effort { steps: 1_000_000 };
 
 /// Plans a trace. A request that was refused is planned for as well, for the moment at which it was.
 ///
-/// Up to 8192 requests are packed by several greedy packers and a search. Of longer traces, the largest 8192 are
+/// Up to 32,768 requests are packed by several greedy packers and a search. Of longer traces, the largest 8192 are
 /// packed so, and the others are placed above them in order of time, each in the smallest hole that holds it;
 /// where placing all requests in order of time needs fewer bytes, that is the plan. Each is a packing that would
 /// work; a better one may exist, down to the lower bound.
@@ -65,10 +68,7 @@ pub fn planned(trace: &Trace) -> Planned {
         let layered = layered(&problem);
         let ordered = Packing::from_offsets(&problem, place_in_order(&problem, 0..count));
         if layered.height <= ordered.height {
-            (
-                layered,
-                format!("the largest {TOGETHER} of {count} requests packed by search, the others above"),
-            )
+            (layered, format!("the largest {LARGEST} of {count} requests packed by search, the others above"))
         } else {
             (ordered, format!("{count} requests placed in order of time, each in the smallest hole"))
         }
@@ -134,7 +134,7 @@ fn layered(problem: &Problem) -> Packing {
     let items = problem.items();
     let mut ranked: Vec<usize> = (0..items.len()).collect();
     ranked.sort_by_key(|&index| Reverse(items[index].size));
-    let (large, small) = ranked.split_at_mut(TOGETHER.min(items.len()));
+    let (large, small) = ranked.split_at_mut(LARGEST.min(items.len()));
     large.sort_unstable();
     small.sort_unstable();
     let mut offsets = place_in_order(problem, small.iter().copied());
@@ -300,13 +300,13 @@ mod tests {
     #[test]
     fn a_long_trace_is_planned_near_its_lower_bound() {
         let mut state = 7_u64;
-        let raw = (0..30_000).map(|_| {
+        let raw = (0..40_000).map(|_| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let bytes = state >> 33;
             (if bytes.is_multiple_of(4) { bytes % (8 << 20) } else { bytes % 65_536 }, (bytes % 64) as u8 + 1)
         });
         let planned = check(&trace(raw, 300));
-        assert!(planned.method.contains("of 30000 requests"), "{}", planned.method);
+        assert!(planned.method.contains("40000 requests"), "{}", planned.method);
         assert!(planned.peak_bytes as f64 <= 1.15 * planned.lower_bound as f64, "{planned:?}");
     }
 
