@@ -1,5 +1,6 @@
 //! The one error of this crate.
 
+use crate::shortage::Shortage;
 use std::fmt;
 
 /// Memory that cannot be had, or a size that cannot be read.
@@ -7,6 +8,7 @@ use std::fmt;
 pub struct Error {
     kind: ErrorKind,
     message: String,
+    shortage: Option<Box<Shortage>>,
 }
 
 /// What kind of failure an [`Error`] reports.
@@ -29,12 +31,21 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// An error of that kind; for those who implement [`Source`](crate::Source).
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self { kind, message: message.into(), shortage: None }
+    }
+
+    pub(crate) fn short_of_memory(kind: ErrorKind, shortage: Shortage) -> Self {
+        Self { kind, message: shortage.to_string(), shortage: Some(Box::new(shortage)) }
     }
 
     /// What kind of failure this is.
     pub fn kind(&self) -> ErrorKind {
         self.kind
+    }
+
+    /// Why a pool refused a request, if that is what this is about.
+    pub fn shortage(&self) -> Option<&Shortage> {
+        self.shortage.as_deref()
     }
 }
 

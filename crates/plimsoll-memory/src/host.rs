@@ -61,6 +61,13 @@ impl Source for HostMemory {
         system::RANGE
     }
 
+    fn available_bytes(&self) -> Option<u64> {
+        // Where there is no such file it is not known.
+        let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    }
+
     fn reserve(&mut self, bytes: u64) -> Result<u64> {
         let whole = bytes.checked_next_multiple_of(PAGE).and_then(|bytes| bytes.checked_add(PAGE));
         let size = whole.and_then(|whole| usize::try_from(whole).ok()).ok_or_else(|| refused(bytes))?;

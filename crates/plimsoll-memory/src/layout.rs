@@ -1,6 +1,7 @@
 //! The layout: what lies where in a pool at one moment.
 
 use crate::owners::OwnerId;
+use serde::{Deserialize, Serialize};
 
 /// All that a pool holds of a device at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,7 +26,8 @@ pub struct Segment {
 }
 
 /// What a segment is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum SegmentClass {
     /// Requests up to a small size.
     Small,
@@ -53,7 +55,8 @@ pub struct Piece {
 }
 
 /// Whether a piece is in use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum PieceState {
     /// In use.
     Live,

@@ -16,6 +16,11 @@ pub trait Source: Send {
         1 << 40
     }
 
+    /// Memory that the device could still give, where that can be asked. It is asked when a request was refused.
+    fn available_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// Takes a range of addresses, with nothing behind it yet; aligned to a page.
     ///
     /// # Errors
@@ -65,6 +70,10 @@ impl CountedDevice {
 impl Source for CountedDevice {
     fn page_bytes(&self) -> u64 {
         self.page
+    }
+
+    fn available_bytes(&self) -> Option<u64> {
+        Some(self.limit - self.mapped)
     }
 
     fn reserve(&mut self, bytes: u64) -> Result<u64> {
