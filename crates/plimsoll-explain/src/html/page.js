@@ -94,7 +94,7 @@ function momentWords(moment) {
     const reserved = device.reservedAt(moment);
     if (reserved !== null) parts.push(`${words(reserved)} reserved`);
   } else parts.push('at the recorded moment');
-  if (map.segments && !element('map-body').hidden) {
+  if (!element('map-body').hidden && map.segments.every(segment => segment.recorded)) {
     const { count, bytes, largest } = map.holes();
     parts.push(count ? `${words(bytes)} free in ${grouped(count)} ${count === 1 ? 'hole' : 'holes'}, the largest ${words(largest)}` : 'no holes');
   }
@@ -110,7 +110,7 @@ function mapNote(moment) {
       if (trace.address[i] === 0 && trace.born[i] <= moment && moment < trace.died[i]) { unknown++; bytes += trace.bytes[i]; }
     }
     if (unknown) notes.push(`${grouped(unknown)} live requests of ${words(bytes)} are not drawn: their addresses were not recorded.`);
-    if (!trace.complete) notes.push('Recording began after the program had: what it held before is known as far as the snapshot tells.');
+    if (!trace.complete) notes.push('Recording began after the program had: what it held before is known as far as the recording tells.');
   }
   element('map-note').textContent = notes.join(' ');
 }
