@@ -123,16 +123,18 @@ fn part(frame: &Frame) -> Option<&'static str> {
         return Some(category.name());
     }
     let within = |folder: &str| file.contains(folder);
+    // TensorFlow calls an optimizer's ops by its name.
+    let op_of = |optimizers: &[&str]| optimizers.iter().any(|optimizer| name.starts_with(optimizer));
     if within("torch/optim/")
         || within("/optax/")
         || within("keras/src/optimizers/")
-        || name.contains("optimizer")
+        || op_of(&["adam/", "adamw/", "sgd/", "rmsprop/", "adagrad/"])
     {
         Some("optimizer")
     } else if name == "backward"
         || within("torch/autograd/")
         || name.contains("autograd::Engine")
-        || name.contains("transpose(")
+        || name.contains("transpose(jvp(")
         || name.contains("gradient_tape")
     {
         Some("backward pass")
@@ -172,6 +174,9 @@ mod tests {
             "parameters"
         );
         assert_eq!(of(&[("gradients", "")]), "gradients");
+        assert_eq!(of(&[("adam/Sqrt_1", "")]), "optimizer");
+        assert_eq!(of(&[("jit(step)/transpose(jvp(dot))", "")]), "backward pass");
+        assert_eq!(of(&[("at::native::transpose(at::Tensor const&)", "??"), main]), "other code");
         assert_eq!(of(&[main]), "other code");
         assert_eq!(of(&[]), "no stack recorded");
     }
