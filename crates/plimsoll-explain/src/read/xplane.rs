@@ -189,17 +189,19 @@ struct Event<'b> {
 
 /// A thread.
 struct Line<'b> {
+    name: &'b [u8],
     events: Vec<Event<'b>>,
     broken: bool,
 }
 
 impl<'b> Line<'b> {
     fn of(bytes: &'b [u8], kinds: &HashMap<u64, bool>, step: Option<u64>) -> Line<'b> {
-        let mut begin = 0_u64;
+        let (mut begin, mut name) = (0_u64, &b""[..]);
         let mut events = Vec::new();
         let mut fields = Fields::new(bytes);
         for (field, value) in fields.by_ref() {
             match (field, value) {
+                (2, Value::Bytes(text)) => name = text,
                 (3, Value::Number(nanoseconds)) => begin = nanoseconds.saturating_mul(1000),
                 (4, Value::Bytes(message)) => events.push(Event::of(message, kinds, step)),
                 _ => {}
@@ -208,7 +210,7 @@ impl<'b> Line<'b> {
         for event in &mut events {
             event.start = event.start.saturating_add(begin);
         }
-        Line { events, broken: fields.broken() }
+        Line { name, events, broken: fields.broken() }
     }
 
     /// Takes the memory events of the thread, with the scopes that were open around each.
@@ -216,6 +218,10 @@ impl<'b> Line<'b> {
         self.events.sort_by_key(|event| (event.start, Reverse(event.duration)));
         let mut open: Vec<(u64, u64)> = Vec::new();
         let mut frames: HashMap<u64, Frame> = HashMap::new();
+        // Workers have no scopes of the program around theirs; what they are for says more than nothing.
+        let thread = text(self.name.split(|&b| b == b'/').next().unwrap_or_default());
+        let thread =
+            (thread != "python" && !thread.is_empty()).then(|| Frame { name: thread, ..Frame::default() });
         for event in &self.events {
             while open.last().is_some_and(|(end, _)| *end < event.start) {
                 open.pop();
@@ -235,14 +241,16 @@ impl<'b> Line<'b> {
                     } else if frees {
                         OwnerId::UNKNOWN
                     } else {
-                        open[open.len().saturating_sub(DEEPEST)..].iter().fold(
-                            OwnerId::UNKNOWN,
-                            |parent, (_, id)| {
-                                let frame =
-                                    frames.entry(*id).or_insert_with(|| frame(names.events.get(id).copied()));
-                                record.owners.child(parent, frame.clone())
-                            },
-                        )
+                        let mut owner = OwnerId::UNKNOWN;
+                        if let Some(thread) = &thread {
+                            owner = record.owners.child(owner, thread.clone());
+                        }
+                        for (_, id) in &open[open.len().saturating_sub(DEEPEST)..] {
+                            let frame =
+                                frames.entry(*id).or_insert_with(|| frame(names.events.get(id).copied()));
+                            owner = record.owners.child(owner, frame.clone());
+                        }
+                        owner
                     };
                     record.moments.push(moment);
                 }
