@@ -319,6 +319,15 @@ impl Log {
     /// What is known where no dump was written: the error, the pool as it was set up, printed figures.
     fn without_dump(&mut self, framework: Framework) -> Option<Device> {
         let exhausted = self.facts.exhausted.clone().filter(|e| e.elements.is_none() && e.asked.bytes > 0);
+        let driver = self.facts.driver.clone().filter(|_| self.facts.stats.is_none());
+        if let (None, Some(driver)) = (&exhausted, &driver) {
+            self.gaps.push(format!(
+                "Line {} says that the device refused memory to the pool itself; whether the program went on with \
+                 less is not told.",
+                driver.at
+            ));
+        }
+        let exhausted = exhausted.or(driver);
         if exhausted.is_none() && self.facts.stats.is_none() {
             return None;
         }

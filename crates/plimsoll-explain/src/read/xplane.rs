@@ -195,22 +195,38 @@ struct Line<'b> {
 }
 
 impl<'b> Line<'b> {
+    /// The events of a thread that matter: those of memory, steps, and the scopes around them. A thread has
+    /// hundreds of times as many others.
     fn of(bytes: &'b [u8], kinds: &HashMap<u64, bool>, step: Option<u64>) -> Line<'b> {
-        let (mut begin, mut name) = (0_u64, &b""[..]);
-        let mut events = Vec::new();
+        let mut line = Line { name: &[], events: Vec::new(), broken: false };
+        let mut begin = 0_u64;
         let mut fields = Fields::new(bytes);
         for (field, value) in fields.by_ref() {
             match (field, value) {
-                (2, Value::Bytes(text)) => name = text,
+                (2, Value::Bytes(text)) => line.name = text,
                 (3, Value::Number(nanoseconds)) => begin = nanoseconds.saturating_mul(1000),
-                (4, Value::Bytes(message)) => events.push(Event::of(message, kinds, step)),
+                (4, Value::Bytes(message)) => {
+                    line.events.extend(Some(Event::of(message, kinds, step)).filter(|e| e.stats.is_some()));
+                }
                 _ => {}
             }
         }
-        for event in &mut events {
+        line.broken = fields.broken();
+        let mut times: Vec<u64> = line.events.iter().map(|event| event.start).collect();
+        times.sort_unstable();
+        if !times.is_empty() {
+            let events =
+                Fields::new(bytes).filter(|(field, _)| *field == 4).filter_map(|(_, value)| value.bytes());
+            line.events.extend(events.map(|message| Event::of(message, kinds, step)).filter(|event| {
+                let first = times.partition_point(|&time| time < event.start);
+                let end = event.start.saturating_add(event.duration);
+                event.stats.is_none() && times.get(first).is_some_and(|&time| time <= end)
+            }));
+        }
+        for event in &mut line.events {
             event.start = event.start.saturating_add(begin);
         }
-        Line { name, events, broken: fields.broken() }
+        line
     }
 
     /// Takes the memory events of the thread, with the scopes that were open around each.
