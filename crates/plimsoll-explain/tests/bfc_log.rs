@@ -255,6 +255,18 @@ fn errors_without_a_dump_are_read() {
     let frame = device.owners.frame(device.live_by_owner[0].0).unwrap();
     assert_eq!((frame.file.as_str(), frame.line), ("internal/models.py", 689));
 
+    // The same below a dump of which only the warnings were logged.
+    let warned = format!(
+        "2022-10-25 21:52:08.219469: W external/org_tensorflow/tensorflow/tsl/framework/bfc_allocator.cc:479] \
+         Allocator (GPU_1_bfc) ran out of memory trying to allocate 6.00MiB (rounded to 6291456)requested by op \n\
+         2022-10-25 21:52:08.220328: W external/org_tensorflow/tensorflow/tsl/framework/bfc_allocator.cc:491] *{}\n{jax}",
+        "_".repeat(99)
+    );
+    let recording = read(warned.as_bytes()).unwrap();
+    let device = only(&recording);
+    assert_eq!((device.name.as_str(), device.failure.as_ref().unwrap().requested), ("GPU_1_bfc", 6_291_456));
+    assert_eq!(device.live_by_owner.len(), 2);
+
     let tensorflow = "ResourceExhaustedError: OOM when allocating tensor with shape[32,64,250,250] and type float \
                       on /job:localhost/replica:0/task:0/device:GPU:1 by allocator GPU_1_bfc [Op:Conv2D]\n";
     let recording = read(tensorflow.as_bytes()).unwrap();
