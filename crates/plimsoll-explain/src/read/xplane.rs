@@ -9,14 +9,16 @@ use super::wire::{Fields, Head, Stream, Value, text};
 use crate::error::{Error, ErrorKind, Result};
 use crate::input::Input;
 use crate::recording::{Format, Framework, Origin, Recording};
-use plimsoll_memory::{Frame, OwnerId};
+use plimsoll_memory::{Frame, OwnerId, Owners};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 /// The largest plane that is kept: half of what a protocol buffer can hold.
 const LARGEST_PLANE: u64 = 1 << 30;
-/// Scopes around an allocation that are kept, the innermost ones.
-const DEEPEST: usize = 128;
+/// Scopes around an allocation that are kept, the outermost ones.
+const DEEPEST: usize = 256;
+/// Owners of a pool that are told apart.
+const MOST_OWNERS: usize = 1 << 20;
 /// Pools of one program.
 const MOST_POOLS: usize = 256;
 
@@ -73,7 +75,7 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
     let Found { pools, marks, mut gaps, .. } = found;
     let devices = pools
         .into_iter()
-        .map(|(name, record)| pool_trace::device(&name, record, &marks, framework, &mut gaps))
+        .map(|(name, (_, record))| pool_trace::device(&name, record, &marks, framework, &mut gaps))
         .collect();
     let origin = Origin { files: Vec::new(), formats: vec![Format::XPlane], framework, gaps };
     Ok(Recording { origin, devices })
@@ -82,7 +84,8 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
 /// What was found in all planes.
 #[derive(Default)]
 struct Found {
-    pools: BTreeMap<String, PoolRecord>,
+    /// By name, each with a number of its own.
+    pools: BTreeMap<String, (usize, PoolRecord)>,
     marks: Vec<(u64, String)>,
     gaps: Vec<String>,
     /// Messages that break off before their end.
@@ -232,16 +235,14 @@ impl<'b> Line<'b> {
     /// Takes the memory events of the thread, with the scopes that were open around each.
     fn read(mut self, names: &Names<'_>, kinds: &HashMap<u64, bool>, found: &mut Found) {
         self.events.sort_by_key(|event| (event.start, Reverse(event.duration)));
-        let mut open: Vec<(u64, u64)> = Vec::new();
-        let mut frames: HashMap<u64, Frame> = HashMap::new();
+        let mut scopes = Scopes { names, frames: HashMap::new(), open: Vec::new(), thread: None };
         // Workers have no scopes of the program around theirs; what they are for says more than nothing.
         let thread = text(self.name.split(|&b| b == b'/').next().unwrap_or_default());
-        let thread =
-            (thread != "python" && !thread.is_empty()).then(|| Frame { name: thread, ..Frame::default() });
+        if thread != "python" && !thread.is_empty() {
+            scopes.thread = Some(Frame { name: thread, ..Frame::default() });
+        }
         for event in &self.events {
-            while open.last().is_some_and(|(end, _)| *end < event.start) {
-                open.pop();
-            }
+            while scopes.open.pop_if(|scope| scope.end < event.start).is_some() {}
             match (kinds.get(&event.name), event.stats) {
                 (Some(&frees), Some(message)) => {
                     let Some((pool, mut moment, op)) = moment(message, names, frees, event.start) else {
@@ -250,23 +251,16 @@ impl<'b> Line<'b> {
                     if found.pools.len() >= MOST_POOLS && !found.pools.contains_key(&pool) {
                         continue;
                     }
-                    let record = found.pools.entry(pool).or_default();
+                    let next = found.pools.len();
+                    let (number, record) =
+                        found.pools.entry(pool).or_insert_with(|| (next, PoolRecord::default()));
                     record.whole = true;
                     moment.owner = if let Some(op) = op {
                         record.owners.child(OwnerId::UNKNOWN, Frame { name: op, ..Frame::default() })
                     } else if frees {
                         OwnerId::UNKNOWN
                     } else {
-                        let mut owner = OwnerId::UNKNOWN;
-                        if let Some(thread) = &thread {
-                            owner = record.owners.child(owner, thread.clone());
-                        }
-                        for (_, id) in &open[open.len().saturating_sub(DEEPEST)..] {
-                            let frame =
-                                frames.entry(*id).or_insert_with(|| frame(names.events.get(id).copied()));
-                            owner = record.owners.child(owner, frame.clone());
-                        }
-                        owner
+                        scopes.owner(*number, &mut record.owners)
                     };
                     record.moments.push(moment);
                 }
@@ -277,11 +271,51 @@ impl<'b> Line<'b> {
                         found.marks.push((end, name));
                     }
                     // Scopes nest; one that seems to end after the scope around it is a clock's error.
-                    open.push((open.last().map_or(end, |(outer, _)| end.min(*outer)), event.name));
+                    let end = scopes.open.last().map_or(end, |outer| end.min(outer.end));
+                    scopes.open.push(Scope { end, name: event.name, owner: None });
                 }
                 _ => {}
             }
         }
+    }
+}
+
+/// A scope that is open, and which owner it is in the pool that asked last: stacks change little from one
+/// allocation to the next.
+struct Scope {
+    end: u64,
+    name: u64,
+    owner: Option<(usize, OwnerId)>,
+}
+
+/// The scopes open on a thread.
+struct Scopes<'n, 'b> {
+    names: &'n Names<'b>,
+    frames: HashMap<u64, Frame>,
+    open: Vec<Scope>,
+    thread: Option<Frame>,
+}
+
+impl Scopes<'_, '_> {
+    /// Who asks, in the pool of that number.
+    fn owner(&mut self, pool: usize, owners: &mut Owners) -> OwnerId {
+        let depth = self.open.len().min(DEEPEST);
+        let of = |scope: &Scope| scope.owner.filter(|(of, _)| *of == pool).map(|(_, owner)| owner);
+        let known =
+            self.open[..depth].iter().enumerate().rev().find_map(|(at, scope)| Some((at + 1, of(scope)?)));
+        let (from, mut owner) = known.unwrap_or_else(|| {
+            let thread = self.thread.clone().map(|thread| owners.child(OwnerId::UNKNOWN, thread));
+            (0, thread.unwrap_or(OwnerId::UNKNOWN))
+        });
+        for scope in &mut self.open[from..depth] {
+            if owners.count() < MOST_OWNERS {
+                let name = self.names.events.get(&scope.name).copied();
+                let frame = self.frames.entry(scope.name).or_insert_with(|| frame(name));
+                owner = owners.child(owner, frame.clone());
+            }
+            scope.owner = Some((pool, owner));
+        }
+        owner
     }
 }
 
