@@ -44,7 +44,7 @@ const MAX_FRAMES: usize = 1024;
 const MAX_OWNERS: usize = 1 << 20;
 const MAX_STACKED: usize = 16 << 20;
 /// Longer names of functions and files lose their end.
-const MAX_NAME: usize = 4096;
+const MAX_NAME: usize = 2048;
 /// How many bytes in one piece are believed: more than any device has.
 pub(super) const MAX_BYTES: u64 = 1 << 44;
 /// How many events are kept together, to be let go together.
@@ -213,7 +213,11 @@ impl Records {
             self.stacks_left_out += 1;
             return Some(Value::Record(STACK, OwnerId::UNKNOWN.0));
         }
-        let name_of = |name: Str| heap.text(name).chars().take(MAX_NAME).collect();
+        let name_of = |name: Str| {
+            let text = heap.text(name);
+            let end = (0..=MAX_NAME.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+            text[..end.unwrap_or(0)].to_string()
+        };
         let mut owner = OwnerId::UNKNOWN;
         for &id in self.scratch.iter().rev() {
             let &(name, file, line) = self.frames.get(id as usize)?;
