@@ -36,8 +36,9 @@ pub(crate) fn books(facts: &Facts<'_>) -> Books {
     in_use(facts, asked, &mut writer);
     writer.line("in use: rounding of sizes", live - asked);
     if let Some(reserved) = facts.reserved {
-        let name = match (&facts.layout, facts.asked) {
-            (None, Some(_)) => "held by the pool: free, or rounding of sizes",
+        let rounding_is_known = facts.layout.is_some() || live > asked;
+        let name = match facts.asked {
+            Some(_) if !rounding_is_known => "held by the pool: free, or rounding of sizes",
             _ => "held by the pool and free",
         };
         writer.line(name, reserved.saturating_sub(live));
@@ -54,8 +55,11 @@ pub(crate) fn books(facts: &Facts<'_>) -> Books {
         if let Some(free) = device.device_free {
             writer.line("free on the device", free);
         }
-    } else if let (Some(limit), Some(reserved)) = (limit, facts.reserved) {
-        writer.line("not yet taken from the device", limit.saturating_sub(reserved));
+    } else if let Some(limit) = limit {
+        match facts.reserved {
+            Some(reserved) => writer.line("not yet taken from the device", limit.saturating_sub(reserved)),
+            None => writer.line("free: not yet taken, or held by the pool", limit.saturating_sub(live)),
+        }
     }
     let unknown = writer.left;
     writer.lines.push(BookLine { name: "unknown".into(), bytes: unknown });

@@ -21,7 +21,8 @@ pub fn explain(recording: &Recording) -> Explanation {
     let mut devices: Vec<&Device> = recording.devices.iter().collect();
     devices.sort_by_key(|device| {
         let held = device.reserved_bytes().max(device.live_bytes()).unwrap_or(0);
-        std::cmp::Reverse((device.failure.is_some(), held))
+        // What runs out is the accelerator; pinned host memory is its servant.
+        std::cmp::Reverse((device.failure.is_some(), !device.name.contains("host"), held))
     });
     let mut explanations = devices.into_iter().map(|device| explain_device(recording, device));
     let nothing = Device::default();

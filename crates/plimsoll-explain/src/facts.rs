@@ -83,8 +83,12 @@ impl<'a> Facts<'a> {
             None if refused.is_some() => facts.moment = Moment::Failure(None),
             None => {}
         }
-        if let (None, Some(history)) = (facts.live, &facts.history) {
-            facts.live = Some(history.end_live);
+        // A list of owners is of a moment of its own: the peak, in some profiles.
+        if let (None, Some(history), true) = (&facts.layout, &facts.history, device.live_by_owner.is_empty())
+        {
+            let asked = refusal.map_or(history.end_live, |refusal| refusal.live);
+            facts.live = facts.live.map(|live| live.max(asked)).or(Some(asked));
+            facts.asked = Some(asked);
         }
         facts.by_owner = facts.owners_now();
         facts.room = facts.find_room();

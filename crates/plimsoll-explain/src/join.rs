@@ -2,6 +2,7 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::recording::{Device, Framework, Recording};
+use plimsoll_memory::{Action, Frame, OwnerId, Owners, Request};
 
 /// Joins recordings of one run, device by device. Where two know the same thing, the first file is believed.
 pub(crate) fn join(recordings: Vec<Recording>) -> Result<Recording> {
@@ -78,12 +79,50 @@ fn complete(known: &mut Device, other: Device) {
             known.settings.push(setting);
         }
     }
-    // Owners are numbered per file, so all that speaks of them comes from one.
-    let knows_owners = known.layout.is_some() || known.trace.is_some() || !known.live_by_owner.is_empty();
-    if !knows_owners {
-        known.owners = other.owners;
-        known.layout = other.layout;
-        known.trace = other.trace;
-        known.live_by_owner = other.live_by_owner;
+    // Owners are numbered per file.
+    let owner = adopt(&mut known.owners, &other.owners);
+    let renumbered = |id: OwnerId| owner.get(id.0 as usize).copied().unwrap_or(OwnerId::UNKNOWN);
+    if known.layout.is_none() {
+        known.layout = other.layout.map(|mut layout| {
+            let pieces = layout.segments.iter_mut().flat_map(|segment| &mut segment.pieces);
+            pieces.for_each(|piece| piece.owner = renumbered(piece.owner));
+            layout
+        });
     }
+    if known.trace.is_none() {
+        known.trace = other.trace.map(|mut trace| {
+            trace.requests.iter_mut().for_each(|request| request.owner = renumbered(request.owner));
+            trace
+        });
+    }
+    if known.live_by_owner.is_empty() {
+        let held = other.live_by_owner.into_iter();
+        known.live_by_owner = held.map(|(id, bytes, count)| (renumbered(id), bytes, count)).collect();
+    }
+    end_with_the_failure(known);
+}
+
+/// Takes over the owners of another file, and returns what each is called here.
+fn adopt(owners: &mut Owners, other: &Owners) -> Vec<OwnerId> {
+    let mut names = vec![OwnerId::UNKNOWN];
+    for id in (1..other.count() as u32).map(OwnerId) {
+        // A caller has a lower number than those it calls.
+        let parent = names.get(other.parent(id).0 as usize).copied().unwrap_or(OwnerId::UNKNOWN);
+        names.push(other.frame(id).map_or(OwnerId::UNKNOWN, |frame| owners.child(parent, frame.clone())));
+    }
+    names
+}
+
+/// Adds the request that a log saw refused to the end of a trace that did not see it.
+fn end_with_the_failure(device: &mut Device) {
+    let (Some(trace), Some(failure)) = (&mut device.trace, &mut device.failure) else { return };
+    if failure.event.is_some() || trace.events.iter().any(|event| matches!(event.action, Action::Refuse(_))) {
+        return;
+    }
+    let frame = failure.op.as_ref().map(|op| Frame { name: op.clone(), ..Frame::default() });
+    let owner = frame.map_or(OwnerId::UNKNOWN, |frame| device.owners.child(OwnerId::UNKNOWN, frame));
+    let time = trace.events.last().map_or(0, |event| event.time);
+    let id = trace.push_request(Request { bytes: failure.requested, address: 0, stream: 0, owner });
+    trace.push(time, Action::Refuse(id));
+    failure.event = Some(trace.events.len() - 1);
 }

@@ -50,7 +50,7 @@ pub fn show(
         one_device(recording, other, page)?;
     }
     if !explanation.origin.gaps.is_empty() {
-        page.heading("not read")?;
+        page.heading("about this recording")?;
         for gap in &explanation.origin.gaps {
             page.item(Ink::Plain, gap)?;
         }

@@ -36,7 +36,8 @@ const LENGTH: usize = 160;
 /// ```
 pub fn site(owners: &Owners, owner: OwnerId) -> Site {
     let stack: Vec<&Frame> = owners.stack(owner).take(DEPTH).collect();
-    let mut own = stack.iter().copied().filter(|frame| is_own(frame)).map(describe);
+    let own = stack[jax_frames(&stack)..].iter().copied();
+    let mut own = own.filter(|frame| is_own(frame)).map(describe);
     if let Some(place) = own.next() {
         let from = own.find(|caller| *caller != place);
         return Site { place, from };
@@ -79,6 +80,48 @@ pub(crate) fn cut(text: &str, length: usize) -> String {
 pub(crate) fn is_source(file: &str) -> bool {
     let interactive = file.starts_with("<stdin>") || file.starts_with("<ipython-input");
     interactive || [".py", ".pyx", ".ipynb", ".rs"].iter().any(|end| file.ends_with(end))
+}
+
+/// How many of the innermost frames are of JAX, by file names without folders as its profiles have them. Names that
+/// others have too count between those that only JAX has.
+fn jax_frames(stack: &[&Frame]) -> usize {
+    const OF_JAX: [&str; 12] = [
+        "dispatch.py",
+        "linear_util.py",
+        "lax.py",
+        "lax_numpy.py",
+        "mlir.py",
+        "partial_eval.py",
+        "pjit.py",
+        "prng.py",
+        "pxla.py",
+        "sharding_impls.py",
+        "traceback_util.py",
+        "xla_bridge.py",
+    ];
+    const MAYBE: [&str; 12] = [
+        "ad.py",
+        "api.py",
+        "api_util.py",
+        "array.py",
+        "array_creation.py",
+        "array_methods.py",
+        "compiler.py",
+        "core.py",
+        "profiler.py",
+        "random.py",
+        "reductions.py",
+        "ufuncs.py",
+    ];
+    let Some(first) = stack.iter().position(|frame| OF_JAX.contains(&frame.file.as_str())) else { return 0 };
+    let runs = stack[first..].iter().take_while(|frame| {
+        let file = frame.file.as_str();
+        file.is_empty() || OF_JAX.contains(&file) || MAYBE.contains(&file)
+    });
+    if stack[..first].iter().any(|frame| is_own(frame) && !MAYBE.contains(&frame.file.as_str())) {
+        return 0;
+    }
+    first + runs.count()
 }
 
 /// Whether a frame is of the user's code, not of a library or the interpreter.

@@ -18,6 +18,10 @@ pub(crate) struct Steps {
 
 /// Fewer are no loop.
 const FEWEST: usize = 4;
+/// A loop's body has several places; that fewer ask equally often is chance.
+const ALIKE: usize = 2;
+/// Places further from even are not passed once in a round.
+const UNEVEN: f64 = 1.0;
 
 impl Steps {
     /// Finds the steps of a trace; `None` where there is no loop of at least four rounds.
@@ -59,11 +63,14 @@ impl Steps {
         for at in places.values() {
             *sharing.entry(at.len()).or_default() += 1;
         }
-        let (&count, _) =
+        let (&count, places_alike) =
             sharing.iter().max_by_key(|&(&count, &places)| (places, std::cmp::Reverse(count)))?;
+        if *places_alike < ALIKE {
+            return None;
+        }
         let (&owner, borders) = places
             .iter()
-            .filter(|(_, at)| at.len() == count)
+            .filter(|(_, at)| at.len() == count && unevenness(at) < UNEVEN)
             .min_by(|a, b| unevenness(a.1).total_cmp(&unevenness(b.1)).then(a.0.cmp(b.0)))?;
         // A loop that frees next to nothing builds a model, layer by layer.
         let round = &trace.events[borders[0]..borders[borders.len() - 1]];

@@ -73,19 +73,25 @@ fn rest(facts: &Facts<'_>) -> Verdict {
         let steps = history.step_ends.len();
         proof.push(format!("live at the end of step 2: {first} bytes; of step {steps}: {last} bytes"));
     }
+    // Only steps can show that nothing grows; one moment cannot.
+    let steps = facts.history.as_ref().is_some_and(|history| history.steps.is_some());
+    let end = if steps { "nothing grows" } else { "nothing was refused" };
     let sentence = match (facts.peak_live(), facts.peak_reserved()) {
         (Some(peak), Some(reserved)) if reserved > 0 => {
             proof.push(format!("most held by the pool: {reserved} bytes"));
             format!(
-                "Healthy: at its peak the program used {} of the {} its pool held, and nothing grows.",
+                "Healthy: at its peak the program used {} of the {} its pool held, and {end}.",
                 format_bytes(peak),
                 format_bytes(reserved)
             )
         }
         (Some(peak), _) => {
-            format!("Healthy: the program used {} at its peak, and nothing grows.", format_bytes(peak))
+            format!("Healthy: the program used {} at its peak, and {end}.", format_bytes(peak))
         }
-        _ => format!("Healthy: {} are in use, and nothing was refused.", format_bytes(live)),
+        _ => format!("Healthy: {} are in use, and {end}.", format_bytes(live)),
     };
+    if !steps {
+        proof.push("without steps in the recording growth cannot be told".into());
+    }
     Verdict { kind: VerdictKind::Healthy, sentence, proof }
 }

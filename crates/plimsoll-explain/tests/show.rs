@@ -145,7 +145,7 @@ fn the_parts_come_in_order_from_the_verdict_to_the_gaps() {
         "who held memory at the peak, event 39 of 42: 360 MiB",
         "who held memory at the end, after memory ran out: 303 MiB",
         "what to change",
-        "not read",
+        "about this recording",
         "  · the file ends in the middle of an event",
     ];
     let mut rest = text.as_str();

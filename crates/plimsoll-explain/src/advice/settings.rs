@@ -20,31 +20,30 @@ pub(crate) fn advice(facts: &Facts<'_>, idle: bool) -> Vec<Advice> {
     }
 }
 
-/// The setting that raises a limit to `bytes`.
+/// The setting that gives the pool a limit of `bytes`.
 pub(crate) fn limit(facts: &Facts<'_>, bytes: u64) -> String {
-    let share = |name: &str| match facts.device.capacity {
-        Some(capacity) => format!("{:.3}", (bytes as f64 / capacity as f64 + 0.0005).min(1.0)),
-        None => format!("{} / the device's memory", name),
-    };
     let size = format_bytes(bytes);
-    match facts.framework {
-        Framework::PyTorch => {
-            format!(
-                "torch.cuda.set_per_process_memory_fraction({}) or more: {size}",
-                share(&bytes.to_string())
-            )
+    let share = facts.device.capacity.map(|capacity| (bytes as f64 / capacity as f64 + 0.0005).min(1.0));
+    match (facts.framework, share) {
+        (Framework::PyTorch, Some(share)) => {
+            format!("torch.cuda.set_per_process_memory_fraction({share:.3}): {size}")
         }
-        Framework::Jax => {
-            format!("XLA_PYTHON_CLIENT_MEM_FRACTION={} or more: {size}", share(&bytes.to_string()))
+        (Framework::PyTorch, None) => {
+            format!("torch.cuda.set_per_process_memory_fraction, to {size} ({bytes} bytes) of the device")
         }
-        Framework::TensorFlow => format!(
-            "tf.config.LogicalDeviceConfiguration(memory_limit={}) or more, or no limit: {size}",
+        (Framework::Jax, Some(share)) => format!("XLA_PYTHON_CLIENT_MEM_FRACTION={share:.3}: {size}"),
+        (Framework::Jax, None) => {
+            format!("XLA_PYTHON_CLIENT_MEM_FRACTION, to {size} ({bytes} bytes) of the device")
+        }
+        (Framework::TensorFlow, _) => {
+            format!("tf.config.LogicalDeviceConfiguration(memory_limit={}): {size}", bytes.div_ceil(1 << 20))
+        }
+        (Framework::TensorFlowOrJax, _) => format!(
+            "a pool of {size} (JAX: XLA_PYTHON_CLIENT_MEM_FRACTION; TensorFlow: LogicalDeviceConfiguration's \
+             memory_limit={})",
             bytes.div_ceil(1 << 20)
         ),
-        Framework::TensorFlowOrJax => format!(
-            "raise the pool's limit (JAX: XLA_PYTHON_CLIENT_MEM_FRACTION; TensorFlow: memory_limit) to {size}"
-        ),
-        Framework::Plimsoll => format!("raise the limit to {size}"),
+        (Framework::Plimsoll, _) => format!("a limit of {size} ({bytes} bytes)"),
     }
 }
 

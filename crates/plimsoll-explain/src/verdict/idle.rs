@@ -16,15 +16,15 @@ pub(crate) fn verdict(facts: &Facts<'_>) -> Option<Verdict> {
         return None;
     }
     let reserved = facts.reserved?;
+    let live = facts.live.unwrap_or(0);
     let usual = match &facts.history {
-        Some(history) => history.usual_peak(),
+        Some(history) => history.usual_peak().max(live),
         None => facts.peak_live()?,
     };
     let idle = reserved.saturating_sub(usual);
     if idle < BYTES || (idle as f64) < IDLE * reserved as f64 {
         return None;
     }
-    let live = facts.live.unwrap_or(0);
     let why = match &facts.device.model {
         Some(Model::Bfc(settings)) if !settings.growth => "it takes its whole limit at the start",
         Some(Model::Caching(_)) => "it keeps what was once needed for the next request that fits",
