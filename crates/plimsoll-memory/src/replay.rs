@@ -3,9 +3,11 @@
 //! What would have happened under other settings is found out, not recited. A replay under the allocator that
 //! made a recording reproduces what that one took of the device, which is how the models here are checked.
 
+mod device;
+
+use self::device::RecordedDevice;
 use crate::allocator::{Allocator, Model};
 use crate::layout::{Layout, Piece, PieceState, Segment, SegmentClass};
-use crate::source::CountedDevice;
 use crate::trace::{Action, RequestId, Trace};
 use std::collections::BTreeMap;
 
@@ -92,7 +94,7 @@ impl Outcome {
 pub fn replay(trace: &Trace, model: &Model, limit: Option<u64>, start: Start) -> Outcome {
     let mut run = Run {
         trace,
-        device: CountedDevice::new(limit.unwrap_or(u64::MAX), model.page_bytes()),
+        device: RecordedDevice::new(limit, model.page_bytes()),
         allocator: model.build(limit),
         addresses: vec![None; trace.requests.len()],
         live: 0,
@@ -142,7 +144,7 @@ pub fn replay(trace: &Trace, model: &Model, limit: Option<u64>, start: Start) ->
 /// A replay under way.
 struct Run<'a> {
     trace: &'a Trace,
-    device: CountedDevice,
+    device: RecordedDevice,
     allocator: Box<dyn Allocator>,
     /// Where each request lies, while it is live.
     addresses: Vec<Option<u64>>,
@@ -157,7 +159,7 @@ impl Run<'_> {
     fn begin(&mut self, model: &Model, limit: Option<u64>, start: Start) -> Option<FailedAt> {
         if start == Start::Recorded {
             let layout = initial_layout(self.trace, model);
-            let mut device = self.device.clone();
+            let mut device = self.device.clone().remembering(self.trace);
             if let Some((allocator, mut moved)) = model.resume(limit, &layout, &mut device) {
                 (self.allocator, self.device) = (allocator, device);
                 for &id in &self.trace.initial {
