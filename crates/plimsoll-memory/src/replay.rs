@@ -39,7 +39,7 @@ pub struct Outcome {
     pub peak_reserved: u64,
     /// Bytes taken from the device at the end.
     pub end_reserved: u64,
-    /// The share of the bytes taken, when most were taken, that held nothing that was asked for; 0 to 1.
+    /// The share of the bytes taken, when most were taken, that held nothing that was asked for, at best; 0 to 1.
     pub fragmentation: f64,
     /// How live and reserved bytes went; at most 500 points, in order.
     pub timeline: Vec<Moment>,
