@@ -7,6 +7,7 @@ mod device;
 
 use self::device::RecordedDevice;
 use crate::allocator::{Allocator, Model};
+use crate::allocators::LARGEST_REQUEST;
 use crate::layout::{Layout, Piece, PieceState, Segment, SegmentClass};
 use crate::trace::{Action, RequestId, Trace};
 use std::collections::BTreeMap;
@@ -234,8 +235,9 @@ fn initial_layout(trace: &Trace, model: &Model) -> Layout {
     reserved.sort_unstable();
     let mut end = 0;
     for (address, bytes) in reserved {
-        // What overlaps or passes the end of all addresses was never there.
-        let Some(next) = address.checked_add(bytes).filter(|_| address >= end && bytes > 0) else { continue };
+        // What overlaps, is larger than any device or passes the end of all addresses was never there.
+        let possible = address >= end && (1..=LARGEST_REQUEST).contains(&bytes);
+        let Some(next) = address.checked_add(bytes).filter(|_| possible) else { continue };
         end = next;
         let class = SegmentClass::Any;
         segments.insert(address, Segment { address, bytes, stream: 0, class, pieces: Vec::new() });

@@ -175,7 +175,13 @@ fn what_cannot_have_been_recorded_is_placed_anyway() {
     let mut trace = begun();
     let base = trace.initial_reserved[0].0;
     // Overlapping segments and requests, some beyond all addresses.
-    trace.initial_reserved.extend([(base + 1, 3), (u64::MAX - 5, 100), (7, 0), (base, u64::MAX)]);
+    trace.initial_reserved.extend([
+        (base + 1, 3),
+        (u64::MAX - 5, 100),
+        (7, 0),
+        (base, u64::MAX),
+        (4096, u64::MAX - 8192),
+    ]);
     for (bytes, address) in [(u64::MAX, base + 5), (9 * MIB, base + MIB), (4, u64::MAX), (0, base + 10 * MIB)]
     {
         let id = trace.push_request(request(bytes.min(1 << 40), address));
