@@ -4,6 +4,7 @@
 //! untrusted: readers hold bounded memory for what they have not understood, recurse to a fixed depth only, and
 //! say in [`Origin::gaps`](crate::Origin::gaps) what they had to leave out of a broken file.
 
+mod chrome_trace;
 mod log;
 mod memory_profile;
 mod pickle;
@@ -30,12 +31,24 @@ struct Reader {
 /// All readers, those of the strictest looks first.
 const READERS: &[Reader] = &[
     Reader { looks: torch_snapshot::looks, read: torch_snapshot::read },
+    Reader { looks: chrome_trace::looks, read: chrome_trace::read },
     Reader { looks: xplane::looks, read: xplane::read },
     Reader { looks: pprof::looks, read: pprof::read },
     Reader { looks: memory_profile::looks, read: memory_profile::read },
     // Last: it takes any text.
     Reader { looks: log::looks, read: log::read },
 ];
+
+/// Refuses to give each of so many devices its copy of so many owners or marks.
+fn check_owners(owners: usize, devices: usize) -> Result<()> {
+    const MOST: usize = 8 << 20;
+    if owners.saturating_mul(devices) <= MOST || devices <= 1 {
+        return Ok(());
+    }
+    let message =
+        format!("out of all proportion: {owners} places in a program and marks, on {devices} devices");
+    Err(Error::new(ErrorKind::Hostile, message))
+}
 
 /// Reads one stream, whatever it holds. `name` is what the recording calls it.
 ///
