@@ -15,7 +15,7 @@ use crate::source::Source;
 use std::collections::HashMap;
 
 /// No request is larger, so that sums of a few sizes never overflow.
-const LARGEST_REQUEST: u64 = 1 << 56;
+pub(crate) const LARGEST_REQUEST: u64 = 1 << 56;
 
 /// Where the live pieces of a layout lie after an allocator took them over: new addresses by old ones.
 pub(crate) type Moved = HashMap<u64, u64>;

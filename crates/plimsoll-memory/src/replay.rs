@@ -3,9 +3,12 @@
 //! What would have happened under other settings is found out, not recited. A replay under the allocator that
 //! made a recording reproduces what that one took of the device, which is how the models here are checked.
 
+mod device;
+
+use self::device::RecordedDevice;
 use crate::allocator::{Allocator, Model};
+use crate::allocators::LARGEST_REQUEST;
 use crate::layout::{Layout, Piece, PieceState, Segment, SegmentClass};
-use crate::source::CountedDevice;
 use crate::trace::{Action, RequestId, Trace};
 use std::collections::BTreeMap;
 
@@ -37,7 +40,7 @@ pub struct Outcome {
     pub peak_reserved: u64,
     /// Bytes taken from the device at the end.
     pub end_reserved: u64,
-    /// The share of the bytes taken, when most were taken, that held nothing that was asked for; 0 to 1.
+    /// The share of the bytes taken, when most were taken, that held nothing that was asked for, at best; 0 to 1.
     pub fragmentation: f64,
     /// How live and reserved bytes went; at most 500 points, in order.
     pub timeline: Vec<Moment>,
@@ -92,7 +95,7 @@ impl Outcome {
 pub fn replay(trace: &Trace, model: &Model, limit: Option<u64>, start: Start) -> Outcome {
     let mut run = Run {
         trace,
-        device: CountedDevice::new(limit.unwrap_or(u64::MAX), model.page_bytes()),
+        device: RecordedDevice::new(limit, model.page_bytes()),
         allocator: model.build(limit),
         addresses: vec![None; trace.requests.len()],
         live: 0,
@@ -142,7 +145,7 @@ pub fn replay(trace: &Trace, model: &Model, limit: Option<u64>, start: Start) ->
 /// A replay under way.
 struct Run<'a> {
     trace: &'a Trace,
-    device: CountedDevice,
+    device: RecordedDevice,
     allocator: Box<dyn Allocator>,
     /// Where each request lies, while it is live.
     addresses: Vec<Option<u64>>,
@@ -157,7 +160,7 @@ impl Run<'_> {
     fn begin(&mut self, model: &Model, limit: Option<u64>, start: Start) -> Option<FailedAt> {
         if start == Start::Recorded {
             let layout = initial_layout(self.trace, model);
-            let mut device = self.device.clone();
+            let mut device = self.device.clone().remembering(self.trace);
             if let Some((allocator, mut moved)) = model.resume(limit, &layout, &mut device) {
                 (self.allocator, self.device) = (allocator, device);
                 for &id in &self.trace.initial {
@@ -232,8 +235,9 @@ fn initial_layout(trace: &Trace, model: &Model) -> Layout {
     reserved.sort_unstable();
     let mut end = 0;
     for (address, bytes) in reserved {
-        // What overlaps or passes the end of all addresses was never there.
-        let Some(next) = address.checked_add(bytes).filter(|_| address >= end && bytes > 0) else { continue };
+        // What overlaps, is larger than any device or passes the end of all addresses was never there.
+        let possible = address >= end && (1..=LARGEST_REQUEST).contains(&bytes);
+        let Some(next) = address.checked_add(bytes).filter(|_| possible) else { continue };
         end = next;
         let class = SegmentClass::Any;
         segments.insert(address, Segment { address, bytes, stream: 0, class, pieces: Vec::new() });

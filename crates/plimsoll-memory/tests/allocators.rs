@@ -330,18 +330,27 @@ fn a_refused_caching_allocator_gives_idle_segments_back_and_tries_again() {
 }
 
 #[test]
-fn two_ends_keep_what_is_soon_freed_apart() {
+fn two_ends_keep_what_stays_at_one() {
     let mut device = CountedDevice::new(1 << 30, 2 * MIB);
     let mut pool = model("two-ended").build(Some(1 << 30));
-    let mut steps: Vec<u64> = Vec::new();
-    let mut kept = Vec::new();
-    for _ in 0..20 {
-        for address in steps.drain(..) {
+    let (mut step, mut kept) = (Vec::new(), Vec::new());
+    for round in 0..20 {
+        for address in step.drain(..) {
             pool.free(address, &mut device);
         }
-        steps.extend([12, 13, 14, 15].map(|mib| pool.allocate(mib * MIB, 0, &mut device).unwrap()));
+        // The first step is smaller than those to come, whose rest goes to the other end.
+        for _ in 0..(4 + round.min(1) * 4) {
+            step.push(pool.allocate((9 + round % 5) * MIB, 0, &mut device).unwrap());
+        }
         kept.push(pool.allocate(MIB, 0, &mut device).unwrap());
     }
-    let lowest_step = *steps.iter().min().unwrap();
-    assert!(kept.iter().all(|&address| address < lowest_step));
+    let layout = pool.layout();
+    let [long, short] = layout.segments.as_slice() else { panic!("two ends: {layout:?}") };
+    assert!(kept.iter().all(|&address| address < long.address + long.bytes));
+    assert!(step.iter().any(|&address| address >= short.address));
+    for address in step {
+        pool.free(address, &mut device);
+    }
+    pool.trim(&mut device);
+    assert_eq!(pool.layout().segments.len(), 1, "all of the other end is given back");
 }

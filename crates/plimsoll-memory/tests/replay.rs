@@ -1,6 +1,8 @@
 //! Replay of whole traces.
 
-use plimsoll_memory::{Action, CachingSettings, Model, OwnerId, Request, RequestId, Start, Trace, replay};
+use plimsoll_memory::{
+    Action, CachingSettings, CountedDevice, Model, OwnerId, Request, RequestId, Start, Trace, replay,
+};
 use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
@@ -57,6 +59,47 @@ proptest! {
                     prop_assert_eq!(outcome.peak_live, outcome.lower_bound);
                 }
             }
+        }
+    }
+}
+
+/// Runs a trace up to an event; what is to come, with what lies where then.
+fn cut(trace: &Trace, model: &Model, at: usize) -> Trace {
+    let mut device = CountedDevice::new(u64::MAX, 2 * MIB);
+    let mut pool = model.build(None);
+    let mut rest = Trace { requests: trace.requests.clone(), ..Trace::default() };
+    for event in &trace.events[..at] {
+        match event.action {
+            Action::Allocate(id) => {
+                let request = &mut rest.requests[id.0 as usize];
+                request.address = pool.allocate(request.bytes, request.stream, &mut device).unwrap();
+                rest.initial.push(id);
+            }
+            Action::Free(id) => {
+                pool.free(rest.request(id).address, &mut device);
+                rest.initial.retain(|&live| live != id);
+            }
+            _ => {}
+        }
+    }
+    rest.initial.sort_by_key(|&id| rest.requests[id.0 as usize].address);
+    rest.initial_reserved = pool.layout().segments.iter().map(|s| (s.address, s.bytes)).collect();
+    rest.events = trace.events[at..].to_vec();
+    rest
+}
+
+proptest! {
+    /// Where every rest is split off, what is live tells all that lies where.
+    #[test]
+    fn a_recording_can_be_cut_anywhere(trace in traces(), at in any::<prop::sample::Index>()) {
+        let at = at.index(trace.events.len() + 1);
+        let mut small = trace.clone();
+        small.requests.iter_mut().for_each(|r| r.bytes %= MIB);
+        for (name, trace) in [("expandable", &trace), ("caching", &small)] {
+            let model: Model = name.parse().unwrap();
+            let whole = replay(trace, &model, None, Start::Afresh);
+            let rest = replay(&cut(trace, &model, at), &model, None, Start::Recorded);
+            prop_assert_eq!(rest.end_reserved, whole.end_reserved, "{}", name);
         }
     }
 }
@@ -132,7 +175,13 @@ fn what_cannot_have_been_recorded_is_placed_anyway() {
     let mut trace = begun();
     let base = trace.initial_reserved[0].0;
     // Overlapping segments and requests, some beyond all addresses.
-    trace.initial_reserved.extend([(base + 1, 3), (u64::MAX - 5, 100), (7, 0), (base, u64::MAX)]);
+    trace.initial_reserved.extend([
+        (base + 1, 3),
+        (u64::MAX - 5, 100),
+        (7, 0),
+        (base, u64::MAX),
+        (4096, u64::MAX - 8192),
+    ]);
     for (bytes, address) in [(u64::MAX, base + 5), (9 * MIB, base + MIB), (4, u64::MAX), (0, base + 10 * MIB)]
     {
         let id = trace.push_request(request(bytes.min(1 << 40), address));

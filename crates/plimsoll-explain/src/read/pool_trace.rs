@@ -74,7 +74,7 @@ pub(super) fn device(
     {
         device.reserved = limit.filter(|_| filled);
         let garbage_collection = framework == Framework::TensorFlow;
-        let partitioned = filled && !garbage_collection;
+        let partitioned = !garbage_collection && filled;
         device.model = Some(Model::Bfc(BfcSettings { growth: !filled, garbage_collection, partitioned }));
     }
     device.owners = record.owners;

@@ -38,6 +38,9 @@ pub(crate) struct Bfc {
     /// The address of the central gap, in a divided pool that has one left.
     gap: Option<u64>,
     regions: BTreeMap<u64, Region>,
+    /// Regions that hold nothing, and their bytes together.
+    empty: BTreeSet<u64>,
+    empty_bytes: u64,
     reserved: u64,
 }
 
@@ -72,6 +75,8 @@ impl Bfc {
             free: BTreeSet::new(),
             gap: None,
             regions: BTreeMap::new(),
+            empty: BTreeSet::new(),
+            empty_bytes: 0,
             reserved: 0,
         }
     }
@@ -98,7 +103,7 @@ impl Bfc {
                 let kept = if splits(room, rounded) { rounded } else { room };
                 put(&mut self.chunks, kept, Some(piece.requested));
                 put(&mut self.chunks, room - kept, None);
-                self.region(address).live += 1;
+                self.use_region(address);
             }
             put(&mut self.chunks, bytes - segment.bytes, None);
             self.next_region = self.next_region.max(bytes.saturating_mul(2));
@@ -113,14 +118,32 @@ impl Bfc {
         Ok(moved)
     }
 
-    fn region(&mut self, address: u64) -> &mut Region {
-        self.regions.get_mut(&address).expect("every chunk lies in a region")
+    /// Notes that a chunk of a region came into use.
+    fn use_region(&mut self, address: u64) {
+        let region = self.regions.get_mut(&address).expect("every chunk lies in a region");
+        region.live += 1;
+        if region.live == 1 {
+            self.empty.remove(&address);
+            self.empty_bytes -= region.bytes;
+        }
+    }
+
+    /// Notes that a chunk of a region became free.
+    fn leave_region(&mut self, address: u64) {
+        let region = self.regions.get_mut(&address).expect("every chunk lies in a region");
+        region.live -= 1;
+        if region.live == 0 {
+            self.empty.insert(address);
+            self.empty_bytes += region.bytes;
+        }
     }
 
     /// Takes a region, as one chunk that is in no set yet.
     fn add_region(&mut self, bytes: u64, source: &mut dyn Source) -> Result<u64> {
         let address = take(source, bytes)?;
         self.regions.insert(address, Region { bytes, live: 0 });
+        self.empty.insert(address);
+        self.empty_bytes += bytes;
         self.chunks.insert(address, Chunk { bytes, live: None, region: address });
         self.reserved += bytes;
         Ok(address)
@@ -185,7 +208,7 @@ impl Bfc {
                 self.free.insert((bytes - rounded, rest));
             }
         }
-        self.region(region).live += 1;
+        self.use_region(region);
         Some(address)
     }
 
@@ -227,21 +250,16 @@ impl Bfc {
 
     /// Gives back regions that hold nothing.
     fn release_empty(&mut self, source: &mut dyn Source) -> u64 {
-        let empty: Vec<(u64, u64)> =
-            self.regions.iter().filter(|(_, r)| r.live == 0).map(|(&a, r)| (a, r.bytes)).collect();
-        for &(address, bytes) in &empty {
-            self.regions.remove(&address);
+        for address in std::mem::take(&mut self.empty) {
+            let Some(Region { bytes, .. }) = self.regions.remove(&address) else { continue };
             self.chunks.remove(&address);
             self.remove_free(bytes, address);
-            self.reserved -= bytes;
             source.unmap(address, bytes);
             source.release(address, bytes);
         }
-        empty.iter().map(|&(_, bytes)| bytes).sum()
-    }
-
-    fn empty_bytes(&self) -> u64 {
-        self.regions.values().filter(|r| r.live == 0).map(|r| r.bytes).sum()
+        let released = std::mem::take(&mut self.empty_bytes);
+        self.reserved -= released;
+        released
     }
 }
 
@@ -254,9 +272,8 @@ impl Allocator for Bfc {
         }
         let mut extended = self.extend(rounded, source);
         if !extended && self.settings.garbage_collection {
-            let empty = self.empty_bytes();
-            let available = self.limit.saturating_sub(self.reserved).saturating_add(empty);
-            if empty > 0 && rounded <= available {
+            let available = self.limit.saturating_sub(self.reserved).saturating_add(self.empty_bytes);
+            if self.empty_bytes > 0 && rounded <= available {
                 self.release_empty(source);
                 extended = self.extend(rounded, source);
             }
@@ -279,7 +296,7 @@ impl Allocator for Bfc {
         let Some(chunk) = self.chunks.get_mut(&address).filter(|c| c.live.is_some()) else { return };
         chunk.live = None;
         let region = chunk.region;
-        self.region(region).live -= 1;
+        self.leave_region(region);
         self.insert_free(address);
     }
 

@@ -11,14 +11,13 @@
 mod blocks;
 mod expandable;
 
-use self::blocks::{Block, Blocks, Pool, State};
+use self::blocks::{Block, Blocks, Pool, State, Taken};
 use super::{Moved, check_size, layout_of, live_rooms, piece, take};
 use crate::allocator::{Allocator, CachingSettings};
 use crate::bytes::format_bytes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::{Layout, Segment, SegmentClass};
 use crate::source::Source;
-use std::collections::BTreeMap;
 
 const MIB: u64 = 1 << 20;
 /// All sizes are multiples of this, unless they are rounded further.
@@ -40,23 +39,13 @@ pub(crate) struct Caching {
     settings: CachingSettings,
     limit: Option<u64>,
     blocks: Blocks,
-    /// Segments, or ranges of addresses, by their first byte.
-    segments: BTreeMap<u64, Taken>,
     reserved: u64,
-}
-
-/// A segment or a range of addresses.
-#[derive(Debug, Clone, Copy)]
-struct Taken {
-    bytes: u64,
-    /// The unit in which memory is put behind it; 0 if all of it is there at once.
-    page: u64,
 }
 
 impl Caching {
     /// A pool that may take up to `limit` bytes.
     pub(crate) fn new(settings: CachingSettings, limit: Option<u64>) -> Caching {
-        Caching { settings, limit, blocks: Blocks::default(), segments: BTreeMap::new(), reserved: 0 }
+        Caching { settings, limit, blocks: Blocks::default(), reserved: 0 }
     }
 
     /// Takes over what a recording began with: its segments, with what was live in them.
@@ -69,7 +58,7 @@ impl Caching {
                 let pool = Pool { small: segment.class == SegmentClass::Small, stream: segment.stream };
                 let bytes = segment.bytes.next_multiple_of(source.page_bytes());
                 let address = take(source, bytes)?;
-                self.segments.insert(address, Taken { bytes, page: 0 });
+                self.blocks.segments.insert(address, Taken { bytes, page: 0 });
                 self.reserved += bytes;
                 self.resume_pieces(segment, address, address, pool, &mut moved);
                 self.put_free(address + segment.bytes, bytes - segment.bytes, address, pool);
@@ -96,8 +85,7 @@ impl Caching {
     fn put_free(&mut self, address: u64, bytes: u64, segment: u64, pool: Pool) {
         if bytes > 0 {
             let block = Block { bytes, state: State::Free, segment, pool, freed_at: 0 };
-            self.blocks.insert(address, block);
-            self.blocks.join(address);
+            self.blocks.insert_joined(address, block);
         }
     }
 
@@ -145,22 +133,16 @@ impl Caching {
         }
         let bytes = wanted.next_multiple_of(source.page_bytes());
         let address = take(source, bytes)?;
-        self.segments.insert(address, Taken { bytes, page: 0 });
+        self.blocks.segments.insert(address, Taken { bytes, page: 0 });
         self.reserved += bytes;
         let freed_at = self.blocks.searches(pool.small);
         self.blocks.insert(address, Block { bytes, state: State::Free, segment: address, pool, freed_at });
         Ok(address)
     }
 
-    /// Whether a block is a whole segment.
-    fn is_whole(&self, address: u64) -> bool {
-        let segment = self.segments.get(&address);
-        segment.is_some_and(|s| s.page == 0 && self.blocks.get(address).is_some_and(|b| b.bytes == s.bytes))
-    }
-
     /// Gives back a segment that is one free block.
     fn release(&mut self, address: u64, source: &mut dyn Source) -> u64 {
-        let Taken { bytes, .. } = self.segments.remove(&address).expect("a whole block is a segment");
+        let Taken { bytes, .. } = self.blocks.segments.remove(&address).expect("a whole block is a segment");
         self.blocks.remove(address);
         self.reserved -= bytes;
         source.unmap(address, bytes);
@@ -176,12 +158,12 @@ impl Caching {
         }
         let needed = rounded.max(split_limit);
         if let Some((_, address)) = self.blocks.smallest_free(pool, needed) {
-            return self.is_whole(address) && self.release(address, source) > 0;
+            return self.blocks.is_free_segment(address) && self.release(address, source) > 0;
         }
         let mut released = 0;
         while released < needed {
             let largest = self.blocks.largest_free(pool);
-            match largest.filter(|&(bytes, at)| bytes >= split_limit && self.is_whole(at)) {
+            match largest.filter(|&(bytes, at)| bytes >= split_limit && self.blocks.is_free_segment(at)) {
                 Some((_, address)) => released += self.release(address, source),
                 None => return false,
             }
@@ -196,10 +178,8 @@ impl Caching {
         }
         let mut released = 0;
         for small in [false, true] {
-            for address in self.blocks.free_addresses(small) {
-                if self.is_whole(address) {
-                    released += self.release(address, source);
-                }
+            for address in self.blocks.free_segments(small) {
+                released += self.release(address, source);
             }
         }
         released
@@ -215,9 +195,9 @@ impl Caching {
         }
         let target = self.reserved - threshold;
         let now = self.blocks.searches(false);
-        let whole = self.blocks.free_addresses(false).into_iter().filter(|&a| self.is_whole(a));
+        let age = |address: u64| now - self.blocks.get(address).map_or(now, |block| block.freed_at);
         let mut idle: Vec<(u64, u64)> =
-            whole.map(|a| (a, now - self.blocks.get(a).map_or(now, |b| b.freed_at))).collect();
+            self.blocks.free_segments(false).into_iter().map(|address| (address, age(address))).collect();
         let mut released = 0;
         while released < target && !idle.is_empty() {
             let average = idle.iter().map(|&(_, age)| age).sum::<u64>() as f64 / idle.len() as f64;
@@ -269,9 +249,7 @@ impl Allocator for Caching {
         let live = self.blocks.get(address).filter(|b| matches!(b.state, State::Live { .. }));
         let Some(&block) = live else { return };
         let freed_at = self.blocks.searches(block.pool.small);
-        self.blocks.remove(address);
-        self.blocks.insert(address, Block { state: State::Free, freed_at, ..block });
-        self.blocks.join(address);
+        self.blocks.insert_joined(address, Block { state: State::Free, freed_at, ..block });
     }
 
     fn trim(&mut self, source: &mut dyn Source) -> u64 {

@@ -3,7 +3,7 @@
 //! Kept apart, the short-lived leave no holes between the long-lived. An allocator is not told how long a
 //! request will live and must guess: here a request is taken to live long unless most requests of its size, to
 //! the power of two, have been freed again by now. Parameters and optimizer state, asked for once, stay at one
-//! end; activations of the first step may lie there too, those of later steps do not.
+//! end; activations of the first step lie there too, and those of later steps only in the holes these left.
 //!
 //! Both ends grow by pages towards each other in one range of addresses, and give pages back only from their
 //! tips. All streams share the range, so it is for programs whose frees are ordered with their work.
@@ -72,6 +72,12 @@ impl TwoEnded {
         if long { base + offset } else { base + range - offset - bytes }
     }
 
+    /// Places a request in a hole of an end.
+    fn place(&mut self, long: bool, requested: u64, rounded: u64) -> Option<u64> {
+        let offset = self.end(long).place(requested, rounded)?;
+        Some(self.address(long, offset, rounded))
+    }
+
     /// Puts pages behind an end until its last block holds `rounded` bytes.
     fn extend(&mut self, long: bool, rounded: u64, source: &mut dyn Source) -> Result<()> {
         let page = source.page_bytes();
@@ -123,7 +129,7 @@ impl End {
     }
 
     /// Places a request in the smallest hole that holds it.
-    fn place(&mut self, requested: u64, rounded: u64) -> Option<(u64, u64)> {
+    fn place(&mut self, requested: u64, rounded: u64) -> Option<u64> {
         let &(bytes, offset) = self.free.range((rounded, 0)..).next()?;
         self.free.remove(&(bytes, offset));
         self.blocks.insert(offset, Block { bytes: rounded, live: Some(requested) });
@@ -131,7 +137,7 @@ impl End {
             self.blocks.insert(offset + rounded, Block { bytes: bytes - rounded, live: None });
             self.free.insert((bytes - rounded, offset + rounded));
         }
-        Some((offset, rounded))
+        Some(offset)
     }
 
     /// Makes a block free and joins it with its free neighbours.
@@ -170,20 +176,22 @@ impl Allocator for TwoEnded {
         let (asked, freed) = &mut self.history[rounded.ilog2() as usize];
         let long = *freed * 2 <= *asked;
         *asked += 1;
-        if let Some((offset, bytes)) = self.end(long).place(bytes, rounded) {
-            return Ok(self.address(long, offset, bytes));
+        // What is soon freed does no harm in holes of the other end; what stays would.
+        if let Some(address) = self.place(long, bytes, rounded) {
+            return Ok(address);
+        }
+        if !long && let Some(address) = self.place(true, bytes, rounded) {
+            return Ok(address);
         }
         let mut extended = self.extend(long, rounded, source);
         if extended.is_err() && self.retreat(true, source) + self.retreat(false, source) > 0 {
             extended = self.extend(long, rounded, source);
         }
         // The other end is better than none.
-        let end = if extended.is_ok() { long } else { !long };
-        match self.end(end).place(bytes, rounded) {
-            Some((offset, bytes)) => Ok(self.address(end, offset, bytes)),
-            None => Err(extended.err().unwrap_or_else(|| {
-                Error::new(ErrorKind::OutOfMemory, format!("{} do not fit", format_bytes(bytes)))
-            })),
+        let placed = self.place(long, bytes, rounded).or_else(|| self.place(!long, bytes, rounded));
+        match extended {
+            Err(refused) => placed.ok_or(refused),
+            Ok(()) => Ok(placed.expect("an end that was extended holds what it was extended for")),
         }
     }
 

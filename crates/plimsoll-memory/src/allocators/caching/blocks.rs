@@ -31,10 +31,20 @@ pub(super) enum State {
     Unmapped,
 }
 
+/// A segment or a range of addresses.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Taken {
+    pub(super) bytes: u64,
+    /// The unit in which memory is put behind it; 0 if all of it is there at once.
+    pub(super) page: u64,
+}
+
 /// All blocks of an allocator. Those of one segment follow each other without gaps.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
     by_address: BTreeMap<u64, Block>,
+    /// Segments and ranges by their first byte.
+    pub(super) segments: BTreeMap<u64, Taken>,
     small: Lists,
     large: Lists,
 }
@@ -44,6 +54,8 @@ pub(super) struct Blocks {
 struct Lists {
     /// Free blocks by stream, size and address.
     free: BTreeSet<(u32, u64, u64)>,
+    /// Free blocks that are whole segments.
+    whole: BTreeSet<u64>,
     /// Unmapped blocks by stream and address.
     unmapped: BTreeSet<(u32, u64)>,
     /// How often a block was searched, counted only for garbage collection.
@@ -71,7 +83,12 @@ impl Blocks {
         let Pool { small, stream } = block.pool;
         match block.state {
             State::Live { .. } => {}
-            State::Free => _ = self.lists(small).free.insert((stream, block.bytes, address)),
+            State::Free => {
+                if self.is_whole(address, &block) {
+                    self.lists(small).whole.insert(address);
+                }
+                self.lists(small).free.insert((stream, block.bytes, address));
+            }
             State::Unmapped => _ = self.lists(small).unmapped.insert((stream, address)),
         }
         self.by_address.insert(address, block);
@@ -82,7 +99,12 @@ impl Blocks {
         let Pool { small, stream } = block.pool;
         match block.state {
             State::Live { .. } => {}
-            State::Free => _ = self.lists(small).free.remove(&(stream, block.bytes, address)),
+            State::Free => {
+                if address == block.segment {
+                    self.lists(small).whole.remove(&address);
+                }
+                self.lists(small).free.remove(&(stream, block.bytes, address));
+            }
             State::Unmapped => _ = self.lists(small).unmapped.remove(&(stream, address)),
         }
         Some(block)
@@ -90,33 +112,37 @@ impl Blocks {
 
     /// The block after one, in the same segment.
     pub(super) fn next(&self, address: u64) -> Option<(u64, Block)> {
-        let segment = self.by_address.get(&address)?.segment;
-        let (&at, &block) = self.by_address.range(address + 1..).next()?;
-        (block.segment == segment).then_some((at, block))
+        self.after(address, self.by_address.get(&address)?.segment)
     }
 
     /// The block before one, in the same segment.
     pub(super) fn previous(&self, address: u64) -> Option<(u64, Block)> {
-        let segment = self.by_address.get(&address)?.segment;
+        self.before(address, self.by_address.get(&address)?.segment)
+    }
+
+    fn after(&self, address: u64, segment: u64) -> Option<(u64, Block)> {
+        let (&at, &block) = self.by_address.range(address + 1..).next()?;
+        (block.segment == segment).then_some((at, block))
+    }
+
+    fn before(&self, address: u64, segment: u64) -> Option<(u64, Block)> {
         let (&at, &block) = self.by_address.range(..address).next_back()?;
         (block.segment == segment).then_some((at, block))
     }
 
-    /// Joins a free or unmapped block with neighbours of the same state and returns where the joined one begins.
-    pub(super) fn join(&mut self, address: u64) -> u64 {
-        let Some(&block) = self.get(address) else { return address };
+    /// Puts a free or unmapped block in the place of what is at its address, joined with neighbours of the same
+    /// state, and returns where the joined one begins.
+    pub(super) fn insert_joined(&mut self, address: u64, block: Block) -> u64 {
+        self.remove(address);
         let (mut start, mut bytes) = (address, block.bytes);
-        for neighbour in [self.previous(address), self.next(address)] {
+        for neighbour in [self.before(address, block.segment), self.after(address, block.segment)] {
             if let Some((at, other)) = neighbour.filter(|(_, other)| other.state == block.state) {
                 self.remove(at);
                 start = start.min(at);
                 bytes += other.bytes;
             }
         }
-        if bytes > block.bytes {
-            self.remove(address);
-            self.insert(start, Block { bytes, ..block });
-        }
+        self.insert(start, Block { bytes, ..block });
         start
     }
 
@@ -140,14 +166,43 @@ impl Blocks {
     }
 
     /// Where unmapped blocks begin, the lowest first.
-    pub(super) fn unmapped(&self, pool: Pool) -> impl Iterator<Item = u64> {
+    pub(super) fn unmapped(&self, pool: Pool) -> impl DoubleEndedIterator<Item = u64> {
         let Pool { small, stream } = pool;
         self.lists_of(small).unmapped.range((stream, 0)..=(stream, u64::MAX)).map(|&(_, address)| address)
     }
 
-    /// Where the free blocks of all streams begin.
-    pub(super) fn free_addresses(&self, small: bool) -> Vec<u64> {
-        self.lists_of(small).free.iter().map(|&(_, _, address)| address).collect()
+    fn is_whole(&self, address: u64, block: &Block) -> bool {
+        let segment = self.segments.get(&address).filter(|_| block.segment == address);
+        segment.is_some_and(|segment| segment.page == 0 && segment.bytes == block.bytes)
+    }
+
+    /// Whether a free block is a whole segment.
+    pub(super) fn is_free_segment(&self, address: u64) -> bool {
+        self.small.whole.contains(&address) || self.large.whole.contains(&address)
+    }
+
+    /// Segments that hold nothing.
+    pub(super) fn free_segments(&self, small: bool) -> Vec<u64> {
+        self.lists_of(small).whole.iter().copied().collect()
+    }
+
+    /// Where the free blocks of all streams begin that are of at least so many bytes.
+    pub(super) fn free_of_at_least(&self, small: bool, bytes: u64) -> Vec<u64> {
+        let free = &self.lists_of(small).free;
+        let mut found = Vec::new();
+        let mut from = (0, bytes, 0);
+        while let Some(&(stream, size, _)) = free.range(from..).next() {
+            if size < bytes {
+                from = (stream, bytes, 0);
+                continue;
+            }
+            found.extend(free.range(from..=(stream, u64::MAX, u64::MAX)).map(|&(_, _, address)| address));
+            match stream.checked_add(1) {
+                Some(next) => from = (next, bytes, 0),
+                None => break,
+            }
+        }
+        found
     }
 
     /// How often blocks were searched for small or large requests.

@@ -3,8 +3,8 @@
 //! Pages are of 2 MiB for small requests and of 20 MiB for large ones, and are put where the lowest room is.
 //! They are taken away again, wherever they hold nothing, when the device refuses more.
 
-use super::blocks::{Block, Pool, State};
-use super::{Caching, LARGE_SEGMENT, Moved, SMALL_SEGMENT, Taken};
+use super::blocks::{Block, Pool, State, Taken};
+use super::{Caching, LARGE_SEGMENT, Moved, SMALL_SEGMENT};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::{Layout, Segment, SegmentClass};
 use crate::source::Source;
@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 
 /// Addresses of one range where there is no limit.
 const RANGE: u64 = 1 << 44;
+/// The most places that are looked at for one request: more than any device has pages to leave holes between.
+const MOST_PLACES: usize = 1 << 14;
 
 impl Caching {
     /// The free block for a request. The last one of a range counts with the addresses it can grow into, so that
@@ -23,7 +25,7 @@ impl Caching {
         };
         let mut found = self.blocks.free_from(pool, rounded);
         let (mut bytes, mut address) = found.next()?;
-        for (next_bytes, next_address) in found {
+        for (next_bytes, next_address) in found.take(MOST_PLACES) {
             if room(next_address, next_bytes) >= room(address, bytes) {
                 break;
             }
@@ -54,7 +56,9 @@ impl Caching {
 
     /// The lowest unmapped block, or free one before it, from which on there are addresses for a request.
     fn lowest_room(&self, pool: Pool, rounded: u64) -> Option<u64> {
-        self.blocks.unmapped(pool).find_map(|unmapped| {
+        let places = self.blocks.unmapped(pool);
+        let last = self.blocks.unmapped(pool).next_back();
+        places.take(MOST_PLACES).chain(last).find_map(|unmapped| {
             let before = self.blocks.previous(unmapped).filter(|(_, b)| b.state == State::Free);
             let start = before.map_or(unmapped, |(address, _)| address);
             let mut room = self.blocks.get(start)?.bytes;
@@ -76,7 +80,7 @@ impl Caching {
         let most = self.limit.map_or(RANGE, |limit| limit.min(RANGE) + limit.min(RANGE) / 8);
         let bytes = most.max(at_least).next_multiple_of(page);
         let address = source.reserve(bytes)?;
-        self.segments.insert(address, Taken { bytes, page });
+        self.blocks.segments.insert(address, Taken { bytes, page });
         let block = Block { bytes, state: State::Unmapped, segment: address, pool, freed_at: 0 };
         self.blocks.insert(address, block);
         Ok(address)
@@ -86,32 +90,32 @@ impl Caching {
     /// are then part of.
     fn map(&mut self, address: u64, bytes: u64, source: &mut dyn Source) -> Result<u64> {
         let block = *self.blocks.get(address).expect("an unmapped block");
-        let mapped = bytes.next_multiple_of(self.segments[&block.segment].page).min(block.bytes);
+        let mapped = bytes.next_multiple_of(self.blocks.segments[&block.segment].page).min(block.bytes);
         source.map(address, mapped)?;
         self.reserved += mapped;
-        self.blocks.remove(address);
-        self.blocks.insert(address, Block { bytes: mapped, state: State::Free, ..block });
         if mapped < block.bytes {
             self.blocks.insert(address + mapped, Block { bytes: block.bytes - mapped, ..block });
         }
-        Ok(self.blocks.join(address))
+        Ok(self.blocks.insert_joined(address, Block { bytes: mapped, state: State::Free, ..block }))
     }
 
     /// Takes away all pages that hold nothing, and ranges without any.
     pub(super) fn release_pages(&mut self, source: &mut dyn Source) -> u64 {
         let mut released = 0;
         for small in [false, true] {
-            for address in self.blocks.free_addresses(small) {
+            for address in
+                self.blocks.free_of_at_least(small, if small { SMALL_SEGMENT } else { LARGE_SEGMENT })
+            {
                 released += self.unmap(address, source);
             }
         }
-        let empty = self.segments.iter().filter(|&(&address, range)| {
+        let empty = self.blocks.segments.iter().filter(|&(&address, range)| {
             self.blocks.get(address).is_some_and(|b| b.state == State::Unmapped && b.bytes == range.bytes)
         });
         let empty: Vec<(u64, u64)> = empty.map(|(&address, range)| (address, range.bytes)).collect();
         for (address, bytes) in empty {
             self.blocks.remove(address);
-            self.segments.remove(&address);
+            self.blocks.segments.remove(&address);
             source.release(address, bytes);
         }
         released
@@ -120,7 +124,7 @@ impl Caching {
     /// Takes away the pages that lie wholly in a free block.
     fn unmap(&mut self, address: u64, source: &mut dyn Source) -> u64 {
         let block = *self.blocks.get(address).expect("a free block");
-        let range = self.segments[&block.segment];
+        let range = self.blocks.segments[&block.segment];
         let start = block.segment + (address - block.segment).next_multiple_of(range.page);
         let end = address + block.bytes;
         let end = end - (end - block.segment) % range.page;
@@ -130,15 +134,12 @@ impl Caching {
         source.unmap(start, end - start);
         self.reserved -= end - start;
         self.blocks.remove(address);
-        let parts = [
-            (address, start, State::Free),
-            (start, end, State::Unmapped),
-            (end, address + block.bytes, State::Free),
-        ];
-        for (from, to, state) in parts.into_iter().filter(|(from, to, _)| from < to) {
-            self.blocks.insert(from, Block { bytes: to - from, state, ..block });
+        for (from, to) in [(address, start), (end, address + block.bytes)] {
+            if from < to {
+                self.blocks.insert(from, Block { bytes: to - from, ..block });
+            }
         }
-        self.blocks.join(start);
+        self.blocks.insert_joined(start, Block { bytes: end - start, state: State::Unmapped, ..block });
         end - start
     }
 
@@ -164,7 +165,7 @@ impl Caching {
                 // Pages that lie too far away were of another range.
                 let near = open.and_then(|(recorded, base, tail)| {
                     let offset = segment.address - recorded;
-                    let range = self.segments[&base].bytes;
+                    let range = self.blocks.segments[&base].bytes;
                     let at = (offset < range).then(|| tail.max(base + offset - offset % page))?;
                     (at + bytes < base + range).then_some((recorded, base, tail, at))
                 });
@@ -177,7 +178,7 @@ impl Caching {
                 };
                 source.map(at, bytes)?;
                 self.reserved += bytes;
-                let end = base + self.segments[&base].bytes;
+                let end = base + self.blocks.segments[&base].bytes;
                 self.blocks.remove(tail);
                 for (from, to) in [(tail, at), (at + bytes, end)].into_iter().filter(|(from, to)| from < to) {
                     let bytes = to - from;
