@@ -1,4 +1,4 @@
-//! `plimsoll devices`: the machines that can be planned for, and what this one can do.
+//! `plimsoll devices`: the machines that can be planned for, and what this one has and can do.
 
 use crate::Result;
 use crate::files::write_whole;
@@ -6,8 +6,9 @@ use crate::show;
 use crate::target::count;
 use plimsoll::CpuDevice;
 use plimsoll::devices::{self, Profile};
+use plimsoll_cuda::DeviceInfo;
 use plimsoll_memory::format_bytes;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
@@ -27,6 +28,9 @@ pub(crate) struct Args {
     /// Keep what was measured as the profile `cpu`
     #[arg(long, requires = "calibrate")]
     save: bool,
+    /// List only the CUDA devices of this machine
+    #[arg(long, conflicts_with = "calibrate")]
+    cuda: bool,
     /// Print JSON
     #[arg(long, conflicts_with = "calibrate")]
     json: bool,
@@ -35,6 +39,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     if args.calibrate {
         return calibrate(args, out);
+    }
+    if args.cuda {
+        return if args.json { show::json(&cuda_json(), out) } else { cuda(out) };
     }
     let profiles = devices::all()?;
     if args.json {
@@ -60,7 +67,56 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
             scaled(profile.bandwidth, "B/s"),
         )?;
     }
+    writeln!(out)?;
+    cuda(out)?;
     Ok(writeln!(out, "\nto measure this machine: plimsoll devices --calibrate --save")?)
+}
+
+/// The CUDA devices of this machine, or in one line why there are none.
+fn cuda(out: &mut dyn Write) -> Result {
+    let found = plimsoll_cuda::driver_version().and_then(|version| Ok((version, plimsoll_cuda::devices()?)));
+    let ((major, minor), found) = match found {
+        Ok((version, found)) if !found.is_empty() => (version, found),
+        Ok(_) => return Ok(writeln!(out, "no CUDA device on this machine: the driver lists none")?),
+        Err(error) => return Ok(writeln!(out, "no CUDA device on this machine: {error}")?),
+    };
+    writeln!(out, "CUDA devices on this machine, under a driver for CUDA {major}.{minor}:")?;
+    for DeviceInfo { id, name, capability, total_bytes, free_bytes, virtual_memory, .. } in &found {
+        let total = format_bytes(*total_bytes);
+        let free = match free_bytes {
+            Ok(free) => format!("{} of {total} free", format_bytes(*free)),
+            Err(error) => format!("{total}; {error}"),
+        };
+        let pages = if *virtual_memory { "" } else { ", cannot map memory behind addresses" };
+        let (major, minor) = capability;
+        writeln!(out, "{id}  {name}, compute capability {major}.{minor}, {free}{pages}")?;
+    }
+    Ok(())
+}
+
+fn cuda_json() -> Value {
+    let describe = |device: &DeviceInfo| {
+        json!({
+            "name": device.id.to_string(),
+            "about": device.name,
+            "capability": format!("{}.{}", device.capability.0, device.capability.1),
+            "total_bytes": device.total_bytes,
+            "free_bytes": device.free_bytes.as_ref().ok(),
+            "error": device.free_bytes.as_ref().err().map(ToString::to_string),
+            "virtual_memory": device.virtual_memory,
+            "granularity_bytes": device.granularity_bytes,
+        })
+    };
+    let version = plimsoll_cuda::driver_version().map(|(major, minor)| format!("{major}.{minor}"));
+    let (found, missing) = match plimsoll_cuda::devices() {
+        Ok(found) => (found, None),
+        Err(error) => (Vec::new(), Some(error.to_string())),
+    };
+    json!({
+        "driver_cuda": version.ok(),
+        "devices": found.iter().map(describe).collect::<Vec<_>>(),
+        "missing": missing,
+    })
 }
 
 fn calibrate(args: &Args, out: &mut dyn Write) -> Result {

@@ -10,6 +10,7 @@ mod pack;
 mod progress;
 mod recording;
 mod replay;
+mod selftest;
 mod show;
 mod target;
 mod train;
@@ -38,6 +39,7 @@ enum Command {
     Pack(pack::Args),
     Workloads(workloads::Args),
     Devices(devices::Args),
+    Selftest(selftest::Args),
 }
 
 /// What a command returns. All that it has to say goes to the writer, so that a closed pipe is an error like
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Command::Pack(args) => pack::run(&args, out),
         Command::Workloads(args) => workloads::run(&args, out),
         Command::Devices(args) => devices::run(&args, out),
+        Command::Selftest(args) => selftest::run(&args, out),
     };
     match result.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,

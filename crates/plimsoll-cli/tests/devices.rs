@@ -32,6 +32,21 @@ fn the_list_is_data_for_other_programs_too() {
 }
 
 #[test]
+fn cuda_devices_are_listed_or_it_is_said_in_one_line_why_there_are_none() {
+    let data = devices(&Place::new(), "--cuda --json");
+    assert_eq!((data.code, data.stderr.as_str()), (Some(0), ""));
+    let data: Value = serde_json::from_str(&data.stdout).expect("JSON");
+    let found = data["devices"].as_array().expect("a list").len();
+    assert_eq!(data["missing"].is_null(), data["driver_cuda"].is_string(), "{data}");
+    for args in ["", "--cuda"] {
+        let ran = devices(&Place::new(), args);
+        let lines = |start: &str| ran.stdout.lines().filter(|line| line.starts_with(start)).count();
+        assert_eq!((ran.code, lines("cuda:")), (Some(0), found), "{}", ran.stdout);
+        assert_eq!(lines("no CUDA device on this machine: "), usize::from(found == 0), "{}", ran.stdout);
+    }
+}
+
+#[test]
 fn what_was_measured_is_saved_and_then_listed() {
     let place = Place::new();
     let ran = devices(&place, "--calibrate --threads 1 --save");

@@ -22,5 +22,5 @@ mod source;
 pub use device::{CudaDevice, DeviceId, MemoryInfo};
 pub use devices::{DeviceInfo, devices, driver_version};
 pub use error::{Error, ErrorKind, Result};
-pub use selftest::{Check, selftest};
+pub use selftest::{Check, selftest, selftest_host};
 pub use source::CudaSource;

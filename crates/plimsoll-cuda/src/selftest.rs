@@ -3,10 +3,12 @@
 //! Most machines that build this have no GPU, and the one it runs on has a driver nobody tested it with. So the
 //! checks are part of the program: a person runs them where it matters, and each says what it saw in numbers.
 
+mod memory;
 mod pages;
+mod policy;
 
 use crate::device::CudaDevice;
-use crate::error::{Error, ErrorKind};
+use memory::{Host, verify_pattern, write_pattern};
 use plimsoll_memory::format_bytes;
 use std::fmt;
 use std::time::Instant;
@@ -29,6 +31,14 @@ pub struct Check {
 pub fn selftest(device: &CudaDevice) -> Vec<Check> {
     let mut checks = Vec::new();
     pages::run(device, &mut checks);
+    policy::run(device, &mut checks);
+    checks
+}
+
+/// Tries on the host's memory what [`selftest`] tries of pools on a device's.
+pub fn selftest_host() -> Vec<Check> {
+    let mut checks = Vec::new();
+    policy::run(&Host, &mut checks);
     checks
 }
 
@@ -84,52 +94,5 @@ fn ensure_refused<T>(
         Ok(_) => Err(Failure(format!("{what} was not refused"))),
         Err(error) if kinds.contains(&error.kind()) => Ok(error.to_string()),
         Err(error) => Err(Failure(format!("{what} was refused as {:?}: {error}", error.kind()))),
-    }
-}
-
-/// Numbers that look random and are the same for the same seed.
-#[derive(Debug, Clone)]
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-}
-
-/// Bytes that are different for every seed.
-fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut random = Random(seed);
-    let mut pattern = Vec::with_capacity(bytes + 8);
-    while pattern.len() < bytes {
-        pattern.extend_from_slice(&random.next().to_le_bytes());
-    }
-    pattern.truncate(bytes);
-    pattern
-}
-
-/// Writes the pattern of a seed.
-fn write_pattern(device: &CudaDevice, address: u64, bytes: usize, seed: u64) -> Result<(), Error> {
-    device.write(address, &pattern(seed, bytes))
-}
-
-/// A failure unless the bytes are still the pattern of the seed.
-fn verify_pattern(device: &CudaDevice, address: u64, bytes: usize, seed: u64) -> Result<(), Error> {
-    let (expected, mut found) = (pattern(seed, bytes), vec![0; bytes]);
-    device.read(address, &mut found)?;
-    match expected.iter().zip(&found).position(|(a, b)| a != b) {
-        None => Ok(()),
-        Some(at) => {
-            let message = format!(
-                "the byte at {:#x}, {at} of {bytes} from {address:#x}, is {:#04x} and was written as {:#04x}",
-                address + at as u64,
-                found[at],
-                expected[at]
-            );
-            Err(Error::new(ErrorKind::Driver, message))
-        }
     }
 }

@@ -1,16 +1,17 @@
 //! Writes the page of a made-up training run that leaks until it fails: `page OUT [EVENTS]`.
 //!
 //! It shows the page without a recording at hand, and is what the browser's check opens. The run has several
-//! devices: one with a trace, one with a layout only, one whose owners alone are known, one with totals only. Some
-//! names in it are hostile: they try to leave the place they are written to.
+//! devices: one with a trace, one with a layout only, one whose owners alone are known, one with totals only, one
+//! with a trace that knows no addresses. Some names in it are hostile: they try to leave the place they are
+//! written to.
 
 use plimsoll_explain::{
     Advice, BookLine, Books, Device, Explanation, Failure, Format, Framework, Origin, Recording, Verdict,
     VerdictKind, write_html,
 };
 use plimsoll_memory::{
-    Action, CachingSettings, Frame, Layout, Model, OwnerId, Owners, Piece, PieceState, Request, RequestId,
-    Segment, SegmentClass, Trace, format_bytes,
+    Action, CachingSettings, Event, Frame, Layout, Model, OwnerId, Owners, Piece, PieceState, Request,
+    RequestId, Segment, SegmentClass, Trace, format_bytes,
 };
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -276,6 +277,12 @@ fn run(events: usize) -> (Recording, Explanation) {
         owners: places.owners.clone(),
         ..Device::default()
     };
+    let fifth = Device {
+        name: "GPU 3 (no addresses)".into(),
+        trace: first.trace.as_ref().map(without_addresses),
+        owners: places.owners.clone(),
+        ..Device::default()
+    };
     let fourth =
         Device { name: HOSTILE.into(), reserved: Some(LIMIT), live: Some(LIMIT / 2), ..Device::default() };
     let origin = Origin {
@@ -285,9 +292,21 @@ fn run(events: usize) -> (Recording, Explanation) {
         gaps: vec![],
     };
     let mut explanation = explain(&origin, "GPU 0", &layout, pool.timeline);
-    explanation.others =
-        [&second, &third, &fourth].map(|device| explain(&origin, &device.name, &layout, Vec::new())).to_vec();
-    (Recording { origin, devices: vec![first, second, third, fourth] }, explanation)
+    explanation.others = [&second, &third, &fourth, &fifth]
+        .map(|device| explain(&origin, &device.name, &layout, Vec::new()))
+        .to_vec();
+    (Recording { origin, devices: vec![first, second, third, fourth, fifth] }, explanation)
+}
+
+/// The beginning of a trace as a profiler tells it that does not know where things lay.
+fn without_addresses(trace: &Trace) -> Trace {
+    let asked = |event: &&Event| !matches!(event.action, Action::Reserve { .. } | Action::Release { .. });
+    Trace {
+        requests: trace.requests.iter().map(|&request| Request { address: 0, ..request }).collect(),
+        events: trace.events.iter().filter(asked).take(2000).copied().collect(),
+        marks: trace.marks.clone(),
+        ..Trace::default()
+    }
 }
 
 /// What might be said of the run. Sums are of the layout, sentences are made up.

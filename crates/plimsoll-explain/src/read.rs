@@ -4,9 +4,15 @@
 //! untrusted: readers hold bounded memory for what they have not understood, recurse to a fixed depth only, and
 //! say in [`Origin::gaps`](crate::Origin::gaps) what they had to leave out of a broken file.
 
+mod chrome_trace;
 mod log;
+mod memory_profile;
 mod pickle;
+mod pool_trace;
+mod pprof;
 mod torch_snapshot;
+mod wire;
+mod xplane;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::input::{Input, Progress};
@@ -25,6 +31,10 @@ struct Reader {
 /// All readers, those of the strictest looks first.
 const READERS: &[Reader] = &[
     Reader { looks: torch_snapshot::looks, read: torch_snapshot::read },
+    Reader { looks: chrome_trace::looks, read: chrome_trace::read },
+    Reader { looks: xplane::looks, read: xplane::read },
+    Reader { looks: pprof::looks, read: pprof::read },
+    Reader { looks: memory_profile::looks, read: memory_profile::read },
     // Last: it takes any text.
     Reader { looks: log::looks, read: log::read },
 ];

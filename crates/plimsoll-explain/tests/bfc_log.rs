@@ -39,7 +39,7 @@ fn a_fragmented_pool_of_jax_is_read_to_the_byte() {
     let recording = read(include_bytes!("data/log/jax-fragmented.log.gz")).unwrap();
     assert_eq!(recording.origin.framework, Framework::Jax);
     assert_eq!(recording.origin.formats, [Format::BfcLog]);
-    assert_eq!(recording.origin.gaps, [String::new(); 0]);
+    assert!(recording.origin.gaps.is_empty(), "{:?}", recording.origin.gaps);
     let device = only(&recording);
     assert_eq!((device.name.as_str(), device.index), ("GPU_0_bfc", Some(0)));
     let failure = device.failure.as_ref().unwrap();
@@ -57,7 +57,7 @@ fn a_fragmented_pool_of_jax_is_read_to_the_byte() {
     assert_eq!(layout.segments[0].pieces.len(), 53);
     let free: u64 = layout.pieces().filter(|p| p.state == PieceState::Free).map(|p| p.bytes).sum();
     assert_eq!(free, 4_504_682_496 - 1_829_765_376); // 2.49 GiB
-    let owner = layout.pieces().find(|p| p.address == 0x30_4800_200).unwrap().owner;
+    let owner = layout.pieces().find(|p| p.address == 0x0003_0480_0200).unwrap().owner;
     assert_eq!(device.owners.frame(owner).unwrap().name, "jit_broadcast_in_dim");
 }
 
@@ -357,7 +357,7 @@ proptest! {
             log[at] = value;
         }
         log.truncate(end.index(log.len()) + 1);
-        if let Ok(recording) = read_input(Input::bytes(&log).map_or_else(|_| Input::bytes(b"x").unwrap(), |i| i), "log") {
+        if let Ok(recording) = Input::bytes(&log).and_then(|input| read_input(input, "log")) {
             for layout in recording.devices.iter().filter_map(|device| device.layout.as_ref()) {
                 for segment in &layout.segments {
                     let mut at = segment.address;

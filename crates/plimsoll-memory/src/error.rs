@@ -23,6 +23,8 @@ pub enum ErrorKind {
     NotASize,
     /// A device, or the system, refused for another reason.
     Device,
+    /// A text that names no allocator.
+    UnknownAllocator,
 }
 
 /// The result of asking for memory.

@@ -6,6 +6,7 @@
 //! Nothing here knows kernels or models.
 
 mod allocator;
+mod allocators;
 mod arena;
 mod bytes;
 mod error;
@@ -17,6 +18,7 @@ mod owners;
 mod paged;
 mod physical;
 mod pool;
+mod replay;
 mod ring;
 mod shortage;
 mod source;
@@ -34,6 +36,7 @@ pub use owners::{Frame, OwnerId, Owners};
 pub use paged::Paged;
 pub use physical::PhysicalDevice;
 pub use pool::{Block, OwnerStatistics, Pool, PoolSettings, PoolStatistics};
+pub use replay::{FailedAt, Moment, Outcome, Start, replay};
 pub use shortage::{Cause, Shortage};
 pub use source::{CountedDevice, Source};
 pub use trace::{Action, Event, Request, RequestId, Trace};

@@ -39,17 +39,17 @@ class Device {
     if (this.trace) this.#index();
   }
 
-  // The ways to group: a name, the groups' names, and the group of each owner or of each request.
+  // The ways to group: a name, the groups' names, their order in a stack, and the group of each owner or request.
   #groupings() {
-    const { categories, categoryOf, sites, siteOf, siteGroup } = this.groups;
+    const { categories, categoriesStacked, categoryOf, sites, sitesStacked, siteOf, siteGroup } = this.groups;
     const all = [
-      { name: 'call site', names: sites, ofOwner: owner => siteGroup[siteOf[owner]] ?? 0 },
-      { name: 'category', names: categories, ofOwner: owner => categoryOf[owner] ?? 0 },
+      { name: 'call site', names: sites, stacked: sitesStacked, ofOwner: owner => siteGroup[siteOf[owner]] ?? 0 },
+      { name: 'category', names: categories, stacked: categoriesStacked, ofOwner: owner => categoryOf[owner] ?? 0 },
     ];
     if (this.trace) {
       const { born, died } = this.trace;
       const group = i => died[i] !== NEVER ? 2 : born[i] === 0 ? 0 : 1;
-      all.push({ name: 'lifetime', names: ['held throughout', 'kept to the end', 'freed again'], ofRequest: group });
+      all.push({ name: 'lifetime', names: ['held throughout', 'kept to the end', 'freed again'], stacked: [0, 1, 2], ofRequest: group });
     }
     for (const grouping of this.trace ? all : []) {
       const group = grouping.ofRequest ?? (i => grouping.ofOwner(this.trace.owner[i]));

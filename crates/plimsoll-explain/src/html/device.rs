@@ -60,7 +60,7 @@ fn weights(device: &Device, lifetimes: Option<&Lifetimes>) -> Vec<Weight> {
     let mut weights = vec![Weight::default(); device.owners.count()];
     let mut hold = |owner: OwnerId, bytes: u64| {
         if let Some(weight) = weights.get_mut(owner.0 as usize) {
-            *weight = Weight { asked: true, most: weight.most.saturating_add(bytes) };
+            *weight = Weight { asked: true, most: weight.most.saturating_add(bytes), mean: 0.0 };
         }
     };
     let pieces = device.layout.iter().flat_map(Layout::pieces).filter(|p| p.state != PieceState::Free);
@@ -74,13 +74,19 @@ fn weights(device: &Device, lifetimes: Option<&Lifetimes>) -> Vec<Weight> {
         let mut changes: Vec<_> = comes.chain(ends.map(|life| (life.died, false, life.request))).collect();
         changes.sort_unstable_by_key(|&(moment, ..)| moment);
         let mut live = vec![0u64; weights.len()];
-        for (_, came, request) in changes {
+        for (moment, came, request) in changes {
             let request = trace.request(request);
             let owner = request.owner.0 as usize;
             let (Some(live), Some(weight)) = (live.get_mut(owner), weights.get_mut(owner)) else { continue };
-            *live =
-                if came { live.saturating_add(request.bytes) } else { live.saturating_sub(request.bytes) };
-            *weight = Weight { asked: true, most: weight.most.max(*live) };
+            // From here to the end it holds so much more, or less.
+            let share = f64::from(lifetimes.end - moment) / f64::from(lifetimes.end.max(1));
+            let (now, sign) = match came {
+                true => (live.saturating_add(request.bytes), share),
+                false => (live.saturating_sub(request.bytes), -share),
+            };
+            *live = now;
+            let mean = weight.mean + sign * request.bytes as f64;
+            *weight = Weight { asked: true, most: weight.most.max(now), mean };
         }
     }
     weights

@@ -10,78 +10,93 @@ use std::collections::HashMap;
 
 use super::blob::Blob;
 
-/// Call sites that have a colour of their own. With the rest they are as many as can be told apart, by those
-/// who do not see all colours too.
-const SITES: usize = 11;
+/// Groups that have a colour of their own. With the rest they are as many as can be told apart, by those who
+/// do not see all colours too.
+const GROUPS: usize = 11;
 
 /// The most frames of a stack that are looked at: real ones have fewer.
 const DEPTH: usize = 512;
 
-/// What an owner held, by which call sites are ranked.
+/// What an owner held, by which groups are ranked.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Weight {
     /// Whether it ever asked for anything.
     pub(super) asked: bool,
     /// The most bytes it held at once.
     pub(super) most: u64,
+    /// What it held on average.
+    pub(super) mean: f64,
 }
 
 /// Describes both groupings: the names of the groups, and the group of each owner. Of owners, as many as there
 /// are weights.
 pub(super) fn describe(owners: &Owners, weights: &[Weight], blob: &mut Blob) -> Value {
-    let asked = |owner: usize| weights[owner].asked;
-    let id = |owner: usize| OwnerId(owner as u32);
-
-    let mut categories: Vec<&'static str> = Vec::new();
-    let category_of: Vec<u8> = (0..weights.len())
-        .map(|owner| {
-            if !asked(owner) {
-                return 0;
-            }
-            let name = category(owners, id(owner));
-            let known = categories.iter().position(|&known| known == name);
-            known.unwrap_or_else(|| {
-                categories.push(name);
-                categories.len() - 1
-            }) as u8
-        })
-        .collect();
-
-    let mut sites: Vec<(String, u64)> = Vec::new();
-    let mut index: HashMap<String, u32> = HashMap::new();
-    let site_of: Vec<u32> = (0..weights.len())
-        .map(|owner| {
-            if !asked(owner) {
-                return 0;
-            }
-            let name = site(owners, id(owner)).place;
-            let at = *index.entry(name.clone()).or_insert(sites.len() as u32);
-            if at as usize == sites.len() {
-                sites.push((name, 0));
-            }
-            let held = &mut sites[at as usize].1;
-            *held = held.saturating_add(weights[owner].most);
-            at
-        })
-        .collect();
-    let mut ranked: Vec<usize> = (0..sites.len()).collect();
-    ranked.sort_by_key(|&at| std::cmp::Reverse(sites[at].1));
-    let mut group_of_site = vec![SITES.min(ranked.len()) as u8; sites.len()];
-    for (group, &at) in ranked.iter().take(SITES).enumerate() {
-        group_of_site[at] = group as u8;
-    }
-    let mut names: Vec<String> = ranked.iter().take(SITES).map(|&at| sites[at].0.clone()).collect();
-    if ranked.len() > SITES {
-        names.push(format!("{} more call sites", ranked.len() - SITES));
-    }
+    let categories = Grouping::of(weights, "categories", |owner| category(owners, owner).to_string());
+    let sites = Grouping::of(weights, "call sites", |owner| site(owners, owner).place);
     json!({
-        "categories": categories,
-        "categoryOf": blob.u8s(category_of.into_iter()),
-        "sites": names,
-        "siteNames": sites.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
-        "siteOf": blob.u32s(site_of.into_iter()),
-        "siteGroup": blob.u8s(group_of_site.into_iter()),
+        "categories": categories.groups,
+        "categoriesStacked": categories.stacked,
+        "categoryOf": blob.u8s(categories.name_of.iter().map(|&name| categories.group_of(name))),
+        "sites": sites.groups,
+        "sitesStacked": sites.stacked,
+        "siteNames": sites.names,
+        "siteOf": blob.u32s(sites.name_of.iter().copied()),
+        "siteGroup": blob.u8s((0..sites.names.len() as u32).map(|name| sites.group_of(name))),
     })
+}
+
+/// Owners by name, and names by group: those of most bytes are groups by themselves, the rest are one.
+struct Grouping {
+    names: Vec<String>,
+    /// The name of each owner, by its number.
+    name_of: Vec<u32>,
+    /// Names of the groups, that of most bytes first.
+    groups: Vec<String>,
+    /// The groups as they are stacked: the steadiest below, so that what comes and goes does not shake the others.
+    stacked: Vec<usize>,
+    /// The group of each name.
+    group_of: Vec<u8>,
+}
+
+impl Grouping {
+    fn of(weights: &[Weight], plural: &str, name: impl Fn(OwnerId) -> String) -> Grouping {
+        let mut names: Vec<String> = Vec::new();
+        let mut held: Vec<(u64, f64)> = Vec::new();
+        let mut index: HashMap<String, u32> = HashMap::new();
+        let mut name_of = vec![0; weights.len()];
+        for (owner, weight) in weights.iter().enumerate().filter(|(_, weight)| weight.asked) {
+            let name = name(OwnerId(owner as u32));
+            let at = *index.entry(name.clone()).or_insert(names.len() as u32);
+            if at as usize == names.len() {
+                names.push(name);
+                held.push((0, 0.0));
+            }
+            let (most, mean) = &mut held[at as usize];
+            (*most, *mean) = (most.saturating_add(weight.most), *mean + weight.mean);
+            name_of[owner] = at;
+        }
+        let mut ranked: Vec<usize> = (0..names.len()).collect();
+        ranked.sort_by_key(|&at| std::cmp::Reverse(held[at].0));
+        let rest = ranked.split_off(ranked.len().min(GROUPS));
+        let steadiness = |at: usize| held[at].1 / held[at].0.max(1) as f64;
+        let mut stacked: Vec<usize> = (0..ranked.len()).collect();
+        stacked.sort_by(|&a, &b| steadiness(ranked[b]).total_cmp(&steadiness(ranked[a])));
+        let mut group_of = vec![ranked.len() as u8; names.len()];
+        for (group, &at) in ranked.iter().enumerate() {
+            group_of[at] = group as u8;
+        }
+        let mut groups: Vec<String> = ranked.iter().map(|&at| names[at].clone()).collect();
+        if !rest.is_empty() {
+            stacked.push(groups.len());
+            groups.push(format!("{} more {plural}", rest.len()));
+        }
+        Grouping { names, name_of, groups, stacked, group_of }
+    }
+
+    /// The group of a name; the first where nothing has a name.
+    fn group_of(&self, name: u32) -> u8 {
+        self.group_of.get(name as usize).copied().unwrap_or(0)
+    }
 }
 
 /// The part of training that asked, as far as the stack tells. Where it tells nothing, that is said.

@@ -103,8 +103,13 @@ fn verdict(verdict: &Verdict, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn figures(device: &Device, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, r#"<dl class="figures">"#)?;
+    if let Some(failure) = &device.failure {
+        let about = if failure.exact { "" } else { "about " };
+        let asked = bytes(failure.requested);
+        writeln!(out, "<div><dt>Asked for when it failed</dt><dd>{about}{asked}</dd></div>")?;
+    }
     let known = [
-        ("Asked for when it failed", device.failure.as_ref().map(|failure| failure.requested)),
         ("In use at the end", device.live_bytes()),
         ("Reserved at the end", device.reserved_bytes()),
         ("Most in use", device.peak_live),
@@ -112,7 +117,6 @@ fn figures(device: &Device, out: &mut dyn Write) -> io::Result<()> {
         ("Limit", device.limit),
         ("Device", device.capacity),
     ];
-    writeln!(out, r#"<dl class="figures">"#)?;
     for (name, value) in known {
         if let Some(value) = value {
             writeln!(out, "<div><dt>{name}</dt><dd>{}</dd></div>", bytes(value))?;

@@ -56,7 +56,7 @@ class AddressMap {
 
   draw() {
     if (!this.segments) return;
-    const height = Math.min(460, Math.max(1, this.cells.length) * (ROW + GAP));
+    const height = Math.min(520, Math.max(1, this.cells.length) * (ROW + GAP));
     const { context } = fit(this.canvas, height);
     const free = hatch(context, theme.hole, theme.hatch, false);
     this.pendingPattern = hatch(context, theme.soft, theme.hole, true);
@@ -129,6 +129,19 @@ class AddressMap {
     const from = i > 0 ? pieces[i - 1].address + pieces[i - 1].bytes : segment.address;
     const to = pieces[i]?.address ?? segment.address + segment.bytes;
     showTip(event, make('b', {}, `free: ${exact(to - from)}`), make('div', {}, `at ${this.#hex(from)}`), make('div', {}, where));
+  }
+
+  // Groups that are on the map, with their bytes, most first.
+  groups() {
+    const sums = new Map();
+    for (const { pieces } of this.segments) {
+      for (const piece of pieces) {
+        if (piece.state !== LIVE) continue;
+        const group = this.device.groupOf(this.grouping, piece);
+        sums.set(group, (sums.get(group) ?? 0) + piece.bytes);
+      }
+    }
+    return [...sums].sort((a, b) => b[1] - a[1]);
   }
 
   // Holes: how many, their bytes and the largest. What a segment has that nothing in it holds is free.

@@ -38,8 +38,9 @@ function choose(number) {
         : 'This recording holds a few totals only: there is no timeline to draw.';
   element('timeline-absent').textContent = absent ?? '';
   element('timeline-absent').hidden = absent === null;
-  element('timeline-body').hidden = element('timeline-hint').hidden = element('grouping').hidden = element('jumps').hidden = absent !== null;
-  if (!trace && layout) element('grouping').hidden = false;
+  element('timeline-body').hidden = element('timeline-hint').hidden = element('jumps').hidden = absent !== null;
+  // The choice of colours stands with the first drawing that has them.
+  element(absent === null ? 'timeline-grouping' : 'map-grouping').append(element('grouping'));
 
   const located = layout || trace?.located;
   element('map-section').hidden = !(trace || layout);
@@ -52,6 +53,7 @@ function choose(number) {
     state.grouping = Number(value);
     if (trace && absent === null) timeline.show(device, grouping());
     if (located) map.recolour(grouping());
+    mapLegend();
     legend(state.moment);
   });
   const whens = trace ? [['peak', 'the peak'], ['moment', 'the chosen moment']] : [['moment', 'the recorded moment']];
@@ -71,6 +73,7 @@ function select(moment) {
   if (!element('map-body').hidden) map.show(device, grouping(), moment);
   element('moment').textContent = momentWords(moment);
   mapNote(moment);
+  mapLegend();
   legend(moment);
   if (state.flameWhen === 'moment') showFlame();
 }
@@ -110,6 +113,15 @@ function mapNote(moment) {
     if (!trace.complete) notes.push('Recording began after the program had: what it held before is known as far as the snapshot tells.');
   }
   element('map-note').textContent = notes.join(' ');
+}
+
+// The colours on the map at the chosen moment, most bytes first.
+function mapLegend() {
+  if (element('map-body').hidden) return;
+  const key = (kind, name) => make('span', {}, make('i', { class: `key ${kind}` }), name);
+  const keys = map.groups().map(([group, bytes]) => key(`swatch-${group % 12}`, `${grouping().names[group]} ${words(bytes)}`));
+  if (map.segments.some(segment => segment.pieces.some(piece => piece.state === PENDING))) keys.push(key('pending', 'freed, still used by work under way'));
+  element('map-legend').replaceChildren(...keys, key('hole', 'free'));
 }
 
 // What a moment was, for the tooltip.

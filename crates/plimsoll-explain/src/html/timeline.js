@@ -83,7 +83,7 @@ class Timeline {
 
     this.#axes(context, plot, top, y);
     const size = grouping.names.length, base = new Float64Array(columns);
-    for (let g = 0; g < size; g++) {
+    for (const g of grouping.stacked) {
       context.beginPath();
       context.moveTo(plot.left, y(base[0]));
       for (let c = 0; c < columns; c++) { const below = y(base[c]); context.lineTo(plot.left + c, below); context.lineTo(plot.left + c + 1, below); }

@@ -361,9 +361,11 @@ impl Log {
     }
 }
 
-/// The allocator's rules. TensorFlow gives empty regions back before it gives up; XLA's runtime does not.
+/// The allocator's rules. TensorFlow gives empty regions back before it gives up; XLA's runtime does not, and
+/// divides a pool that does not grow.
 fn model(growth: bool, framework: Framework) -> Model {
-    Model::Bfc(BfcSettings { growth, garbage_collection: framework == Framework::TensorFlow })
+    let tensorflow = framework == Framework::TensorFlow;
+    Model::Bfc(BfcSettings { growth, garbage_collection: tensorflow, partitioned: !tensorflow && !growth })
 }
 
 /// A list of what is held, by owner.

@@ -63,6 +63,13 @@ try {
     assert.match(await text(page, 'moment'), /after event [\d,]+ of [\d,]+.* live · .* reserved · .* holes?, the largest/);
     assert.notEqual(await pixels(page, 'map'), before);
   });
+  await check('at the peak the groups sum to the most that was live', async () => {
+    await page.click('#jumps button:text-is("peak")');
+    const bytes = title => Number(title.replaceAll(',', '').match(/\d+/)[0]);
+    const titles = await page.$$eval('#legend tr.group td.number', cells => cells.map(cell => cell.title));
+    const most = await page.locator('section.device:not([hidden]) dl div:has-text("Most in use") span').getAttribute('title');
+    assert.equal(titles.map(bytes).reduce((a, b) => a + b), bytes(most));
+  });
   await check('pointing at the timeline tells the moment', async () => {
     await point(page, 'timeline', 0.6, 0.4);
     assert.match(await text(page, 'tip'), /after event [\d,]+.*live .*bytes.*reserved/);
@@ -138,12 +145,16 @@ try {
     assert.ok(!await shown(page, 'timeline'));
     assert.match(await text(page, 'timeline-absent'), /there is no timeline/);
     assert.ok(await shown(page, 'map') && await shown(page, 'flame'));
+    assert.match(await text(page, 'map-legend'), /train\.py:47 remember .*GiB/);
     await shoot('layout-only');
     await page.selectOption('#device', '2');
     assert.ok(!await shown(page, 'map') && await shown(page, 'flame'));
     await page.selectOption('#device', '3');
     assert.ok(!await shown(page, 'map') && !await shown(page, 'flame'));
     assert.match(await text(page, 'timeline-absent'), /a few totals only/);
+    await page.selectOption('#device', '4');
+    assert.ok(await shown(page, 'timeline') && !await shown(page, 'map') && await shown(page, 'flame'));
+    assert.match(await text(page, 'map-absent'), /Addresses were not recorded/);
     await page.selectOption('#device', '0');
     assert.ok(await shown(page, 'timeline') && await shown(page, 'map'));
   });

@@ -1,0 +1,241 @@
+//! PyTorch's profiler traces: `[memory]` events among millions of others, in Chrome's format.
+//!
+//! The profiler says of each allocation and free its address, bytes and device, but not who asked. Spans of
+//! operators and Python functions on the same thread do: the spans around an allocation are its owner. The file
+//! is read entry by entry; of each only what is needed is kept, and names once.
+
+mod entries;
+
+use self::entries::{Change, Entries, Span};
+use crate::error::{Error, ErrorKind, Result};
+use crate::input::Input;
+use crate::recording::{Device, Format, Framework, Origin, Recording};
+use plimsoll_memory::{Action, Frame, OwnerId, Owners, Request, RequestId, Trace};
+use std::collections::{BTreeMap, HashMap};
+
+/// The most bytes that are believed to be live at once.
+const MAX_LIVE: u64 = 1 << 60;
+/// Spans nested deeper are not told apart.
+const MAX_DEPTH: usize = 1024;
+
+/// Whether a stream that begins so is JSON with a list of trace events.
+pub(super) fn looks(start: &[u8]) -> bool {
+    let blank = start.iter().take_while(|b| b.is_ascii_whitespace()).count();
+    let start = &start[blank..];
+    let has = |word: &str| start.windows(word.len()).any(|window| window == word.as_bytes());
+    match start.first() {
+        Some(b'{') => has("\"traceEvents\"") || (has("\"schemaVersion\"") && has("\"deviceProperties\"")),
+        Some(b'[') => has("\"ph\"") && has("\"ts\""),
+        _ => false,
+    }
+}
+
+/// Reads a trace to its end, or to where it is broken.
+pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
+    let (mut entries, broken) = entries::read(input)?;
+    if entries.changes.is_empty() {
+        if let Some(broken) = broken {
+            let message = format!("a Chrome trace {broken}, before any [memory] event");
+            return Err(Error::new(ErrorKind::Malformed, message));
+        }
+        let message = "a Chrome trace without [memory] events: record it with profile(profile_memory=True)";
+        return Err(Error::new(ErrorKind::Empty, message));
+    }
+    let mut gaps: Vec<String> = broken
+        .map(|broken| format!("the trace is {broken}: what came after is missing"))
+        .into_iter()
+        .collect();
+    for (count, what) in [
+        (entries.unusable, "[memory] events without address, bytes or time, or of sizes that no device has"),
+        (entries.left_out, "spans and marks beyond those that are kept"),
+    ] {
+        if count > 0 {
+            gaps.push(format!("{count} {what}: left out"));
+        }
+    }
+    let (owners, owner_of) = owners(&mut entries);
+    let marks = std::mem::take(&mut entries.marks);
+    let mut builders: BTreeMap<(i64, i64), Builder> = BTreeMap::new();
+    for (change, owner) in entries.changes.iter().zip(owner_of) {
+        builders.entry((change.device_type, change.device)).or_default().change(change, owner);
+    }
+    let mut devices = Vec::new();
+    for ((device_type, index), builder) in builders {
+        let (name, index) = device_name(device_type, index);
+        if builder.left_out > 0 {
+            gaps.push(format!("{name}: {} events contradict those before: left out", builder.left_out));
+        }
+        let peak_live = builder.peak_total;
+        let (reserved, live) = (builder.reserved, builder.total);
+        let trace = builder.finish(&marks, |name| entries.name(name));
+        let owners = owners.clone();
+        devices.push(Device {
+            name,
+            index,
+            reserved,
+            live,
+            peak_live,
+            trace: Some(trace),
+            owners,
+            ..Device::default()
+        });
+    }
+    let origin = Origin {
+        files: Vec::new(),
+        formats: vec![Format::TorchChromeTrace],
+        framework: Framework::PyTorch,
+        gaps,
+    };
+    Ok(Recording { origin, devices })
+}
+
+/// A device by PyTorch's number for its type, and its index where it is a GPU.
+fn device_name(device_type: i64, index: i64) -> (String, Option<u32>) {
+    let index = u32::try_from(index).ok();
+    let numbered = |name: &str| index.map_or(name.to_string(), |index| format!("{name} {index}"));
+    match device_type {
+        0 => (numbered("CPU"), None),
+        // CUDA, and HIP, which calls itself CUDA in most places.
+        1 | 6 => (numbered("GPU"), index),
+        12 => (numbered("XPU"), index),
+        13 => (numbered("MPS"), index),
+        other => (numbered(&format!("device type {other}")), index),
+    }
+}
+
+/// Who asked for each change: the spans around it on its thread, found in one sweep over both in order of time.
+fn owners(entries: &mut Entries) -> (Owners, Vec<OwnerId>) {
+    entries.changes.sort_by_key(|change| change.time);
+    // Of spans that begin together the longer is the outer one.
+    entries.spans.sort_by_key(|span| (span.start, std::cmp::Reverse(span.end)));
+    let mut owners = Owners::default();
+    let mut children: HashMap<(OwnerId, u32), OwnerId> = HashMap::new();
+    let mut open: HashMap<u32, Vec<(u64, OwnerId)>> = HashMap::new();
+    let mut spans = entries.spans.iter().peekable();
+    let owner_of = entries
+        .changes
+        .iter()
+        .map(|change| {
+            while let Some(&Span { start, end, thread, name }) = spans.next_if(|s| s.start <= change.time) {
+                let stack = open.entry(thread).or_default();
+                while stack.last().is_some_and(|&(over, _)| over < start) {
+                    stack.pop();
+                }
+                if stack.len() < MAX_DEPTH {
+                    let parent = stack.last().map_or(OwnerId::UNKNOWN, |&(_, owner)| owner);
+                    let owner = *children
+                        .entry((parent, name))
+                        .or_insert_with(|| owners.child(parent, frame(entries.name(name))));
+                    stack.push((end, owner));
+                }
+            }
+            let Some(stack) = open.get_mut(&change.thread) else { return OwnerId::UNKNOWN };
+            while stack.last().is_some_and(|&(over, _)| over < change.time) {
+                stack.pop();
+            }
+            stack.last().map_or(OwnerId::UNKNOWN, |&(_, owner)| owner)
+        })
+        .collect();
+    (owners, owner_of)
+}
+
+/// A span's name as a place: Python functions are called `file.py(12): function`.
+fn frame(name: &str) -> Frame {
+    let python = name.split_once("): ").and_then(|(place, function)| {
+        let (file, line) = place.rsplit_once('(')?;
+        Some(Frame { name: function.into(), file: file.into(), line: line.parse().ok()? })
+    });
+    python.unwrap_or_else(|| Frame { name: name.into(), ..Frame::default() })
+}
+
+/// Builds the trace of one device.
+#[derive(Default)]
+struct Builder {
+    trace: Trace,
+    at: HashMap<u64, Option<RequestId>>,
+    live: u64,
+    initial: u64,
+    /// Totals that the profiler gives along with each change, where it knows them.
+    total: Option<u64>,
+    peak_total: Option<u64>,
+    reserved: Option<u64>,
+    left_out: u64,
+}
+
+impl Builder {
+    fn change(&mut self, change: &Change, owner: OwnerId) {
+        let Change { address, bytes, time, .. } = *change;
+        if let Some(total) = change.total {
+            self.total = Some(total);
+            self.peak_total = self.peak_total.max(Some(total));
+        }
+        // Nothing reserved beside something allocated is a pool that does not tell.
+        self.reserved = change.reserved.filter(|&reserved| reserved > 0).or(self.reserved);
+        let size = bytes.unsigned_abs();
+        let known = self.at.get(&address).copied();
+        match (bytes > 0, known) {
+            (true, known) => {
+                if let Some(Some(before)) = known {
+                    self.left_out += 1;
+                    self.free(time, before, address);
+                }
+                if self.live.saturating_add(size) > MAX_LIVE {
+                    self.left_out += 1;
+                    return;
+                }
+                let Some(id) = self.request(size, address, owner) else { return };
+                self.live += size;
+                self.at.insert(address, Some(id));
+                self.trace.push(time / 1000, Action::Allocate(id));
+            }
+            (false, Some(Some(id))) => self.free(time, id, address),
+            (false, Some(None)) => self.left_out += 1,
+            // Freed without having been allocated: it was there before the trace began.
+            (false, None) => {
+                if self.initial.saturating_add(size) > MAX_LIVE {
+                    self.left_out += 1;
+                    return;
+                }
+                let Some(id) = self.request(size, address, OwnerId::UNKNOWN) else { return };
+                self.initial += size;
+                self.live = self.live.saturating_add(size);
+                self.trace.initial.push(id);
+                self.free(time, id, address);
+            }
+        }
+    }
+
+    fn free(&mut self, time: u64, id: RequestId, address: u64) {
+        self.live = self.live.saturating_sub(self.trace.request(id).bytes);
+        self.at.insert(address, None);
+        self.trace.push(time / 1000, Action::Free(id));
+    }
+
+    fn request(&mut self, bytes: u64, address: u64, owner: OwnerId) -> Option<RequestId> {
+        if self.trace.requests.len() >= u32::MAX as usize {
+            self.left_out += 1;
+            return None;
+        }
+        Some(self.trace.push_request(Request { bytes, address, stream: 0, owner }))
+    }
+
+    /// The trace with its marks, which every device shares.
+    fn finish<'n>(mut self, marks: &[(u64, u32)], name: impl Fn(u32) -> &'n str) -> Trace {
+        let mut ids: HashMap<u32, u32> = HashMap::new();
+        for &(time, mark) in marks {
+            let next = self.trace.marks.len() as u32;
+            let id = *ids.entry(mark).or_insert(next);
+            if id == next {
+                self.trace.marks.push(name(mark).to_string());
+            }
+            self.trace.push(time / 1000, Action::Mark(id));
+        }
+        // Stable, so that what happened at one moment stays in its order.
+        self.trace.events.sort_by_key(|event| event.time);
+        let requests = &self.trace.requests;
+        self.trace.initial.sort_by_key(|id| requests.get(id.0 as usize).map(|request| request.address));
+        // A profile is of a part of a run; what was there and stayed is never told.
+        self.trace.complete = false;
+        self.trace
+    }
+}

@@ -1,0 +1,180 @@
+//! The trace of one pool, from the allocations and frees that a profiler of TensorFlow or JAX recorded: events
+//! of several threads that have to be put in order, and addresses that say which free ends what.
+
+use crate::recording::{Device, Framework};
+use plimsoll_memory::{Action, BfcSettings, Model, OwnerId, Owners, Request, RequestId, Trace, format_bytes};
+use std::collections::{BTreeMap, HashMap};
+
+/// An allocation or a free, with the pool's figures after it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Moment {
+    pub(super) time_ps: u64,
+    pub(super) frees: bool,
+    pub(super) address: u64,
+    /// Bytes asked for.
+    pub(super) requested: u64,
+    /// Bytes taken, rounding included.
+    pub(super) taken: u64,
+    /// Bytes in use afterwards.
+    pub(super) live: u64,
+    /// Bytes that could still be had afterwards.
+    pub(super) room: u64,
+    /// The most in use at once since the program began.
+    pub(super) peak: u64,
+    /// The share of free bytes that is not in the largest free piece.
+    pub(super) fragmentation: f64,
+    pub(super) owner: OwnerId,
+}
+
+/// What was recorded of one pool.
+#[derive(Debug, Default)]
+pub(super) struct PoolRecord {
+    pub(super) moments: Vec<Moment>,
+    pub(super) owners: Owners,
+    /// Whether every allocation and free of a stretch of time was recorded, and not only some.
+    pub(super) whole: bool,
+}
+
+/// The device of a pool. `marks` are times and names of steps.
+pub(super) fn device(
+    name: &str,
+    mut record: PoolRecord,
+    marks: &[(u64, String)],
+    framework: Framework,
+    gaps: &mut Vec<String>,
+) -> Device {
+    record.moments.sort_by_key(|moment| moment.time_ps);
+    let moments = &record.moments;
+    let last = moments.last();
+    let limit = moments.iter().map(|m| m.live.saturating_add(m.room)).max().filter(|&limit| limit > 0);
+    let mut device = Device {
+        name: name.to_string(),
+        index: name.strip_prefix("GPU_").and_then(|rest| rest.split('_').next()?.parse().ok()),
+        limit,
+        live: last.map(|m| m.live),
+        peak_live: moments.iter().map(|m| m.peak.max(m.live)).max(),
+        ..Device::default()
+    };
+    let before = moments.first().map_or(0, |first| {
+        if first.frees {
+            first.live.saturating_add(first.taken)
+        } else {
+            first.live.saturating_sub(first.taken)
+        }
+    });
+    if record.whole {
+        device.trace = Some(trace(moments, marks, before, name, gaps));
+    }
+    if name.ends_with("bfc") && record.whole && before == 0 {
+        let growth = !fills_its_limit(moments, limit.unwrap_or(0));
+        if !growth {
+            device.reserved = limit;
+        }
+        let garbage_collection = framework == Framework::TensorFlow;
+        let partitioned = !garbage_collection && !growth;
+        device.model = Some(Model::Bfc(BfcSettings { growth, garbage_collection, partitioned }));
+    }
+    device.owners = record.owners;
+    device
+}
+
+fn trace(
+    moments: &[Moment],
+    marks: &[(u64, String)],
+    before: u64,
+    name: &str,
+    gaps: &mut Vec<String>,
+) -> Trace {
+    let mut trace = Trace { complete: before == 0, ..Trace::default() };
+    let mut mark_ids: HashMap<&str, u32> = HashMap::new();
+    let mut marks = marks.iter().peekable();
+    let mut live: HashMap<u64, (RequestId, u64)> = HashMap::new();
+    // Frees that come too late: the address was given out again before, by the clock of another thread.
+    let mut late: HashMap<(u64, u64), u32> = HashMap::new();
+    let (mut known_before, mut time) = (0_u64, 0);
+    for moment in moments {
+        while let Some((at, mark)) = marks.next_if(|(at, _)| *at <= moment.time_ps) {
+            push_mark(&mut trace, &mut mark_ids, *at, mark);
+        }
+        time = moment.time_ps / 1_000_000;
+        let mut request = |owner| {
+            let Moment { requested: bytes, address, .. } = *moment;
+            trace.push_request(Request { bytes, address, stream: 0, owner })
+        };
+        if !moment.frees {
+            let id = request(moment.owner);
+            if let Some((earlier, taken)) = live.insert(moment.address, (id, moment.taken)) {
+                *late.entry((moment.address, taken)).or_default() += 1;
+                trace.push(time, Action::Free(earlier));
+            }
+            trace.push(time, Action::Allocate(id));
+        } else if let Some(count) = late.get_mut(&(moment.address, moment.taken)).filter(|count| **count > 0)
+        {
+            *count -= 1;
+        } else if let Some((id, _)) = live.remove(&moment.address) {
+            trace.push(time, Action::Free(id));
+        } else {
+            let id = request(moment.owner);
+            known_before = known_before.saturating_add(moment.taken);
+            trace.initial.push(id);
+            trace.push(time, Action::Free(id));
+        }
+    }
+    for (at, mark) in marks {
+        push_mark(&mut trace, &mut mark_ids, (*at).max(time * 1_000_000), mark);
+    }
+    let rest = before.saturating_sub(known_before);
+    if rest > 0 {
+        gaps.push(format!(
+            "{name}: {rest} bytes ({}) were in use before the profile began and until it ended; by whom and in how \
+             many pieces is not recorded.",
+            format_bytes(rest)
+        ));
+        let unknown = Request { bytes: rest, address: 0, stream: 0, owner: OwnerId::UNKNOWN };
+        let id = trace.push_request(unknown);
+        trace.initial.push(id);
+    }
+    let requests = &trace.requests;
+    trace.initial.sort_by_key(|id| requests.get(id.0 as usize).map_or(0, |request| request.address));
+    trace
+}
+
+fn push_mark<'m>(trace: &mut Trace, ids: &mut HashMap<&'m str, u32>, at: u64, mark: &'m str) {
+    let next = trace.marks.len() as u32;
+    let id = *ids.entry(mark).or_insert(next);
+    if id == next {
+        trace.marks.push(mark.to_string());
+    }
+    trace.push(at / 1_000_000, Action::Mark(id));
+}
+
+/// Whether the pool took all of its limit at the start. Nothing records that, but the fragmentation that was
+/// recorded only comes out right when the holes are counted up to the limit.
+fn fills_its_limit(moments: &[Moment], limit: u64) -> bool {
+    const SAMPLES: usize = 64;
+    let Some(base) = moments.iter().map(|m| m.address).min() else { return false };
+    let every = (moments.len() / SAMPLES).max(1);
+    let mut live: BTreeMap<u64, u64> = BTreeMap::new();
+    let (mut right, mut wrong) = (0_u32, 0_u32);
+    for (index, moment) in moments.iter().enumerate() {
+        if moment.frees {
+            live.remove(&moment.address);
+        } else {
+            live.insert(moment.address, moment.taken);
+        }
+        if index % every != 0 {
+            continue;
+        }
+        let (mut at, mut largest) = (base, 0);
+        for (&address, &taken) in &live {
+            largest = largest.max(address.saturating_sub(at));
+            at = at.max(address.saturating_add(taken));
+        }
+        largest = largest.max(base.saturating_add(limit).saturating_sub(at));
+        let free = limit.saturating_sub(moment.live) as f64;
+        let expected = if free > 0.0 { 1.0 - largest as f64 / free } else { 0.0 };
+        // Recorded with six digits; a piece kept apart for alignment may be missing from it.
+        if (expected - moment.fragmentation).abs() < 1e-4 { right += 1 } else { wrong += 1 }
+    }
+    right > wrong
+}

@@ -1,0 +1,356 @@
+//! Profiles of TensorFlow's and JAX's profiler (`*.xplane.pb`): every allocation and free of every pool while
+//! the profile ran, with the thread's open scopes around it.
+//!
+//! A profile is a list of planes. Those of devices are the largest and say nothing of memory, so they are
+//! stepped over; the host's is kept while it is read, because the names of its events come last in it.
+
+use super::pool_trace::{self, Moment, PoolRecord};
+use super::wire::{Fields, Head, Stream, Value, text};
+use crate::error::{Error, ErrorKind, Result};
+use crate::input::Input;
+use crate::recording::{Format, Framework, Origin, Recording};
+use plimsoll_memory::{Frame, OwnerId};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+
+/// The largest plane that is kept: half of what a protocol buffer can hold.
+const LARGEST_PLANE: u64 = 1 << 30;
+/// Scopes around an allocation that are kept, the innermost ones.
+const DEEPEST: usize = 128;
+/// Pools of one program.
+const MOST_POOLS: usize = 256;
+
+/// Whether this begins with a plane that has a name.
+pub(super) fn looks(start: &[u8]) -> bool {
+    let Some((0x0a, mut rest)) = start.split_first() else { return false };
+    let Some(end) = rest.iter().take(10).position(|&b| b < 0x80) else { return false };
+    rest = &rest[end + 1..];
+    for (field, value) in Fields::new(&rest[..rest.len().min(1024)]) {
+        match (field, value) {
+            (1, Value::Number(_)) => {}
+            (2, Value::Bytes(name)) => {
+                let printable = name.iter().all(|b| (0x20..0x7f).contains(b));
+                return printable && (name.starts_with(b"/") || name == b"Task Environment");
+            }
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// Reads a profile to its end.
+pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
+    let mut found = Found::default();
+    let mut stream = Stream::new(input);
+    if let Err(error) = planes(&mut stream, &mut found) {
+        found.gaps.push(format!("The profile breaks off after {} bytes: {error}.", stream.position));
+    }
+    if found.broken > 0 {
+        found.gaps.push(format!(
+            "{} parts of the profile are broken; what follows in them is left out.",
+            found.broken
+        ));
+    }
+    if found.pools.is_empty() {
+        let (kind, message) = if found.gaps.is_empty() {
+            let message = "is a profile without memory events: record it with the host tracer at level 2 or more, \
+                           on a device whose pool records them (BFC does, a platform allocator does not)";
+            (ErrorKind::Empty, message.to_string())
+        } else {
+            (
+                ErrorKind::Malformed,
+                format!("is a profile of which no memory event could be read. {}", found.gaps.join(" ")),
+            )
+        };
+        return Err(Error::new(kind, message));
+    }
+    let framework = match (found.tensorflow, found.jax) {
+        (true, false) => Framework::TensorFlow,
+        (false, true) => Framework::Jax,
+        _ => Framework::TensorFlowOrJax,
+    };
+    found.marks.sort();
+    let Found { pools, marks, mut gaps, .. } = found;
+    let devices = pools
+        .into_iter()
+        .map(|(name, record)| pool_trace::device(&name, record, &marks, framework, &mut gaps))
+        .collect();
+    let origin = Origin { files: Vec::new(), formats: vec![Format::XPlane], framework, gaps };
+    Ok(Recording { origin, devices })
+}
+
+/// What was found in all planes.
+#[derive(Default)]
+struct Found {
+    pools: BTreeMap<String, PoolRecord>,
+    marks: Vec<(u64, String)>,
+    gaps: Vec<String>,
+    /// Messages that break off before their end.
+    broken: u64,
+    tensorflow: bool,
+    jax: bool,
+}
+
+fn planes(stream: &mut Stream<'_, '_>, found: &mut Found) -> std::io::Result<()> {
+    while let Some(head) = stream.head()? {
+        let Head::Bytes(field, length) = head else { continue };
+        if field != 1 {
+            stream.skip(length)?;
+            continue;
+        }
+        // The name stands at the beginning.
+        let start = stream.take(length.min(256))?;
+        let name = Fields::new(&start).find(|(field, _)| *field == 2).and_then(|(_, value)| value.bytes());
+        let rest = length - (start.len() as u64).min(length);
+        if name.is_some_and(|name| !name.starts_with(b"/host:")) {
+            stream.skip(rest)?;
+        } else if length > LARGEST_PLANE {
+            found.gaps.push(format!("A plane of {length} bytes is too large to be read and left out."));
+            stream.skip(rest)?;
+        } else {
+            let mut bytes = start;
+            bytes.append(&mut stream.take(rest)?);
+            let cut = (bytes.len() as u64) < length;
+            plane(&bytes, found);
+            if cut {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The names in a plane, by number.
+#[derive(Default)]
+struct Names<'b> {
+    events: HashMap<u64, &'b [u8]>,
+    stats: HashMap<u64, &'b [u8]>,
+}
+
+fn plane(bytes: &[u8], found: &mut Found) {
+    let mut names = Names::default();
+    let mut lines = Vec::new();
+    let mut fields = Fields::new(bytes);
+    for (field, value) in fields.by_ref() {
+        match (field, value) {
+            (3, Value::Bytes(line)) => lines.push(line),
+            (4, Value::Bytes(entry)) => drop(named(entry).map(|(id, name)| names.events.insert(id, name))),
+            (5, Value::Bytes(entry)) => drop(named(entry).map(|(id, name)| names.stats.insert(id, name))),
+            _ => {}
+        }
+    }
+    found.broken += u64::from(fields.broken());
+    for name in names.stats.values() {
+        found.tensorflow |= *name == b"tf_op" || *name == b"tf_function_call";
+        found.jax |= name.windows(6).any(|part| part == b"/pjrt/");
+    }
+    let kinds = names.events.iter().filter_map(|(&id, &name)| match name {
+        b"MemoryAllocation" => Some((id, false)),
+        b"MemoryDeallocation" => Some((id, true)),
+        _ => None,
+    });
+    let kinds: HashMap<u64, bool> = kinds.collect();
+    let step = names.stats.iter().find(|(_, name)| **name == b"step_num").map(|(&id, _)| id);
+    if kinds.is_empty() {
+        return;
+    }
+    for bytes in lines {
+        let line = Line::of(bytes, &kinds, step);
+        found.broken += u64::from(line.broken);
+        if line.events.iter().any(|event| event.stats.is_some()) {
+            line.read(&names, &kinds, found);
+        }
+    }
+}
+
+/// An entry of a map from numbers to messages with a name.
+fn named(entry: &[u8]) -> Option<(u64, &[u8])> {
+    let (mut id, mut name) = (0, &b""[..]);
+    for (field, value) in Fields::new(entry) {
+        match (field, value) {
+            (1, Value::Number(number)) => id = number,
+            (2, Value::Bytes(message)) => {
+                name = Fields::new(message).find(|(field, _)| *field == 2)?.1.bytes()?;
+            }
+            _ => {}
+        }
+    }
+    Some((id, name))
+}
+
+/// An event of a thread.
+struct Event<'b> {
+    start: u64,
+    duration: u64,
+    name: u64,
+    /// The whole event, where its figures are wanted: those of memory, and steps.
+    stats: Option<&'b [u8]>,
+}
+
+/// A thread.
+struct Line<'b> {
+    events: Vec<Event<'b>>,
+    broken: bool,
+}
+
+impl<'b> Line<'b> {
+    fn of(bytes: &'b [u8], kinds: &HashMap<u64, bool>, step: Option<u64>) -> Line<'b> {
+        let mut begin = 0_u64;
+        let mut events = Vec::new();
+        let mut fields = Fields::new(bytes);
+        for (field, value) in fields.by_ref() {
+            match (field, value) {
+                (3, Value::Number(nanoseconds)) => begin = nanoseconds.saturating_mul(1000),
+                (4, Value::Bytes(message)) => events.push(Event::of(message, kinds, step)),
+                _ => {}
+            }
+        }
+        for event in &mut events {
+            event.start = event.start.saturating_add(begin);
+        }
+        Line { events, broken: fields.broken() }
+    }
+
+    /// Takes the memory events of the thread, with the scopes that were open around each.
+    fn read(mut self, names: &Names<'_>, kinds: &HashMap<u64, bool>, found: &mut Found) {
+        self.events.sort_by_key(|event| (event.start, Reverse(event.duration)));
+        let mut open: Vec<(u64, u64)> = Vec::new();
+        let mut frames: HashMap<u64, Frame> = HashMap::new();
+        for event in &self.events {
+            while open.last().is_some_and(|(end, _)| *end < event.start) {
+                open.pop();
+            }
+            match (kinds.get(&event.name), event.stats) {
+                (Some(&frees), Some(message)) => {
+                    let Some((pool, mut moment, op)) = moment(message, names, frees, event.start) else {
+                        continue;
+                    };
+                    if found.pools.len() >= MOST_POOLS && !found.pools.contains_key(&pool) {
+                        continue;
+                    }
+                    let record = found.pools.entry(pool).or_default();
+                    record.whole = true;
+                    moment.owner = if let Some(op) = op {
+                        record.owners.child(OwnerId::UNKNOWN, Frame { name: op, ..Frame::default() })
+                    } else if frees {
+                        OwnerId::UNKNOWN
+                    } else {
+                        open[open.len().saturating_sub(DEEPEST)..].iter().fold(
+                            OwnerId::UNKNOWN,
+                            |parent, (_, id)| {
+                                let frame =
+                                    frames.entry(*id).or_insert_with(|| frame(names.events.get(id).copied()));
+                                record.owners.child(parent, frame.clone())
+                            },
+                        )
+                    };
+                    record.moments.push(moment);
+                }
+                (None, step) => {
+                    let end = event.start.saturating_add(event.duration);
+                    if step.is_some() {
+                        let name = names.events.get(&event.name).map_or(String::new(), |name| text(name));
+                        found.marks.push((end, name));
+                    }
+                    // Scopes nest; one that seems to end after the scope around it is a clock's error.
+                    open.push((open.last().map_or(end, |(outer, _)| end.min(*outer)), event.name));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl<'b> Event<'b> {
+    fn of(message: &'b [u8], kinds: &HashMap<u64, bool>, step: Option<u64>) -> Event<'b> {
+        let mut event = Event { start: 0, duration: 0, name: 0, stats: None };
+        let mut is_step = false;
+        for (field, value) in Fields::new(message) {
+            match (field, value) {
+                (1, Value::Number(id)) => event.name = id,
+                (2, Value::Number(offset)) => event.start = offset,
+                (3, Value::Number(duration)) => event.duration = duration,
+                (4, Value::Bytes(stat)) if step.is_some() => {
+                    is_step |= Fields::new(stat).next().and_then(|(_, id)| id.number()) == step;
+                }
+                _ => {}
+            }
+        }
+        if is_step || kinds.contains_key(&event.name) {
+            event.stats = Some(message);
+        }
+        event
+    }
+}
+
+/// What a memory event says: its pool, its figures and the op.
+fn moment(
+    message: &[u8],
+    names: &Names<'_>,
+    frees: bool,
+    time_ps: u64,
+) -> Option<(String, Moment, Option<String>)> {
+    let mut pool = None;
+    let mut op = None;
+    let mut moment = Moment {
+        time_ps,
+        frees,
+        address: 0,
+        requested: 0,
+        taken: 0,
+        live: 0,
+        room: 0,
+        peak: 0,
+        fragmentation: 0.0,
+        owner: OwnerId::UNKNOWN,
+    };
+    let mut reserved = 0;
+    for (_, stat) in Fields::new(message).filter(|(field, _)| *field == 4) {
+        let (mut name, mut number, mut double, mut string) = (&b""[..], 0, 0.0, None);
+        for (field, value) in Fields::new(stat.bytes()?) {
+            match (field, value) {
+                (1, Value::Number(id)) => name = names.stats.get(&id).copied().unwrap_or_default(),
+                (2, Value::Double(value)) => double = value,
+                (3 | 4, Value::Number(value)) => number = value,
+                (5, Value::Bytes(value)) => string = Some(value),
+                (7, Value::Number(id)) => string = names.stats.get(&id).copied(),
+                _ => {}
+            }
+        }
+        match name {
+            b"allocator_name" => pool = string.map(text),
+            b"bytes_reserved" => reserved = number,
+            b"bytes_allocated" => moment.live = number,
+            b"bytes_available" => moment.room = number,
+            b"peak_bytes_in_use" => moment.peak = number,
+            b"requested_bytes" => moment.requested = number,
+            b"allocation_bytes" => moment.taken = number,
+            b"addr" => moment.address = number,
+            b"fragmentation" => moment.fragmentation = double,
+            b"tf_op" => op = string.map(text),
+            _ => {}
+        }
+    }
+    // Numbers are signed in the file; one below zero is no size.
+    let size = |bytes: u64| if i64::try_from(bytes).is_ok() { bytes } else { 0 };
+    moment.live = size(moment.live);
+    moment.room = size(moment.room).saturating_add(size(reserved));
+    moment.peak = size(moment.peak);
+    moment.requested = size(moment.requested);
+    moment.taken = size(moment.taken).max(moment.requested);
+    let pool = pool.filter(|name| !name.is_empty())?;
+    Some((pool, moment, op.filter(|op| !op.is_empty())))
+}
+
+/// A scope as a frame. Python's are written `$train.py:12 loss`.
+fn frame(name: Option<&[u8]>) -> Frame {
+    let name = text(name.unwrap_or(b"?"));
+    let Some(python) = name.strip_prefix('$') else { return Frame { name, ..Frame::default() } };
+    if let Some((place, function)) = python.split_once(' ')
+        && let Some((file, line)) = place.rsplit_once(':')
+        && let Ok(line) = line.parse()
+    {
+        return Frame { name: function.to_string(), file: file.to_string(), line };
+    }
+    Frame { name: python.to_string(), ..Frame::default() }
+}
