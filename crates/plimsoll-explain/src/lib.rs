@@ -4,7 +4,12 @@
 //! One direction: files are read into a [`Recording`], which is explained as an [`Explanation`], which is
 //! shown. Nothing here runs models or touches a device.
 
+mod advice;
+mod books;
 mod error;
+mod explain;
+mod facts;
+mod history;
 mod html;
 mod input;
 mod join;
@@ -15,9 +20,12 @@ mod recording;
 mod report;
 mod show;
 mod site;
+mod steps;
 mod usage;
+mod verdict;
 
 pub use error::{Error, ErrorKind, Result};
+pub use explain::explain;
 pub use html::write_html;
 pub use input::{Input, Progress};
 pub use planned::{Planned, planned};

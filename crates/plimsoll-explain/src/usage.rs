@@ -2,7 +2,7 @@
 
 use crate::recording::Device;
 use crate::site::{Site, site};
-use plimsoll_memory::{Action, OwnerId, Owners, PieceState, Trace};
+use plimsoll_memory::{Action, Layout, OwnerId, Owners, PieceState, Trace};
 use std::collections::HashMap;
 
 /// What one owner held.
@@ -85,11 +85,7 @@ pub fn live_at(trace: &Trace, event: Option<usize>) -> Vec<Usage> {
 /// the list of owners, else from the trace. Empty where none of them was recorded.
 pub fn live_at_end(device: &Device) -> Vec<Usage> {
     if let Some(layout) = &device.layout {
-        let mut tally = Tally::default();
-        for piece in layout.pieces().filter(|piece| piece.state != PieceState::Free) {
-            tally.add(piece.owner, piece.requested);
-        }
-        return tally.ranked();
+        return live_in(layout);
     }
     if !device.live_by_owner.is_empty() {
         let mut tally = Tally::default();
@@ -100,6 +96,15 @@ pub fn live_at_end(device: &Device) -> Vec<Usage> {
         return tally.ranked();
     }
     device.trace.as_ref().map_or_else(Vec::new, |trace| live_at(trace, trace.events.len().checked_sub(1)))
+}
+
+/// What each owner holds in a layout, the largest first.
+pub(crate) fn live_in(layout: &Layout) -> Vec<Usage> {
+    let mut tally = Tally::default();
+    for piece in layout.pieces().filter(|piece| piece.state != PieceState::Free) {
+        tally.add(piece.owner, piece.requested);
+    }
+    tally.ranked()
 }
 
 /// What was held by call site, the largest first.

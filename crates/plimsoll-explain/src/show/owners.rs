@@ -26,7 +26,7 @@ pub(super) fn show(device: &Device, page: &mut Page<'_>) -> io::Result<()> {
             table(device, &at_peak, &when, page)?;
         }
     }
-    let when = if device.failure.is_some() { "when memory ran out" } else { "at the end" };
+    let when = if device.failure.is_some() { "at the end, after memory ran out" } else { "at the end" };
     table(device, &at_end, when, page)
 }
 

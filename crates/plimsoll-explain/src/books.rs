@@ -1,0 +1,109 @@
+//! The books: where all of a device's bytes were. The lines sum to the total, with what nobody knows as a line.
+
+use crate::facts::{Facts, Moment};
+use crate::recording::Framework;
+use crate::report::{BookLine, Books};
+use crate::site::site;
+use plimsoll_memory::OwnerId;
+use std::collections::HashMap;
+
+/// How many places get a line of their own.
+const PLACES: usize = 6;
+
+/// Closes the books.
+pub(crate) fn books(facts: &Facts<'_>) -> Books {
+    let device = facts.device;
+    let moment = match facts.moment {
+        Moment::Failure(_) => "when the request was refused",
+        Moment::End => "when recording ended",
+    };
+    let taken = facts.reserved.or(facts.live).unwrap_or(0);
+    let limit = device.limit.filter(|&limit| limit >= taken);
+    let (total, of) = match (device.capacity, limit) {
+        (Some(capacity), _) if capacity >= taken => {
+            (capacity, format!("{}, all of it, {moment}", device.name))
+        }
+        (_, Some(limit)) => (limit, format!("the limit of {} {moment}", device.name)),
+        _ if facts.reserved.is_some_and(|bytes| bytes > 0) => {
+            (taken, format!("what the pool of {} had taken {moment}", device.name))
+        }
+        _ => (facts.live.unwrap_or(0), format!("what was in use on {} {moment}", device.name)),
+    };
+    let mut writer = Writer { left: total, lines: Vec::new() };
+
+    let live = facts.live.unwrap_or(0);
+    let asked = facts.asked.unwrap_or(live).min(live);
+    in_use(facts, asked, &mut writer);
+    writer.line("in use: rounding of sizes", live - asked);
+    if let Some(reserved) = facts.reserved {
+        let name = match (&facts.layout, facts.asked) {
+            (None, Some(_)) => "held by the pool: free, or rounding of sizes",
+            _ => "held by the pool and free",
+        };
+        writer.line(name, reserved.saturating_sub(live));
+    }
+    // Beyond the pool: only a total that is the whole device has room for these.
+    if device.capacity == Some(total) {
+        if let (Some(process), Some(reserved)) = (device.process, facts.reserved) {
+            writer
+                .line("this process outside the pool: context, libraries", process.saturating_sub(reserved));
+        }
+        for (name, bytes) in &device.others {
+            writer.line(name, *bytes);
+        }
+        if let Some(free) = device.device_free {
+            writer.line("free on the device", free);
+        }
+    } else if let (Some(limit), Some(reserved)) = (limit, facts.reserved) {
+        writer.line("not yet taken from the device", limit.saturating_sub(reserved));
+    }
+    let unknown = writer.left;
+    writer.lines.push(BookLine { name: "unknown".into(), bytes: unknown });
+    Books { of, total_bytes: total, lines: writer.lines }
+}
+
+/// What is in use, a line for each of the places that hold most.
+fn in_use(facts: &Facts<'_>, asked: u64, writer: &mut Writer) {
+    let mut places: HashMap<String, u64> = HashMap::new();
+    for usage in &facts.by_owner {
+        *places.entry(place(facts, usage.owner)).or_default() += usage.bytes;
+    }
+    let mut places: Vec<(String, u64)> = places.into_iter().collect();
+    places.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    let before = writer.left;
+    for (name, bytes) in places.iter().take(PLACES) {
+        writer.line(&format!("in use: {name}"), (*bytes).min(asked.saturating_sub(before - writer.left)));
+    }
+    let rest = asked.saturating_sub(before - writer.left);
+    let name = if places.is_empty() { "in use" } else { "in use: other places" };
+    writer.line(name, rest);
+}
+
+/// What a line of the books is called: a category in Plimsoll's own runs, a line of code elsewhere.
+fn place(facts: &Facts<'_>, owner: OwnerId) -> String {
+    let owners = &facts.device.owners;
+    if owner == OwnerId::UNKNOWN {
+        return "asked for by nobody that was recorded".into();
+    }
+    if facts.framework == Framework::Plimsoll {
+        return owners.stack(owner).last().map_or_else(String::new, |frame| frame.name.clone());
+    }
+    site(owners, owner).place
+}
+
+/// Writes lines and keeps what is left of the total. Reported figures are rounded (`1.46 GiB`), so the last of
+/// them may be a little too large: no line takes more than there is.
+struct Writer {
+    left: u64,
+    lines: Vec<BookLine>,
+}
+
+impl Writer {
+    fn line(&mut self, name: &str, bytes: u64) {
+        let bytes = bytes.min(self.left);
+        if bytes > 0 {
+            self.left -= bytes;
+            self.lines.push(BookLine { name: name.to_string(), bytes });
+        }
+    }
+}

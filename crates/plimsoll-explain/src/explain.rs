@@ -1,0 +1,47 @@
+//! From a recording to an explanation: facts once, then books, verdicts and advice from them.
+
+use crate::advice::advice;
+use crate::books::books;
+use crate::facts::Facts;
+use crate::recording::{Device, Recording};
+use crate::report::Explanation;
+use crate::verdict::{Leak, verdicts};
+
+/// Explains a recording: the device that ran out of memory, or else the one whose pool holds most, with the
+/// others after it.
+///
+/// ```no_run
+/// use plimsoll_explain::{Progress, explain, read_files};
+/// let recording = read_files(&["snapshot.pickle".into()], &Progress::default())?;
+/// let explanation = explain(&recording);
+/// println!("{}", explanation.verdicts[0].sentence);
+/// # Ok::<(), plimsoll_explain::Error>(())
+/// ```
+pub fn explain(recording: &Recording) -> Explanation {
+    let mut devices: Vec<&Device> = recording.devices.iter().collect();
+    devices.sort_by_key(|device| {
+        let held = device.reserved_bytes().max(device.live_bytes()).unwrap_or(0);
+        std::cmp::Reverse((device.failure.is_some(), held))
+    });
+    let mut explanations = devices.into_iter().map(|device| explain_device(recording, device));
+    let nothing = Device::default();
+    let first = explanations.next();
+    let mut explanation = first.unwrap_or_else(|| explain_device(recording, &nothing));
+    explanation.others = explanations.collect();
+    explanation
+}
+
+fn explain_device(recording: &Recording, device: &Device) -> Explanation {
+    let facts = Facts::new(device, recording.origin.framework);
+    let leak = Leak::find(&facts);
+    let verdicts = verdicts(&facts, leak.as_ref());
+    let advice = advice(&facts, &verdicts, leak.as_ref());
+    Explanation {
+        origin: recording.origin.clone(),
+        device: device.name.clone(),
+        verdicts,
+        books: books(&facts),
+        advice,
+        others: Vec::new(),
+    }
+}

@@ -1,0 +1,222 @@
+//! The history: a trace walked once, with the figures that verdicts and books rest on.
+
+use crate::steps::Steps;
+use plimsoll_memory::{
+    Action, Layout, Owners, Piece, PieceState, Request, RequestId, Segment, SegmentClass, Trace,
+};
+use std::collections::BTreeMap;
+
+/// What a walk through a trace found. Bytes are as they were asked for, without rounding.
+#[derive(Debug, Clone)]
+pub(crate) struct History {
+    /// Steps, where there is a loop.
+    pub(crate) steps: Option<Steps>,
+    /// The most bytes live at once, and after how many events that was.
+    pub(crate) peak_live: u64,
+    /// How many events had happened at that peak.
+    pub(crate) peak_at: usize,
+    /// The most the pool had taken.
+    pub(crate) peak_reserved: u64,
+    /// The most live bytes in each step that ended, in order.
+    pub(crate) step_peaks: Vec<u64>,
+    /// The bytes live at the end of each step, in order.
+    pub(crate) step_ends: Vec<u64>,
+    /// The bytes the pool had taken at the end of each step, in order; all 0 where that was not recorded.
+    pub(crate) step_reserved: Vec<u64>,
+    /// The refusal that ended the program, or the last one.
+    pub(crate) refusal: Option<Refusal>,
+    /// Bytes live at the end.
+    pub(crate) end_live: u64,
+}
+
+/// A request that was refused, and what stood then.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Refusal {
+    /// The event.
+    pub(crate) event: usize,
+    /// Bytes asked for.
+    pub(crate) requested: u64,
+    /// Bytes live then.
+    pub(crate) live: u64,
+    /// Bytes the pool had taken then; 0 where that was not recorded.
+    pub(crate) reserved: u64,
+}
+
+impl History {
+    pub(crate) fn new(trace: &Trace, owners: &Owners) -> History {
+        let steps = Steps::find(trace, owners);
+        let mut live: u64 = trace.initial.iter().map(|&id| bytes(trace, id)).sum();
+        let mut reserved: u64 = trace.initial_reserved.iter().map(|&(_, bytes)| bytes).sum();
+        let mut history = History {
+            steps: None,
+            peak_live: live,
+            peak_at: 0,
+            peak_reserved: reserved,
+            step_peaks: Vec::new(),
+            step_ends: Vec::new(),
+            step_reserved: Vec::new(),
+            refusal: None,
+            end_live: 0,
+        };
+        let borders = steps.as_ref().map_or(&[][..], |steps| &steps.borders);
+        let mut next = borders.iter().peekable();
+        let mut step_peak = live;
+        for (index, event) in trace.events.iter().enumerate() {
+            while next.next_if(|&&border| border <= index).is_some() {
+                history.step_peaks.push(step_peak);
+                history.step_ends.push(live);
+                history.step_reserved.push(reserved);
+                step_peak = live;
+            }
+            match event.action {
+                Action::Allocate(id) => live = live.saturating_add(bytes(trace, id)),
+                Action::Free(id) => live = live.saturating_sub(bytes(trace, id)),
+                Action::Reserve { bytes, .. } => reserved = reserved.saturating_add(bytes),
+                Action::Release { bytes, .. } => reserved = reserved.saturating_sub(bytes),
+                Action::Refuse(id) => {
+                    let requested = bytes(trace, id);
+                    history.refusal = Some(Refusal { event: index, requested, live, reserved });
+                }
+                Action::Mark(_) => {}
+            }
+            step_peak = step_peak.max(live);
+            history.peak_reserved = history.peak_reserved.max(reserved);
+            if live > history.peak_live {
+                (history.peak_live, history.peak_at) = (live, index + 1);
+            }
+        }
+        history.end_live = live;
+        history.steps = steps;
+        history
+    }
+
+    /// The median of the most live bytes in each step, over the later half of the steps: what a step needs when
+    /// the program has settled. The peak of all where there are no steps.
+    pub(crate) fn usual_peak(&self) -> u64 {
+        let mut settled = self.step_peaks[self.step_peaks.len() / 2..].to_vec();
+        settled.sort_unstable();
+        settled.get(settled.len() / 2).copied().unwrap_or(self.peak_live)
+    }
+}
+
+fn bytes(trace: &Trace, id: RequestId) -> u64 {
+    trace.requests.get(id.0 as usize).map_or(0, |request| request.bytes)
+}
+
+/// The requests that are live after so many events, by address where addresses are known.
+pub(crate) fn live_after(trace: &Trace, events: usize) -> Vec<RequestId> {
+    let mut is_live = vec![false; trace.requests.len()];
+    let mut set = |id: RequestId, live: bool| {
+        if let Some(flag) = is_live.get_mut(id.0 as usize) {
+            *flag = live;
+        }
+    };
+    trace.initial.iter().for_each(|&id| set(id, true));
+    for event in trace.events.iter().take(events) {
+        match event.action {
+            Action::Allocate(id) => set(id, true),
+            Action::Free(id) => set(id, false),
+            _ => {}
+        }
+    }
+    let ids = (0..trace.requests.len()).filter(|&at| is_live[at]).map(|at| RequestId(at as u32));
+    let mut ids: Vec<RequestId> = ids.collect();
+    ids.sort_by_key(|&id| trace.request(id).address);
+    ids
+}
+
+/// What lay where after so many events, where the trace has addresses and tells what the pool took. Bytes
+/// between two requests that are no more than their rounding count as part of the first. `expandable`: pieces
+/// that the pool took side by side are one, as pages mapped into one range are.
+pub(crate) fn layout_after(trace: &Trace, events: usize, expandable: bool) -> Option<Layout> {
+    let mut segments: BTreeMap<u64, u64> = trace.initial_reserved.iter().copied().collect();
+    for event in trace.events.iter().take(events) {
+        match event.action {
+            Action::Reserve { address, bytes } => {
+                segments.insert(address, bytes);
+            }
+            Action::Release { address, bytes } => release(&mut segments, address, bytes),
+            _ => {}
+        }
+    }
+    let live: Vec<&Request> =
+        live_after(trace, events).into_iter().map(|id| trace.request(id)).filter(|r| r.bytes > 0).collect();
+    if segments.is_empty() || live.iter().any(|request| request.address == 0) {
+        return None;
+    }
+    let mut live = live.into_iter().peekable();
+    let mut layout = Layout::default();
+    let segments = if expandable { join_neighbours(segments) } else { segments.into_iter().collect() };
+    for (address, bytes) in segments {
+        let end = address.saturating_add(bytes);
+        let mut pieces = Vec::new();
+        let mut at = address;
+        // What lies outside every segment cannot be shown.
+        while live.next_if(|request| request.address < address).is_some() {}
+        while let Some(request) = live.next_if(|request| request.address < end) {
+            push_free(&mut pieces, at, request.address);
+            let start = request.address.max(at);
+            let until = request.address.saturating_add(request.bytes).min(end).max(start);
+            let piece = Piece {
+                address: start,
+                bytes: until - start,
+                requested: request.bytes.min(until - start),
+                state: PieceState::Live,
+                owner: request.owner,
+            };
+            pieces.push(piece);
+            at = until;
+        }
+        push_free(&mut pieces, at, end);
+        layout.segments.push(Segment { address, bytes, stream: 0, class: SegmentClass::Any, pieces });
+    }
+    Some(layout)
+}
+
+/// The finest rounding of the allocators that traces come from.
+const ROUNDING: u64 = 512;
+
+/// Adds the free piece from `at` to `until`, or gives it to the piece before if it is only that one's rounding.
+fn push_free(pieces: &mut Vec<Piece>, at: u64, until: u64) {
+    let Some(bytes) = until.checked_sub(at).filter(|&bytes| bytes > 0) else { return };
+    match pieces.last_mut() {
+        Some(last) if bytes < ROUNDING && last.state == PieceState::Live => last.bytes += bytes,
+        _ => {
+            let owner = plimsoll_memory::OwnerId::UNKNOWN;
+            pieces.push(Piece { address: at, bytes, requested: 0, state: PieceState::Free, owner });
+        }
+    }
+}
+
+/// Takes a range out of the segments, which may cut some: expandable segments unmap page by page.
+fn release(segments: &mut BTreeMap<u64, u64>, address: u64, bytes: u64) {
+    let end = address.saturating_add(bytes);
+    let touched: Vec<(u64, u64)> = segments
+        .range(..end)
+        .rev()
+        .take_while(|&(&start, &size)| start.saturating_add(size) > address)
+        .map(|(&start, &size)| (start, size))
+        .collect();
+    for (start, size) in touched {
+        segments.remove(&start);
+        if start < address {
+            segments.insert(start, address - start);
+        }
+        let until = start.saturating_add(size);
+        if until > end {
+            segments.insert(end, until - end);
+        }
+    }
+}
+
+/// Pages mapped side by side are one segment.
+fn join_neighbours(segments: BTreeMap<u64, u64>) -> Vec<(u64, u64)> {
+    let mut joined: Vec<(u64, u64)> = Vec::with_capacity(segments.len());
+    for (address, bytes) in segments {
+        match joined.last_mut() {
+            Some((start, size)) if start.saturating_add(*size) == address => *size += bytes,
+            _ => joined.push((address, bytes)),
+        }
+    }
+    joined
+}

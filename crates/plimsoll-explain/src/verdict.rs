@@ -1,0 +1,91 @@
+//! Verdicts: what is wrong, in a sentence, with the numbers that show it.
+//!
+//! Each kind is a test of its own over the same facts, and several can hold. They are told in the order in which
+//! a person would want to hear them: first what the program does wrong, then what stands in its way, then what is
+//! merely so.
+
+mod fragmented;
+mod idle;
+mod leaking;
+mod refused;
+
+pub(crate) use leaking::Leak;
+
+use crate::facts::{Facts, Moment};
+use crate::report::{Verdict, VerdictKind};
+use plimsoll_memory::{Model, format_bytes};
+
+/// All that holds; never empty.
+pub(crate) fn verdicts(facts: &Facts<'_>, leak: Option<&Leak>) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    verdicts.extend(leak.map(|leak| leak.verdict(facts)).or_else(|| leaking::pile(facts)));
+    verdicts.extend(fragmented::verdict(facts));
+    verdicts.extend(refused::other_process(facts));
+    // What piles up without end fills any room: then the leak is the finding, and no limit is too low.
+    if leak.is_none() {
+        verdicts.extend(refused::limit_low(facts));
+    }
+    if leak.is_none() && !has(&verdicts, VerdictKind::OtherProcess) {
+        verdicts.extend(refused::transient_peak(facts));
+        verdicts.extend(refused::too_big(facts));
+    }
+    verdicts.extend(idle::verdict(facts));
+    if verdicts.is_empty() {
+        verdicts.push(rest(facts));
+    }
+    verdicts
+}
+
+fn has(verdicts: &[Verdict], kind: VerdictKind) -> bool {
+    verdicts.iter().any(|verdict| verdict.kind == kind)
+}
+
+/// Whether the pool takes memory as it goes, not all at the start.
+fn grows(facts: &Facts<'_>) -> bool {
+    match &facts.device.model {
+        Some(Model::Bfc(settings)) => settings.growth,
+        _ => true,
+    }
+}
+
+/// What is said when nothing else holds.
+fn rest(facts: &Facts<'_>) -> Verdict {
+    if let (Moment::Failure(_), Some(refused)) = (facts.moment, facts.refused) {
+        let hole = facts
+            .largest_free()
+            .map_or(String::new(), |hole| format!(", the largest hole has {}", format_bytes(hole)));
+        let sentence = format!(
+            "Fragmented: {} were refused though the room would have had them{hole}; the recording does not show what \
+             was in the way.",
+            format_bytes(refused)
+        );
+        let proof = vec![format!("asked for: {refused} bytes; in use: {} bytes", facts.live.unwrap_or(0))];
+        return Verdict { kind: VerdictKind::Fragmented, sentence, proof };
+    }
+    let live = facts.live.unwrap_or(0);
+    let mut proof = Vec::new();
+    if let Some(peak) = facts.peak_live() {
+        proof.push(format!("most in use at once: {peak} bytes"));
+    }
+    if let Some(history) = &facts.history
+        && let (Some(first), Some(last)) = (history.step_ends.get(1), history.step_ends.last())
+    {
+        let steps = history.step_ends.len();
+        proof.push(format!("live at the end of step 2: {first} bytes; of step {steps}: {last} bytes"));
+    }
+    let sentence = match (facts.peak_live(), facts.peak_reserved()) {
+        (Some(peak), Some(reserved)) if reserved > 0 => {
+            proof.push(format!("most held by the pool: {reserved} bytes"));
+            format!(
+                "Healthy: at its peak the program used {} of the {} its pool held, and nothing grows.",
+                format_bytes(peak),
+                format_bytes(reserved)
+            )
+        }
+        (Some(peak), _) => {
+            format!("Healthy: the program used {} at its peak, and nothing grows.", format_bytes(peak))
+        }
+        _ => format!("Healthy: {} are in use, and nothing was refused.", format_bytes(live)),
+    };
+    Verdict { kind: VerdictKind::Healthy, sentence, proof }
+}

@@ -1,0 +1,170 @@
+//! Fragmented: there are free bytes enough, and no hole large enough.
+
+use crate::facts::{Facts, Moment};
+use crate::report::{Verdict, VerdictKind};
+use crate::site::site;
+use plimsoll_memory::{Layout, OwnerId, Piece, PieceState, format_bytes};
+
+/// The share of what a pool took that may lie in holes at the peak before it is worth a verdict.
+const HOLES: f64 = 0.25;
+/// Less than this is not worth one either.
+const BYTES: u64 = 32 << 20;
+
+/// A refusal though enough was free, or a pool that had to take far more than was ever live at once.
+pub(crate) fn verdict(facts: &Facts<'_>) -> Option<Verdict> {
+    match facts.moment {
+        Moment::Failure(_) => at_failure(facts),
+        Moment::End => without_failure(facts),
+    }
+}
+
+fn at_failure(facts: &Facts<'_>) -> Option<Verdict> {
+    let (refused, live, room) = (facts.refused?, facts.live?, facts.room?);
+    let free = room.bytes.saturating_sub(live);
+    let largest = facts.largest_free();
+    // A hole that is large enough was refused for another reason: another pool, another stream.
+    if live.saturating_add(refused) > room.bytes
+        || facts.is_nearly_full()
+        || largest.is_some_and(|largest| largest >= refused)
+    {
+        return None;
+    }
+    let hole = match largest {
+        Some(largest) => format!("the largest hole is {}", format_bytes(largest)),
+        None => "no hole of that size is left".into(),
+    };
+    let sentence = format!(
+        "Fragmented: {} were asked for and {} are free, but {hole}.",
+        format_bytes(refused),
+        format_bytes(free)
+    );
+    let mut proof = vec![
+        format!("asked for: {} ({refused} bytes)", format_bytes(refused)),
+        format!(
+            "free in all: {} ({free} bytes), the room of {} less {} in use",
+            format_bytes(free),
+            format_bytes(room.bytes),
+            format_bytes(live)
+        ),
+    ];
+    if let Some(largest) = largest {
+        proof.push(format!("largest hole: {} ({largest} bytes)", format_bytes(largest)));
+    }
+    if let Some(layout) = &facts.layout {
+        proof.extend(holes(layout));
+        proof.extend(pins(facts, layout, refused));
+    }
+    Some(Verdict { kind: VerdictKind::Fragmented, sentence, proof })
+}
+
+fn without_failure(facts: &Facts<'_>) -> Option<Verdict> {
+    let history = facts.history.as_ref()?;
+    // A pool that takes all at the start says nothing by its size.
+    if !super::grows(facts) {
+        return None;
+    }
+    let (reserved, peak) = (history.peak_reserved, facts.peak_live()?);
+    let holes = reserved.saturating_sub(peak);
+    if holes < BYTES || (holes as f64) < HOLES * reserved as f64 {
+        return None;
+    }
+    let share = 100.0 * holes as f64 / reserved as f64;
+    let sentence = format!(
+        "Fragmented: never were more than {} live at once, yet the pool took {}: {share:.0} % is holes that what came \
+         next did not fit.",
+        format_bytes(peak),
+        format_bytes(reserved)
+    );
+    let mut proof = vec![
+        format!("most live at once: {peak} bytes, after {} events", history.peak_at),
+        format!("most taken by the pool: {reserved} bytes"),
+    ];
+    if let Some(layout) = &facts.layout {
+        proof.extend(self::holes(layout));
+    }
+    Some(Verdict { kind: VerdictKind::Fragmented, sentence, proof })
+}
+
+/// The holes, in a line.
+fn holes(layout: &Layout) -> Option<String> {
+    let mut holes: Vec<u64> =
+        layout.pieces().filter(|p| p.state == PieceState::Free).map(|p| p.bytes).collect();
+    holes.sort_unstable_by(|a, b| b.cmp(a));
+    let largest: Vec<String> = holes.iter().take(5).map(|&bytes| format_bytes(bytes)).collect();
+    let sum: u64 = holes.iter().sum();
+    (!holes.is_empty()).then(|| {
+        format!("{} holes of {} in all; the largest: {}", holes.len(), format_bytes(sum), largest.join(", "))
+    })
+}
+
+/// What would have to go for the request to fit: the stretch with the least in use, and the single pieces whose
+/// going opens the largest holes.
+fn pins(facts: &Facts<'_>, layout: &Layout, refused: u64) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some((live, pieces, bytes)) = cheapest_stretch(layout, refused) {
+        lines.push(format!(
+            "the cheapest stretch of {} has {} in use in {pieces} {}: were these elsewhere, the request would fit",
+            format_bytes(bytes),
+            format_bytes(live),
+            if pieces == 1 { "piece" } else { "pieces" }
+        ));
+    }
+    let mut single: Vec<(u64, &Piece)> = Vec::new();
+    for segment in &layout.segments {
+        for at in 0..segment.pieces.len() {
+            let piece = &segment.pieces[at];
+            if piece.state == PieceState::Free {
+                continue;
+            }
+            let free = |neighbour: Option<&Piece>| {
+                neighbour.filter(|p| p.state == PieceState::Free).map_or(0, |p| p.bytes)
+            };
+            let before = free(at.checked_sub(1).and_then(|at| segment.pieces.get(at)));
+            let after = free(segment.pieces.get(at + 1));
+            if before > 0 && after > 0 {
+                single.push((before + piece.bytes + after, piece));
+            }
+        }
+    }
+    // By the hole that each would open; of equal ones the smaller piece is the sillier pin.
+    single.sort_by_key(|&(hole, piece)| (std::cmp::Reverse(hole), piece.bytes, piece.address));
+    for (hole, piece) in single.into_iter().take(5) {
+        let by = match piece.owner {
+            OwnerId::UNKNOWN => String::new(),
+            owner => format!(", asked for at {}", site(&facts.device.owners, owner).place),
+        };
+        lines.push(format!(
+            "{} at {:#x}{by} keeps a hole of {} apart",
+            format_bytes(piece.bytes),
+            piece.address,
+            format_bytes(hole)
+        ));
+    }
+    lines
+}
+
+/// Of all stretches of neighbouring pieces that are large enough, the one with the fewest bytes in use: those
+/// bytes, the pieces they are in, and the bytes of the stretch.
+fn cheapest_stretch(layout: &Layout, bytes: u64) -> Option<(u64, usize, u64)> {
+    let mut best: Option<(u64, usize, u64)> = None;
+    for segment in &layout.segments {
+        let pieces = &segment.pieces;
+        let used = |p: &Piece| if p.state == PieceState::Free { (0, 0) } else { (p.bytes, 1) };
+        let (mut start, mut length, mut live, mut count) = (0, 0_u64, 0_u64, 0_usize);
+        for piece in pieces {
+            length += piece.bytes;
+            let (more, one) = used(piece);
+            (live, count) = (live + more, count + one);
+            // What can be left off at the start without falling short is.
+            while length - pieces[start].bytes >= bytes {
+                let (less, one) = used(&pieces[start]);
+                (length, live, count) = (length - pieces[start].bytes, live - less, count - one);
+                start += 1;
+            }
+            if length >= bytes && best.is_none_or(|(least, ..)| live < least) {
+                best = Some((live, count, length));
+            }
+        }
+    }
+    best
+}

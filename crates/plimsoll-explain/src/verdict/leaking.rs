@@ -1,0 +1,285 @@
+//! Leaking: what is kept grows with every step.
+//!
+//! Every step leaves something alive: weights and optimizer state do in the first, activations in the one under
+//! way. A leak is what steps *in between* leave: requests that were granted in one step, are alive long after
+//! it, and have sisters in most of the other steps.
+
+use crate::facts::{Facts, Moment};
+use crate::history::live_after;
+use crate::report::{Verdict, VerdictKind};
+use crate::site::{Site, site};
+use crate::steps::Steps;
+use crate::usage::by_site;
+use plimsoll_memory::{Action, OwnerId, Owners, RequestId, Trace, format_bytes};
+use std::collections::HashMap;
+
+/// What piles up.
+pub(crate) struct Leak {
+    /// The requests that steps left behind.
+    pub(crate) requests: Vec<RequestId>,
+    /// Their bytes.
+    pub(crate) bytes: u64,
+    /// Bytes that a step adds: the slope of live bytes at step ends, and half its 95 % interval.
+    pub(crate) per_step: f64,
+    pub(crate) per_step_error: f64,
+    /// The steps that were looked at: after the warm-up, before the one under way.
+    pub(crate) steps: usize,
+    /// The innermost line under which nearly all of it was asked for.
+    pub(crate) under: OwnerId,
+    /// Places and what each left behind, the most first.
+    pub(crate) places: Vec<(Site, u64, usize)>,
+}
+
+/// Steps at the start in which a program still warms up: states are made, caches fill.
+const WARM_UP: usize = 2;
+/// Steps at the end whose requests may be alive in their own right.
+const UNDER_WAY: usize = 2;
+/// Fewer steps in between prove nothing.
+const FEWEST: usize = 4;
+/// The share of stretches of the run in which a place must have left something.
+const STEADY: f64 = 0.7;
+/// Less than this share of live bytes, and less than these bytes, is no leak worth a verdict.
+const SHARE: f64 = 0.01;
+const BYTES: u64 = 16 << 20;
+/// The share of leaked bytes that must be under one line for it to be named.
+const NEARLY_ALL: f64 = 0.9;
+
+impl Leak {
+    /// What leaks in a recording with a trace of enough steps.
+    pub(crate) fn find(facts: &Facts<'_>) -> Option<Leak> {
+        let (trace, history) = (facts.device.trace.as_ref()?, facts.history.as_ref()?);
+        let steps = history.steps.as_ref()?;
+        let owners = &facts.device.owners;
+        let until = match facts.moment {
+            Moment::Failure(Some(event)) => event,
+            _ => trace.events.len(),
+        };
+        let last = steps.of(until).checked_sub(UNDER_WAY)?;
+        let between = last.checked_sub(WARM_UP).filter(|&steps| steps >= FEWEST)?;
+        let left = left_behind(trace, steps, until, WARM_UP..last);
+        let mut by_place: HashMap<OwnerId, Vec<(RequestId, usize)>> = HashMap::new();
+        for (id, step) in left {
+            by_place.entry(trace.request(id).owner).or_default().push((id, step));
+        }
+        by_place.retain(|_, left| is_steady(left, WARM_UP, between));
+
+        let requests: Vec<RequestId> = by_place.values().flatten().map(|&(id, _)| id).collect();
+        let bytes = requests.iter().map(|&id| trace.request(id).bytes).sum();
+        let live = facts.asked.or(facts.live).unwrap_or(0);
+        if bytes < BYTES && (bytes as f64) < SHARE * live as f64 || bytes == 0 {
+            return None;
+        }
+        let ends = history.step_ends.get(WARM_UP..last.min(history.step_ends.len()))?;
+        let (per_step, per_step_error) = slope(ends)?;
+        // Live bytes that do not grow over the run are no leak, however old some of them are.
+        if per_step <= per_step_error || per_step * (between as f64) < 0.5 * bytes as f64 {
+            return None;
+        }
+        let leaked: HashMap<OwnerId, (u64, usize)> = by_place
+            .iter()
+            .map(|(&owner, left)| {
+                let sum = left.iter().map(|&(id, _)| trace.request(id).bytes).sum();
+                (owner, (sum, left.len()))
+            })
+            .collect();
+        let under = common_line(owners, &leaked, bytes);
+        let places = places(owners, &leaked);
+        Some(Leak { requests, bytes, per_step, per_step_error, steps: between, under, places })
+    }
+
+    /// The verdict, with when it will run out or did.
+    pub(crate) fn verdict(&self, facts: &Facts<'_>) -> Verdict {
+        let owners = &facts.device.owners;
+        let history = facts.history.as_ref();
+        let rate = format_bytes(self.per_step as u64);
+        let line = site(owners, self.under);
+        let top = self.places.first().map(|(site, ..)| site.clone());
+        let place = match (&top, self.under) {
+            (Some(top), OwnerId::UNKNOWN) => format!("most at {}", name(top)),
+            (Some(top), _) if top.place != line.place => {
+                format!("asked for under {}, most at {}", line.place, top.place)
+            }
+            (Some(top), _) => format!("asked for at {}", name(top)),
+            (None, _) => "by nobody that was recorded".into(),
+        };
+        let end = match (facts.moment, self.runs_out(facts)) {
+            (Moment::Failure(_), _) => {
+                let step = history.and_then(|h| h.steps.as_ref()).map_or(0, Steps::ended);
+                format!("; after {step} steps no room was left")
+            }
+            (Moment::End, Some((step, error))) => {
+                format!("; the room will be used up at about step {step:.0} ± {error:.0}")
+            }
+            (Moment::End, None) => String::new(),
+        };
+        let sentence = format!("Leaking: every step leaves {rate} behind, {place}{end}.");
+
+        let mut proof = vec![format!(
+            "{} steps looked at: {} in {} pieces that they asked for were never freed",
+            self.steps,
+            format_bytes(self.bytes),
+            self.requests.len()
+        )];
+        if let Some(history) = history {
+            let ends = &history.step_ends;
+            if let (Some(first), Some(last)) = (ends.get(WARM_UP), ends.last()) {
+                proof.push(format!(
+                    "live at the end of step {}: {}; of step {}: {}; growth a step {} ± {} (95 %)",
+                    WARM_UP + 1,
+                    format_bytes(*first),
+                    ends.len(),
+                    format_bytes(*last),
+                    format_bytes(self.per_step as u64),
+                    format_bytes(self.per_step_error as u64)
+                ));
+            }
+            if let Some(steps) = &history.steps {
+                proof.push(format!("steps are told by {}", steps.found_by));
+            }
+        }
+        for (site, bytes, pieces) in self.places.iter().take(6) {
+            let share = 100.0 * *bytes as f64 / self.bytes.max(1) as f64;
+            proof.push(format!("{}: {} in {pieces} pieces ({share:.0} %)", name(site), format_bytes(*bytes)));
+        }
+        if let Some((step, error)) = self.runs_out(facts) {
+            let room = facts.room.map_or(0, |room| room.bytes);
+            proof.push(format!(
+                "from the first half of the steps alone: room of {} used up at step {step:.0} ± {error:.0}",
+                format_bytes(room)
+            ));
+        }
+        Verdict { kind: VerdictKind::Leaking, sentence, proof }
+    }
+
+    /// The step at which the pool outgrows its room, and half its 95 % interval: by the first half of the steps
+    /// where the end is known, so that it can be compared, and by all where it is not.
+    pub(crate) fn runs_out(&self, facts: &Facts<'_>) -> Option<(f64, f64)> {
+        let room = facts.room?.bytes as f64;
+        let history = facts.history.as_ref()?;
+        // What the pool takes is what meets the limit; live bytes stand in for it where it was not recorded.
+        let taken = if history.peak_reserved > 0 { &history.step_reserved } else { &history.step_peaks };
+        let taken = taken.get(WARM_UP..)?;
+        let seen = if facts.moment == Moment::End { taken } else { &taken[..taken.len().div_ceil(2)] };
+        let (slope, error) = slope(seen)?;
+        if slope <= 0.0 {
+            return None;
+        }
+        let mean = seen.iter().map(|&bytes| bytes as f64).sum::<f64>() / seen.len() as f64;
+        let middle = (seen.len() - 1) as f64 / 2.0;
+        let steps = (room - mean) / slope + middle;
+        Some((steps + WARM_UP as f64 + 1.0, (steps - middle).abs() * error / slope))
+    }
+}
+
+/// A pile in a dump that has no history: most of the memory in pieces of one size, and one more of that size was
+/// asked for.
+pub(crate) fn pile(facts: &Facts<'_>) -> Option<Verdict> {
+    let refused = facts.refused.filter(|_| facts.device.trace.is_none())?;
+    let (size, count, share) = facts.commonest_piece()?;
+    let alike = refused <= size && refused as f64 >= 0.9 * size as f64;
+    if !alike || count < PILE || share < PILE_SHARE {
+        return None;
+    }
+    let piece = format_bytes(size);
+    let sentence = format!(
+        "Leaking, by all appearance: {count} pieces of {piece} are held, {:.0} % of what is in use, and one more was \
+         asked for.",
+        100.0 * share
+    );
+    let mut proof = vec![
+        format!("{count} pieces of {size} bytes each; refused: {refused} bytes"),
+        "one dump has no history: a profile or snapshot over several steps names the line and the rate"
+            .into(),
+    ];
+    for held in by_site(&facts.device.owners, &facts.by_owner).iter().take(3) {
+        let (bytes, pieces) = (format_bytes(held.bytes), held.count);
+        proof.push(format!("in use: {bytes} in {pieces} pieces, asked for at {}", held.site.place));
+    }
+    Some(Verdict { kind: VerdictKind::Leaking, sentence, proof })
+}
+
+/// How many pieces of one size, and what share of the memory, look like a pile.
+const PILE: u64 = 32;
+const PILE_SHARE: f64 = 0.8;
+
+fn name(site: &Site) -> String {
+    match &site.from {
+        Some(from) => format!("{} (from {from})", site.place),
+        None => site.place.clone(),
+    }
+}
+
+/// The requests of some steps that are still live after `until` events, with their step.
+fn left_behind(
+    trace: &Trace,
+    steps: &Steps,
+    until: usize,
+    between: std::ops::Range<usize>,
+) -> Vec<(RequestId, usize)> {
+    let mut is_live = vec![false; trace.requests.len()];
+    for id in live_after(trace, until) {
+        is_live[id.0 as usize] = true;
+    }
+    let granted =
+        trace.events.iter().enumerate().take(until).filter_map(|(index, event)| match event.action {
+            Action::Allocate(id) if is_live.get(id.0 as usize) == Some(&true) => Some((id, steps.of(index))),
+            _ => None,
+        });
+    granted.filter(|(_, step)| between.contains(step)).collect()
+}
+
+/// Whether a place left something in most stretches of the run: each step, or each few.
+fn is_steady(left: &[(RequestId, usize)], first: usize, steps: usize) -> bool {
+    let stretches = steps.min(16);
+    let mut seen = vec![false; stretches];
+    for &(_, step) in left {
+        seen[(step - first) * stretches / steps] = true;
+    }
+    seen.iter().filter(|&&seen| seen).count() as f64 >= STEADY * stretches as f64
+}
+
+/// The innermost frame under which nearly all leaked bytes were asked for.
+fn common_line(owners: &Owners, leaked: &HashMap<OwnerId, (u64, usize)>, total: u64) -> OwnerId {
+    let mut under: HashMap<OwnerId, u64> = HashMap::new();
+    for (&owner, &(bytes, _)) in leaked {
+        let mut at = owner;
+        while at != OwnerId::UNKNOWN {
+            *under.entry(at).or_default() += bytes;
+            at = owners.parent(at);
+        }
+    }
+    let nearly_all = under.iter().filter(|&(_, &bytes)| bytes as f64 >= NEARLY_ALL * total as f64);
+    nearly_all
+        .map(|(&owner, _)| owner)
+        .max_by_key(|&owner| owners.stack(owner).count())
+        .unwrap_or(OwnerId::UNKNOWN)
+}
+
+/// What each line of code left behind, the most first.
+fn places(owners: &Owners, leaked: &HashMap<OwnerId, (u64, usize)>) -> Vec<(Site, u64, usize)> {
+    let mut places: HashMap<Site, (u64, usize)> = HashMap::new();
+    for (&owner, &(bytes, pieces)) in leaked {
+        let place = places.entry(site(owners, owner)).or_default();
+        place.0 += bytes;
+        place.1 += pieces;
+    }
+    let mut places: Vec<_> =
+        places.into_iter().map(|(site, (bytes, pieces))| (site, bytes, pieces)).collect();
+    places.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    places
+}
+
+/// The slope of bytes over steps by least squares, and half its 95 % interval.
+fn slope(bytes: &[u64]) -> Option<(f64, f64)> {
+    let count = bytes.len() as f64;
+    if bytes.len() < 3 {
+        return None;
+    }
+    let mean_x = (count - 1.0) / 2.0;
+    let mean_y = bytes.iter().map(|&b| b as f64).sum::<f64>() / count;
+    let points = bytes.iter().enumerate().map(|(x, &y)| (x as f64 - mean_x, y as f64 - mean_y));
+    let spread = points.clone().map(|(x, _)| x * x).sum::<f64>();
+    let slope = points.clone().map(|(x, y)| x * y).sum::<f64>() / spread;
+    let residual = points.map(|(x, y)| (y - slope * x).powi(2)).sum::<f64>() / (count - 2.0);
+    Some((slope, 1.96 * (residual / spread).sqrt()))
+}

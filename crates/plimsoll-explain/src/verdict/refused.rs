@@ -1,0 +1,222 @@
+//! A request was refused: too big, a limit, another process, or a short overlap at the peak.
+
+use crate::facts::{Facts, Moment, Room, RoomBy};
+use crate::history::live_after;
+use crate::report::{Verdict, VerdictKind};
+use crate::site::site;
+use crate::usage::by_site;
+use plimsoll_memory::{Action, RequestId, Trace, format_bytes};
+
+/// What another process must hold of the device to be worth a verdict.
+const OTHERS: f64 = 0.05;
+
+/// Another process holds what the request needed.
+pub(crate) fn other_process(facts: &Facts<'_>) -> Option<Verdict> {
+    let refused = facts.refused?;
+    let device = facts.device;
+    let mut proof = Vec::new();
+    let sentence = match (facts.others(), device.capacity) {
+        (Some(others), Some(capacity)) if others as f64 >= OTHERS * capacity as f64 => {
+            let free = device.device_free.unwrap_or(0);
+            if free >= refused || free.saturating_add(others) < refused {
+                return None;
+            }
+            for (name, bytes) in &device.others {
+                proof.push(format!("{name}: {}", format_bytes(*bytes)));
+            }
+            proof.push(format!(
+                "free on the device: {}; asked for: {}",
+                format_bytes(free),
+                format_bytes(refused)
+            ));
+            format!(
+                "Another process: {} of the device's {} are held by others; without them the {} asked for would fit.",
+                format_bytes(others),
+                format_bytes(capacity),
+                format_bytes(refused)
+            )
+        }
+        // A pool that may still grow and cannot: somebody else has taken what the limit promised.
+        _ => {
+            let (limit, reserved) = (device.limit?, facts.reserved?);
+            let promised = limit.saturating_sub(reserved);
+            if !super::grows(facts) || promised < refused || facts.framework == crate::Framework::Plimsoll {
+                return None;
+            }
+            if device.device_free.is_some_and(|free| free >= refused) {
+                return None;
+            }
+            proof.push(format!("limit {limit} bytes, taken {reserved} bytes, asked for {refused} bytes"));
+            format!(
+                "Another process: the pool may take {} more and the device refused {}, so somebody else holds it.",
+                format_bytes(promised),
+                format_bytes(refused)
+            )
+        }
+    };
+    Some(Verdict { kind: VerdictKind::OtherProcess, sentence, proof })
+}
+
+/// A limit was reached while the device had room.
+pub(crate) fn limit_low(facts: &Facts<'_>) -> Option<Verdict> {
+    let (refused, room) = (facts.refused?, facts.room?);
+    let needed = facts.live?.saturating_add(refused);
+    if room.by == RoomBy::Device {
+        return None;
+    }
+    let device = facts.device;
+    // What the device had beyond the limit.
+    let free = match (device.device_free, device.capacity) {
+        (Some(free), _) => free,
+        (None, Some(capacity)) => capacity.checked_sub(room.bytes)?,
+        (None, None) => return None,
+    };
+    let taken = facts.reserved?;
+    if free < refused {
+        return None;
+    }
+    let limit = limit_in_words(facts, room, refused);
+    let sentence = format!(
+        "Limit set low: {} were refused at {limit} while {} of the device were free.",
+        format_bytes(refused),
+        format_bytes(free)
+    );
+    let mut proof = vec![
+        format!(
+            "taken by the pool: {taken} bytes; asked for: {refused} bytes; free on the device: {free} bytes"
+        ),
+        format!(
+            "needed at that moment: {} in use + {} = {}",
+            format_bytes(needed - refused),
+            format_bytes(refused),
+            format_bytes(needed)
+        ),
+    ];
+    if room.by == RoomBy::UnseenLimit {
+        proof.push(
+            "the limit follows from a refusal while the device had room; its size was not recorded".into(),
+        );
+    }
+    Some(Verdict { kind: VerdictKind::LimitLow, sentence, proof })
+}
+
+/// A limit, or what is known of one that was not recorded.
+fn limit_in_words(facts: &Facts<'_>, room: Room, refused: u64) -> String {
+    match (room.by, facts.reserved) {
+        (RoomBy::UnseenLimit, Some(reserved)) => {
+            let (low, high) = (format_bytes(room.bytes), format_bytes(reserved.saturating_add(refused)));
+            format!("a limit between {low} and {high}")
+        }
+        _ => format!("the limit of {}", format_bytes(room.bytes)),
+    }
+}
+
+/// What is live at once, with the request, is more than there is: no allocator could have served it.
+pub(crate) fn too_big(facts: &Facts<'_>) -> Option<Verdict> {
+    let refused = facts.refused?;
+    let asked = facts.asked.or(facts.live);
+    let (sentence, proof) = match (asked, facts.room) {
+        (Some(asked), Some(room)) => {
+            let needed = asked.saturating_add(refused);
+            if needed <= room.bytes && !facts.is_nearly_full() {
+                return None;
+            }
+            let room_in_words = match room.by {
+                RoomBy::Device => format!("the device's room of {}", format_bytes(room.bytes)),
+                _ => limit_in_words(facts, room, refused),
+            };
+            let against = if needed > room.bytes { "over" } else { "with hardly a gap left in" };
+            let sentence = format!(
+                "Too big: {} in use and {} more are {}, {against} {room_in_words}.",
+                format_bytes(asked),
+                format_bytes(refused),
+                format_bytes(needed)
+            );
+            let by = match room.by {
+                RoomBy::Limit => "the limit that was set",
+                RoomBy::UnseenLimit => "the most that the pool ever had",
+                RoomBy::Device => "what the device had for this pool",
+            };
+            (sentence, vec![format!("{asked} + {refused} = {needed} bytes; {} bytes: {by}", room.bytes)])
+        }
+        _ => {
+            let sentence = format!(
+                "Too big: {} were asked for and refused; what else was in use was not recorded.",
+                format_bytes(refused)
+            );
+            (sentence, vec![format!("asked for: {refused} bytes")])
+        }
+    };
+    let mut proof = proof;
+    for held in by_site(&facts.device.owners, &facts.by_owner).iter().take(5) {
+        let (bytes, place) = (format_bytes(held.bytes), &held.site.place);
+        proof.push(format!("in use: {bytes} in {} pieces, asked for at {place}", held.count));
+    }
+    proof.extend(equal_pieces(facts));
+    Some(Verdict { kind: VerdictKind::TooBig, sentence, proof })
+}
+
+/// Many pieces of one size that hold most of the memory: what a list that grows looks like in a single dump.
+fn equal_pieces(facts: &Facts<'_>) -> Option<String> {
+    let (size, count, share) = facts.commonest_piece()?;
+    (count >= 16 && share >= 0.5).then(|| {
+        format!(
+            "{count} pieces of {} each are {:.0} % of what is in use: if their number grows with the steps, something \
+             keeps them (one dump cannot tell; a snapshot or profile over several steps can)",
+            format_bytes(size),
+            100.0 * share
+        )
+    })
+}
+
+/// The share of what was needed that must be short-lived for the peak to be called transient.
+const SHORT: f64 = 0.5;
+/// A short overlap sets the peak: most of what was needed at once lives less than a step.
+pub(crate) fn transient_peak(facts: &Facts<'_>) -> Option<Verdict> {
+    let (trace, history, refused) = (facts.device.trace.as_ref()?, facts.history.as_ref()?, facts.refused?);
+    let Moment::Failure(Some(event)) = facts.moment else { return None };
+    let asked = facts.asked?;
+    let needed = asked.saturating_add(refused);
+    if facts.room.is_some_and(|room| needed <= room.bytes) {
+        return None;
+    }
+    let start =
+        history.steps.as_ref().and_then(|steps| steps.borders.iter().rfind(|&&b| b <= event)).copied();
+    let short = short_lived(trace, start, event);
+    let passing: u64 = short.iter().map(|&id| trace.request(id).bytes).sum::<u64>().saturating_add(refused);
+    if (passing as f64) < SHORT * needed as f64 || short.is_empty() {
+        return None;
+    }
+    let lasting = needed - passing;
+    let sentence = format!(
+        "Transient peak: of the {} needed at once, {} live for less than a step; what lasts is {}.",
+        format_bytes(needed),
+        format_bytes(passing),
+        format_bytes(lasting)
+    );
+    let mut largest = short.clone();
+    largest.sort_by_key(|&id| std::cmp::Reverse(trace.request(id).bytes));
+    let mut proof = vec![format!("{} pieces overlap the refused {}:", short.len(), format_bytes(refused))];
+    proof.extend(largest.iter().take(6).map(|&id| {
+        let request = trace.request(id);
+        let place = site(&facts.device.owners, request.owner).place;
+        format!("{} asked for at {place}", format_bytes(request.bytes))
+    }));
+    Some(Verdict { kind: VerdictKind::TransientPeak, sentence, proof })
+}
+
+/// What is live at `event` and lives briefly: asked for in the step under way, or, where no step ever ended, freed
+/// when the refusal unwound the program.
+fn short_lived(trace: &Trace, start: Option<usize>, event: usize) -> Vec<RequestId> {
+    let mut brief = vec![false; trace.requests.len()];
+    for (index, at) in trace.events.iter().enumerate() {
+        match (at.action, start) {
+            (Action::Allocate(id), Some(start)) if (start..event).contains(&index) => {
+                brief[id.0 as usize] = true
+            }
+            (Action::Free(id), None) if index > event => brief[id.0 as usize] = true,
+            _ => {}
+        }
+    }
+    live_after(trace, event).into_iter().filter(|id| brief[id.0 as usize]).collect()
+}
