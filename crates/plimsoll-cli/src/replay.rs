@@ -4,7 +4,7 @@ use crate::Result;
 use crate::recording::read;
 use crate::show;
 use plimsoll_explain::{Device, Recording, curve, plain, planned, site};
-use plimsoll_memory::{Action, Model, Start, Trace, format_bytes, parse_bytes, replay};
+use plimsoll_memory::{Action, Model, OwnerId, Start, Trace, format_bytes, parse_bytes, replay};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::PathBuf;
@@ -175,12 +175,12 @@ fn plan(trace: &Trace, limit: Option<u64>) -> Row {
     }
 }
 
-/// Where the request of an event was made.
+/// Where the request of an event was made, if that was recorded.
 fn asked_at(device: &Device, trace: &Trace, event: usize) -> Option<String> {
     match trace.events.get(event)?.action {
         Action::Allocate(id) | Action::Refuse(id) => {
             let request = trace.requests.get(id.0 as usize)?;
-            Some(site(&device.owners, request.owner).place)
+            (request.owner != OwnerId::UNKNOWN).then(|| site(&device.owners, request.owner).place)
         }
         _ => None,
     }

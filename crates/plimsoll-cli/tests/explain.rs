@@ -113,10 +113,13 @@ fn what_cannot_be_read_is_named_with_the_reason() {
     place.write("notes.txt", "nothing about memory\n");
     place.write("nothing", "");
     let error = place.fail(&["explain", "notes.txt"]);
-    assert!(error.starts_with("notes.txt: is none of the formats that can be read: "), "{error}");
+    assert!(error.starts_with("notes.txt: ") && error.contains("nothing about a device's memory"), "{error}");
+    place.write("packed.zip", "PK\x03\x04\x14\x00\x00\x00");
+    let error = place.fail(&["explain", "packed.zip"]);
+    assert!(error.starts_with("packed.zip: is none of the formats that can be read: "), "{error}");
     assert_eq!(place.fail(&["explain", "nothing"]), "nothing: is empty\n");
     assert!(place.fail(&["explain", "gone.pickle"]).starts_with("gone.pickle: cannot be read: "));
-    assert!(place.fail(&["replay", "notes.txt"]).starts_with("notes.txt: is none of the formats"));
+    assert!(place.fail(&["replay", "packed.zip"]).starts_with("packed.zip: is none of the formats"));
 }
 
 #[test]
@@ -145,9 +148,9 @@ fn every_allocator_is_replayed_and_the_recorded_one_takes_what_it_took() {
 #[test]
 fn a_limit_that_is_too_small_ends_a_replay_at_a_request_that_is_named() {
     let file = recorded("torch-leak.pickle.gz");
-    let ran = Place::new().succeed(&["replay", &file, "--allocator", "caching", "--limit", "2GiB"]);
+    let ran = Place::new().succeed(&["replay", &file, "--allocator", "caching", "--limit", "3GiB"]);
     for part in
-        ["lower bound  ", "limit        2.00 GiB\n", "caching", "no, event ", "asked for at train.py:"]
+        ["lower bound  ", "limit        3.00 GiB\n", "caching", "no, event ", "asked for at train.py:15 loss"]
     {
         assert!(ran.stdout.contains(part), "no `{part}` in {}", ran.stdout);
     }

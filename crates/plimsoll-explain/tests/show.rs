@@ -143,7 +143,7 @@ fn the_parts_come_in_order_from_the_verdict_to_the_gaps() {
         "memory map: 400 MiB in 2 segments",
         "timeline: 360 MiB live at most, 400 MiB reserved at most",
         "who held memory at the peak, event 39 of 42: 360 MiB",
-        "who held memory when memory ran out: 303 MiB",
+        "who held memory at the end, after memory ran out: 303 MiB",
         "what to change",
         "not read",
         "  · the file ends in the middle of an event",
