@@ -77,8 +77,8 @@ fn cuda(out: &mut dyn Write) -> Result {
     let found = plimsoll_cuda::driver_version().and_then(|version| Ok((version, plimsoll_cuda::devices()?)));
     let ((major, minor), found) = match found {
         Ok((version, found)) if !found.is_empty() => (version, found),
-        Ok(_) => return Ok(writeln!(out, "no CUDA device on this machine: the driver lists none")?),
-        Err(error) => return Ok(writeln!(out, "no CUDA device on this machine: {error}")?),
+        Ok(_) => return Ok(writeln!(out, "no CUDA device: the driver lists none")?),
+        Err(error) => return Ok(writeln!(out, "no CUDA device: {error}")?),
     };
     writeln!(out, "CUDA devices on this machine, under a driver for CUDA {major}.{minor}:")?;
     for DeviceInfo { id, name, capability, total_bytes, free_bytes, virtual_memory, .. } in &found {

@@ -22,7 +22,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     let checks = match args.device.as_str() {
         "cpu" => selftest_host(),
-        name => selftest(&CudaDevice::open(name.parse()?)?),
+        name => {
+            let id = name.parse().map_err(|error: plimsoll_cuda::Error| format!("{error}, or cpu"))?;
+            selftest(&CudaDevice::open(id)?)
+        }
     };
     let failed = checks.iter().filter(|check| !check.passed).count();
     if args.json {

@@ -5,7 +5,7 @@
 
 mod memory;
 mod pages;
-mod policy;
+mod pool;
 
 use crate::device::CudaDevice;
 use memory::{Host, verify_pattern, write_pattern};
@@ -31,14 +31,15 @@ pub struct Check {
 pub fn selftest(device: &CudaDevice) -> Vec<Check> {
     let mut checks = Vec::new();
     pages::run(device, &mut checks);
-    policy::run(device, &mut checks);
+    pool::run(device, &mut checks);
+    pool::run_to_the_end(device, &mut checks);
     checks
 }
 
 /// Tries on the host's memory what [`selftest`] tries of pools on a device's.
 pub fn selftest_host() -> Vec<Check> {
     let mut checks = Vec::new();
-    policy::run(&Host, &mut checks);
+    pool::run(&Host, &mut checks);
     checks
 }
 
@@ -63,6 +64,8 @@ fn check(checks: &mut Vec<Check>, name: &'static str, work: impl FnOnce() -> Out
         Ok(detail) => (true, detail),
         Err(Failure(detail)) => (false, detail),
     };
+    // Errors that have several lines are one here.
+    let detail = detail.lines().map(str::trim).collect::<Vec<_>>().join("; ");
     checks.push(Check { name, passed, detail, seconds: start.elapsed().as_secs_f64() });
 }
 

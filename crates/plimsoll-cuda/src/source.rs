@@ -217,6 +217,10 @@ impl Source for CudaSource {
         self.page
     }
 
+    fn available_bytes(&self) -> Option<u64> {
+        Some(self.device.memory_info().ok()?.free_bytes)
+    }
+
     fn reserve(&mut self, bytes: u64) -> plimsoll_memory::Result<u64> {
         Ok(self.try_reserve(bytes)?)
     }

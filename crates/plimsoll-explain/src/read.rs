@@ -39,6 +39,17 @@ const READERS: &[Reader] = &[
     Reader { looks: log::looks, read: log::read },
 ];
 
+/// Refuses to give each of so many devices its copy of so many owners or marks.
+fn check_owners(owners: usize, devices: usize) -> Result<()> {
+    const MOST: usize = 8 << 20;
+    if owners.saturating_mul(devices) <= MOST || devices <= 1 {
+        return Ok(());
+    }
+    let message =
+        format!("out of all proportion: {owners} places in a program and marks, on {devices} devices");
+    Err(Error::new(ErrorKind::Hostile, message))
+}
+
 /// Reads one stream, whatever it holds. `name` is what the recording calls it.
 ///
 /// # Errors

@@ -255,6 +255,18 @@ fn errors_without_a_dump_are_read() {
     let frame = device.owners.frame(device.live_by_owner[0].0).unwrap();
     assert_eq!((frame.file.as_str(), frame.line), ("internal/models.py", 689));
 
+    // The same below a dump of which only the warnings were logged.
+    let warned = format!(
+        "2022-10-25 21:52:08.219469: W external/org_tensorflow/tensorflow/tsl/framework/bfc_allocator.cc:479] \
+         Allocator (GPU_1_bfc) ran out of memory trying to allocate 6.00MiB (rounded to 6291456)requested by op \n\
+         2022-10-25 21:52:08.220328: W external/org_tensorflow/tensorflow/tsl/framework/bfc_allocator.cc:491] *{}\n{jax}",
+        "_".repeat(99)
+    );
+    let recording = read(warned.as_bytes()).unwrap();
+    let device = only(&recording);
+    assert_eq!((device.name.as_str(), device.failure.as_ref().unwrap().requested), ("GPU_1_bfc", 6_291_456));
+    assert_eq!(device.live_by_owner.len(), 2);
+
     let tensorflow = "ResourceExhaustedError: OOM when allocating tensor with shape[32,64,250,250] and type float \
                       on /job:localhost/replica:0/task:0/device:GPU:1 by allocator GPU_1_bfc [Op:Conv2D]\n";
     let recording = read(tensorflow.as_bytes()).unwrap();
@@ -275,6 +287,26 @@ fn errors_without_a_dump_are_read() {
     let recording = read(usage.as_bytes()).unwrap();
     let held = &only(&recording).live_by_owner;
     assert_eq!(held.iter().map(|h| (h.1 >> 20, h.2)).collect::<Vec<_>>(), [(260, 2), (2, 1)]);
+
+    let tpu = "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 20.13G of \
+               15.48G hbm. Exceeded hbm capacity by 4.65G.\n";
+    let recording = read(tpu.as_bytes()).unwrap();
+    let device = only(&recording);
+    assert_eq!((device.name.as_str(), device.capacity), ("TPU hbm", Some(16_621_523_436)));
+    assert_eq!(device.failure.as_ref().unwrap().requested, 21_614_422_917);
+
+    let driver = "2023-01-02 03:04:05.6: I tensorflow/compiler/xla/stream_executor/cuda/cuda_driver.cc:733] failed to \
+                  allocate 14.49G (15556766720 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory\n\
+                  2023-01-02 03:04:05.7: I tensorflow/compiler/xla/stream_executor/cuda/cuda_driver.cc:733] failed to \
+                  allocate 13.04G (14001090560 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory\n";
+    let recording = read(driver.as_bytes()).unwrap();
+    assert_eq!(only(&recording).failure.as_ref().unwrap().requested, 15_556_766_720);
+
+    let request =
+        "RESOURCE_EXHAUSTED: Failed to allocate request for 3.00GiB (3221225472B) on device ordinal 2\n";
+    let recording = read(request.as_bytes()).unwrap();
+    let device = only(&recording);
+    assert_eq!((device.index, device.failure.as_ref().unwrap().requested), (Some(2), 3_221_225_472));
 
     let stats = "{'num_allocs': 60, 'bytes_in_use': 1332740096, 'peak_bytes_in_use': 2616197120, 'bytes_limit': \
                  4504682496, 'largest_free_block_bytes': 1888485376, 'pool_bytes': 4504682496}\n";

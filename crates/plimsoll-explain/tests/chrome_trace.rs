@@ -164,6 +164,14 @@ fn sizes_that_overflow_are_left_out() {
     assert_eq!(recording.origin.gaps.len(), 2, "{:?}", recording.origin.gaps);
 }
 
+#[test]
+fn devices_without_end_are_left_out_and_said() {
+    let entries: Vec<_> = (0..1000).map(|at| memory(at as f64, 1, 8, (1, at))).collect();
+    let recording = read(format!("[{}]", entries.join(",")).as_bytes()).unwrap();
+    assert_eq!(recording.devices.len(), 128);
+    assert!(recording.origin.gaps[0].starts_with("872 "), "{:?}", recording.origin.gaps);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 

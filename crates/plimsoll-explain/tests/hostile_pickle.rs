@@ -93,14 +93,16 @@ fn remembering_more_than_there_is_is_out_of_proportion() {
     let mut bytes = b"\x80\x04N".to_vec();
     bytes.extend([0x94].repeat(20_000_000));
     assert!(refused(&bytes).contains("out of all proportion"));
-    // Places far apart take no room between them.
-    let mut bytes = b"\x80\x04]".to_vec();
-    for place in 0..100_000_u32 {
-        bytes.push(b'r');
-        bytes.extend(place.wrapping_mul(0x9e37_79b1).to_le_bytes());
+    // Places far apart take no room between them, be they all over or ever a little further on.
+    for (step, count) in [(0x9e37_79b1_u32, 100_000_u32), (4000, 100_000), (4000, 2_000_000)] {
+        let mut bytes = b"\x80\x04]".to_vec();
+        for place in 0..count {
+            bytes.push(b'r');
+            bytes.extend(place.wrapping_mul(step).to_le_bytes());
+        }
+        bytes.push(b'.');
+        answers(&read(&bytes));
     }
-    bytes.push(b'.');
-    answers(&read(&bytes));
     answers(&read(b"(lp18446744073709551615\ng18446744073709551615\n."));
 }
 
@@ -183,6 +185,44 @@ fn declared_lengths_are_not_believed() {
     bytes.extend(vec![0x7f; 1_000_000]);
     bytes.extend(b"u.");
     assert_eq!(read(&bytes).unwrap_err().kind(), ErrorKind::Empty);
+}
+
+/// Events whose stacks of a thousand frames, of names of a hundred thousand bytes, all differ.
+fn deep_stacks(events: u32, devices: u32) -> Vec<u8> {
+    let mut bytes = b"\x80\x04(".to_vec();
+    for line in 0..200_u8 {
+        bytes.extend(b"}\x94(\x8c\x08filename\x8c\x01f\x8c\x04lineK");
+        bytes.extend([line, 0x8c, 4]);
+        bytes.extend(b"nameX\xa0\x86\x01\x00");
+        bytes.extend(vec![b'a' + line % 20; 100_000]);
+        bytes.push(b'u');
+    }
+    bytes.extend(b"1}(\x8c\x0ddevice_traces](");
+    let mut state = 1_u32;
+    for _ in 0..devices {
+        bytes.extend(b"](");
+        for _ in 0..events {
+            bytes.extend(b"}(\x8c\x06action\x8c\x05alloc\x8c\x04addrK\x08\x8c\x04sizeK\x08\x8c\x06frames](");
+            for _ in 0..1000 {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                bytes.extend([b'h', (state >> 24) as u8 % 200]);
+            }
+            bytes.extend(b"eu");
+        }
+        bytes.push(b'e');
+    }
+    bytes.extend(b"eu.");
+    bytes
+}
+
+#[test]
+fn call_stacks_without_end_are_left_out_and_said() {
+    let recording = read(&deep_stacks(3000, 1)).unwrap();
+    let said = recording.origin.gaps.iter().any(|gap| gap.contains("different call stacks"));
+    assert!(said, "{:?}", recording.origin.gaps);
+    assert!(recording.devices[0].owners.count() > 1_000_000);
+    recording.devices.iter().for_each(assert_laws);
+    assert!(refused(&deep_stacks(10, 100)).contains("on 100 devices"));
 }
 
 #[test]

@@ -3,13 +3,16 @@
 use super::Failure;
 use crate::device::CudaDevice;
 use crate::source::CudaSource;
-use plimsoll_memory::{HostMemory, Source};
+use plimsoll_memory::{PhysicalDevice, Pool, PoolSettings};
 use std::ptr;
 
 /// Memory that pools can be tried on.
 pub(super) trait Memory {
-    /// A source of it.
-    fn source(&self) -> Result<Box<dyn Source>, Failure>;
+    /// A pool of it.
+    fn pool(&self, settings: PoolSettings) -> Result<Pool, Failure>;
+
+    /// So many bytes of it, to be split.
+    fn split(&self, capacity: u64) -> Result<PhysicalDevice, Failure>;
 
     /// Copies bytes to an address where a check has something placed.
     fn put(&self, address: u64, bytes: &[u8]) -> Result<(), Failure>;
@@ -22,8 +25,12 @@ pub(super) trait Memory {
 }
 
 impl Memory for CudaDevice {
-    fn source(&self) -> Result<Box<dyn Source>, Failure> {
-        Ok(Box::new(CudaSource::new(self)?))
+    fn pool(&self, settings: PoolSettings) -> Result<Pool, Failure> {
+        Ok(Pool::on(Box::new(CudaSource::new(self)?), settings))
+    }
+
+    fn split(&self, capacity: u64) -> Result<PhysicalDevice, Failure> {
+        Ok(PhysicalDevice::new(Box::new(CudaSource::new(self)?), capacity))
     }
 
     fn put(&self, address: u64, bytes: &[u8]) -> Result<(), Failure> {
@@ -43,12 +50,16 @@ impl Memory for CudaDevice {
 pub(super) struct Host;
 
 impl Memory for Host {
-    fn source(&self) -> Result<Box<dyn Source>, Failure> {
-        Ok(Box::new(HostMemory::new()))
+    fn pool(&self, settings: PoolSettings) -> Result<Pool, Failure> {
+        Ok(Pool::host(settings))
+    }
+
+    fn split(&self, capacity: u64) -> Result<PhysicalDevice, Failure> {
+        Ok(PhysicalDevice::host(capacity))
     }
 
     fn put(&self, address: u64, bytes: &[u8]) -> Result<(), Failure> {
-        // SAFETY: checks write only to what an allocator placed for them in mapped host memory and to which there
+        // SAFETY: checks write only to what a pool placed for them in mapped host memory and to which there
         // are no references.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, bytes.len()) };
         Ok(())

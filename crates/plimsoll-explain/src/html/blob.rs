@@ -49,7 +49,7 @@ impl Blob {
 
     /// Writes all columns.
     pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        let mut encoder = ZlibEncoder::new(Base64 { out, held: Vec::new() }, Compression::default());
+        let mut encoder = ZlibEncoder::new(Base64 { out, held: Vec::new() }, Compression::fast());
         encoder.write_all(&self.bytes)?;
         encoder.finish()?.finish()
     }

@@ -118,11 +118,14 @@ fn owners(owners: &Owners, blob: &mut Blob) -> Value {
 /// Whose code a frame is of: 0 of the user's, which scopes and ops are too, 1 of a library in the same
 /// language, 2 native.
 fn whose(frame: &Frame) -> u8 {
-    let named = frame.file.is_empty() && !frame.name.contains("::");
-    match () {
-        () if named || is_own(frame) => 0,
-        () if is_source(&frame.file) || frame.file.starts_with("<frozen") => 1,
-        () => 2,
+    let built_in = frame.name.starts_with("<built-in");
+    let named = frame.file.is_empty() && !frame.name.contains("::") && !built_in;
+    if named || is_own(frame) {
+        0
+    } else if built_in || is_source(&frame.file) || frame.file.starts_with("<frozen") {
+        1
+    } else {
+        2
     }
 }
 

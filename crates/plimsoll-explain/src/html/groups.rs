@@ -101,19 +101,19 @@ impl Grouping {
 
 /// The part of training that asked, as far as the stack tells. Where it tells nothing, that is said.
 fn category(owners: &Owners, owner: OwnerId) -> &'static str {
-    let mut found = None;
-    let mut any = false;
-    for frame in owners.stack(owner).take(DEPTH) {
-        any = true;
-        // The optimizer runs within nothing else; a backward pass may make a forward pass again.
-        match part(frame) {
-            Some("optimizer") => return "optimizer",
-            Some("backward pass") => found = Some("backward pass"),
-            Some(part) => found = found.or(Some(part)),
-            None => {}
-        }
-    }
-    found.unwrap_or(if any { "other code" } else { "no stack recorded" })
+    let mut frames = owners.stack(owner).take(DEPTH).peekable();
+    let nothing = if frames.peek().is_some() { "other code" } else { "no stack recorded" };
+    // A backward pass may make a forward pass again, and making a layer calls what a forward pass calls too.
+    let outranks = |part: &str| match part {
+        "optimizer" => 3,
+        "backward pass" => 2,
+        "parameters" => 1,
+        _ => 0,
+    };
+    let parts = frames.filter_map(part);
+    let first_of_highest =
+        |known: &'static str, next| if outranks(next) > outranks(known) { next } else { known };
+    parts.reduce(first_of_highest).unwrap_or(nothing)
 }
 
 /// What a single frame says of the part of training it is in.
@@ -123,26 +123,76 @@ fn part(frame: &Frame) -> Option<&'static str> {
         return Some(category.name());
     }
     let within = |folder: &str| file.contains(folder);
+    // TensorFlow calls an optimizer's ops by its name.
+    let op_of = |optimizers: &[&str]| optimizers.iter().any(|optimizer| name.starts_with(optimizer));
     if within("torch/optim/")
         || within("/optax/")
         || within("keras/src/optimizers/")
-        || name.contains("optimizer")
+        || op_of(&["adam/", "adamw/", "sgd/", "rmsprop/", "adagrad/"])
     {
         Some("optimizer")
     } else if name == "backward"
         || within("torch/autograd/")
         || name.contains("autograd::Engine")
-        || name.contains("transpose(")
+        || name.contains("transpose(jvp(")
         || name.contains("gradient_tape")
     {
         Some("backward pass")
     } else if within("torch/utils/data/") || within("tensorflow/python/data/") {
         Some("inputs")
-    } else if within("torch/nn/") && matches!(name, "to" | "cuda" | "_apply" | "convert" | "__init__") {
+    } else if within("torch/nn/") && matches!(name, "to" | "cuda" | "_apply" | "__init__") {
         Some("parameters")
     } else if within("torch/nn/") || name == "forward" || name.contains("jvp(") {
         Some("forward pass")
     } else {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The category of a stack told innermost first.
+    fn of(stack: &[(&str, &str)]) -> &'static str {
+        let mut owners = Owners::default();
+        let owner = stack.iter().rev().fold(OwnerId::UNKNOWN, |parent, &(name, file)| {
+            owners.child(parent, Frame { name: name.into(), file: file.into(), line: 1 })
+        });
+        category(&owners, owner)
+    }
+
+    #[test]
+    fn the_stack_tells_the_part_of_training() {
+        let (main, forward) =
+            (("<module>", "train.py"), ("forward", "site-packages/torch/nn/modules/linear.py"));
+        assert_eq!(of(&[forward, main]), "forward pass");
+        assert_eq!(of(&[forward, ("backward", "checkpoint.py"), main]), "backward pass");
+        assert_eq!(of(&[forward, ("step", "site-packages\\torch\\optim\\lbfgs.py"), main]), "optimizer");
+        assert_eq!(
+            of(&[("uniform_", "torch/nn/init.py"), ("__init__", "torch/nn/modules/linear.py")]),
+            "parameters"
+        );
+        assert_eq!(of(&[("gradients", "")]), "gradients");
+        assert_eq!(of(&[("adam/Sqrt_1", "")]), "optimizer");
+        assert_eq!(of(&[("jit(step)/transpose(jvp(dot))", "")]), "backward pass");
+        assert_eq!(of(&[("at::native::transpose(at::Tensor const&)", "??"), main]), "other code");
+        assert_eq!(of(&[main]), "other code");
+        assert_eq!(of(&[]), "no stack recorded");
+    }
+
+    #[test]
+    fn those_that_held_most_are_groups_and_the_rest_is_one() {
+        let weight = |n: u64| Weight { asked: true, most: n, mean: if n == 30 { 29.0 } else { 1.0 } };
+        let weights: Vec<Weight> = (0..40).map(weight).collect();
+        let grouping = Grouping::of(&weights, "sites", |owner| format!("site {}", owner.0));
+        assert_eq!(grouping.groups.len(), GROUPS + 1);
+        assert_eq!(
+            (grouping.groups[0].as_str(), grouping.groups[GROUPS].as_str()),
+            ("site 39", "29 more sites")
+        );
+        assert_eq!(grouping.stacked[0], 9, "the steadiest is below");
+        assert_eq!(grouping.stacked[GROUPS], GROUPS, "the rest is above");
+        assert_eq!((grouping.group_of(39), grouping.group_of(5)), (0, GROUPS as u8));
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn write(recording: &Recording, views: &[View<'_>], out: &mut dyn Wri
     writeln!(out, r#"· <span class="files">{}</span></p>"#, text(&origin.files.join(", ")))?;
     if !origin.gaps.is_empty() {
         let sentences: Vec<String> = origin.gaps.iter().map(|gap| text(gap)).collect();
-        writeln!(out, r#"<p class="gaps"><b>Not all could be read.</b> {}</p>"#, sentences.join(" "))?;
+        writeln!(out, r#"<p class="gaps"><b>Note.</b> {}</p>"#, sentences.join(" "))?;
     }
     for (number, view) in views.iter().enumerate() {
         let hidden = if number == 0 { "" } else { " hidden" };

@@ -128,7 +128,7 @@ class AddressMap {
     i = this.#pieceAfter(pieces, address);
     const from = i > 0 ? pieces[i - 1].address + pieces[i - 1].bytes : segment.address;
     const to = pieces[i]?.address ?? segment.address + segment.bytes;
-    showTip(event, make('b', {}, `free: ${exact(to - from)}`), make('div', {}, `at ${this.#hex(from)}`), make('div', {}, where));
+    showTip(event, make('b', {}, `${segment.recorded ? 'free' : 'not in use'}: ${exact(to - from)}`), make('div', {}, `at ${this.#hex(from)}`), make('div', {}, where));
   }
 
   // Groups that are on the map, with their bytes, most first.

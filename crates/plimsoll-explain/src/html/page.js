@@ -94,7 +94,7 @@ function momentWords(moment) {
     const reserved = device.reservedAt(moment);
     if (reserved !== null) parts.push(`${words(reserved)} reserved`);
   } else parts.push('at the recorded moment');
-  if (map.segments && !element('map-body').hidden) {
+  if (!element('map-body').hidden && map.segments.every(segment => segment.recorded)) {
     const { count, bytes, largest } = map.holes();
     parts.push(count ? `${words(bytes)} free in ${grouped(count)} ${count === 1 ? 'hole' : 'holes'}, the largest ${words(largest)}` : 'no holes');
   }
@@ -109,8 +109,8 @@ function mapNote(moment) {
     for (let i = 0; i < trace.born.length; i++) {
       if (trace.address[i] === 0 && trace.born[i] <= moment && moment < trace.died[i]) { unknown++; bytes += trace.bytes[i]; }
     }
-    if (unknown) notes.push(`${grouped(unknown)} live requests of ${words(bytes)} are not drawn: their addresses were not recorded.`);
-    if (!trace.complete) notes.push('Recording began after the program had: what it held before is known as far as the snapshot tells.');
+    if (unknown) notes.push(`Live, but not drawn because addresses were not recorded: ${grouped(unknown)} ${unknown === 1 ? 'request' : 'requests'}, ${words(bytes)}.`);
+    if (!trace.complete) notes.push('Recording began after the program had: what it held before is known as far as the recording tells.');
   }
   element('map-note').textContent = notes.join(' ');
 }
@@ -121,7 +121,7 @@ function mapLegend() {
   const key = (kind, name) => make('span', {}, make('i', { class: `key ${kind}` }), name);
   const keys = map.groups().map(([group, bytes]) => key(`swatch-${group % 12}`, `${grouping().names[group]} ${words(bytes)}`));
   if (map.segments.some(segment => segment.pieces.some(piece => piece.state === PENDING))) keys.push(key('pending', 'freed, still used by work under way'));
-  element('map-legend').replaceChildren(...keys, key('hole', 'free'));
+  element('map-legend').replaceChildren(...keys, key('hole', map.segments.every(segment => segment.recorded) ? 'free' : 'not in use'));
 }
 
 // What a moment was, for the tooltip.

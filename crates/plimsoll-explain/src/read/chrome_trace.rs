@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, HashMap};
 
 /// The most bytes that are believed to be live at once.
 const MAX_LIVE: u64 = 1 << 60;
+/// Events of more devices are left out.
+const MAX_DEVICES: usize = 128;
 /// Spans nested deeper are not told apart.
 const MAX_DEPTH: usize = 1024;
 
@@ -56,9 +58,19 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
     let (owners, owner_of) = owners(&mut entries);
     let marks = std::mem::take(&mut entries.marks);
     let mut builders: BTreeMap<(i64, i64), Builder> = BTreeMap::new();
+    let mut elsewhere = 0_u64;
     for (change, owner) in entries.changes.iter().zip(owner_of) {
-        builders.entry((change.device_type, change.device)).or_default().change(change, owner);
+        let device = (change.device_type, change.device);
+        if builders.len() >= MAX_DEVICES && !builders.contains_key(&device) {
+            elsewhere += 1;
+            continue;
+        }
+        builders.entry(device).or_default().change(change, owner);
     }
+    if elsewhere > 0 {
+        gaps.push(format!("{elsewhere} [memory] events of more than {MAX_DEVICES} devices: left out"));
+    }
+    super::check_owners(owners.count() + marks.len(), builders.len())?;
     let mut devices = Vec::new();
     for ((device_type, index), builder) in builders {
         let (name, index) = device_name(device_type, index);

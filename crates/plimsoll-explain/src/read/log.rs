@@ -15,7 +15,8 @@ use crate::input::Input;
 use crate::recording::{Device, Failure, Format, Framework, Origin, Recording};
 use bfc::{Dump, Dumps, Pool};
 use lines::Lines;
-use plimsoll_memory::{BfcSettings, Model, OwnerId, format_bytes};
+use plimsoll_memory::{BfcSettings, Model, OwnerId, Owners, format_bytes};
+use std::collections::BTreeMap;
 use torch_message::Messages;
 use words::{Size, Traceback};
 use xla::{Facts, Held};
@@ -62,19 +63,20 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
 }
 
 /// Words that every line of interest has one of, outside of dumps.
-const TELLING: [&str; 12] = [
+const TELLING: [&str; 13] = [
     "emory",
     "OOM",
     "bfc_allocator",
     "bytes_in_use",
     "alloc",
-    "File \"",
+    "File ",
     "Traceback",
     "jax",
     "ensor",
     "XLA",
     "pjrt",
     "Created device",
+    "Cell In[",
 ];
 
 /// What was found so far.
@@ -268,9 +270,9 @@ impl Log {
             });
         let mut owners = std::mem::take(&mut dump.owners);
         let mut live_by_owner = picture.live_by_owner;
-        let unknown = live_by_owner.iter().all(|(owner, ..)| *owner == OwnerId::UNKNOWN);
-        if picture.layout.is_none() && unknown && !facts.usage.is_empty() {
-            live_by_owner = held(&facts.usage, &mut owners);
+        if picture.layout.is_none() && live_by_owner.iter().all(|(owner, ..)| *owner == OwnerId::UNKNOWN) {
+            let listed = self.listed(&mut owners, live_by_owner.is_empty());
+            live_by_owner = if listed.is_empty() { live_by_owner } else { listed };
         }
         let failure = self.failure(dump, exhausted.as_ref());
         Device {
@@ -289,6 +291,19 @@ impl Log {
             live_by_owner,
             ..Device::default()
         }
+    }
+
+    /// What the log lists as held, by owner: tensors in use, or the buffers that XLA planned.
+    fn listed(&mut self, owners: &mut Owners, planned: bool) -> Vec<(OwnerId, u64, u64)> {
+        if self.facts.usage.is_empty() && planned && !self.facts.buffers.is_empty() {
+            self.gaps.push(
+                "What is listed as held is what XLA's program would have held at its peak: its largest buffers, as \
+                 its buffer assignment printed them."
+                    .into(),
+            );
+            return held(&self.facts.buffers, owners);
+        }
+        held(&self.facts.usage, owners)
     }
 
     /// What was refused: the dump knows it to the byte, the error knows who asked.
@@ -319,6 +334,15 @@ impl Log {
     /// What is known where no dump was written: the error, the pool as it was set up, printed figures.
     fn without_dump(&mut self, framework: Framework) -> Option<Device> {
         let exhausted = self.facts.exhausted.clone().filter(|e| e.elements.is_none() && e.asked.bytes > 0);
+        let driver = self.facts.driver.clone().filter(|_| self.facts.stats.is_none());
+        if let (None, Some(driver)) = (&exhausted, &driver) {
+            self.gaps.push(format!(
+                "Line {} says that the device refused memory to the pool itself; whether the program went on with \
+                 less is not told.",
+                driver.at
+            ));
+        }
+        let exhausted = exhausted.or(driver);
         if exhausted.is_none() && self.facts.stats.is_none() {
             return None;
         }
@@ -347,16 +371,7 @@ impl Log {
         let growth = set_up.filter(|(size, _)| size.exact).map(|(_, taken)| !taken);
         let growth = growth.or(stats.pool.zip(stats.limit).map(|(pool, limit)| pool < limit));
         device.model = growth.map(|growth| model(growth, framework));
-        if !self.facts.usage.is_empty() {
-            device.live_by_owner = held(&self.facts.usage, &mut device.owners);
-        } else if !self.facts.buffers.is_empty() {
-            device.live_by_owner = held(&self.facts.buffers, &mut device.owners);
-            self.gaps.push(
-                "What is listed as held is what XLA's program would have held at its peak: its largest buffers, as \
-                 its buffer assignment printed them."
-                    .into(),
-            );
-        }
+        device.live_by_owner = self.listed(&mut device.owners, true);
         Some(device)
     }
 }
@@ -369,8 +384,8 @@ fn model(growth: bool, framework: Framework) -> Model {
 }
 
 /// A list of what is held, by owner.
-fn held(list: &[Held], owners: &mut plimsoll_memory::Owners) -> Vec<(OwnerId, u64, u64)> {
-    let mut sums: std::collections::BTreeMap<OwnerId, (u64, u64)> = std::collections::BTreeMap::new();
+fn held(list: &[Held], owners: &mut Owners) -> Vec<(OwnerId, u64, u64)> {
+    let mut sums: BTreeMap<OwnerId, (u64, u64)> = BTreeMap::new();
     for Held { frame, bytes } in list {
         let (sum, count) = sums.entry(owners.child(OwnerId::UNKNOWN, frame.clone())).or_default();
         *sum = sum.saturating_add(*bytes);

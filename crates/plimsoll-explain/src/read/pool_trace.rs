@@ -65,14 +65,17 @@ pub(super) fn device(
     if record.whole {
         device.trace = Some(trace(moments, marks, before, name, gaps));
     }
-    if name.ends_with("bfc") && record.whole && before == 0 {
-        let growth = !fills_its_limit(moments, limit.unwrap_or(0));
-        if !growth {
-            device.reserved = limit;
-        }
+    // Pools of pinned host memory take pages as they need them, whatever their limit.
+    if name.ends_with("bfc")
+        && !name.contains("host")
+        && record.whole
+        && before == 0
+        && let Some(filled) = fills_its_limit(moments, limit.unwrap_or(0))
+    {
+        device.reserved = limit.filter(|_| filled);
         let garbage_collection = framework == Framework::TensorFlow;
-        let partitioned = !garbage_collection && !growth;
-        device.model = Some(Model::Bfc(BfcSettings { growth, garbage_collection, partitioned }));
+        let partitioned = filled && !garbage_collection;
+        device.model = Some(Model::Bfc(BfcSettings { growth: !filled, garbage_collection, partitioned }));
     }
     device.owners = record.owners;
     device
@@ -149,10 +152,10 @@ fn push_mark<'m>(trace: &mut Trace, ids: &mut HashMap<&'m str, u32>, at: u64, ma
 }
 
 /// Whether the pool took all of its limit at the start. Nothing records that, but the fragmentation that was
-/// recorded only comes out right when the holes are counted up to the limit.
-fn fills_its_limit(moments: &[Moment], limit: u64) -> bool {
+/// recorded only comes out right when the holes are counted up to the limit. `None` where there were no holes.
+fn fills_its_limit(moments: &[Moment], limit: u64) -> Option<bool> {
     const SAMPLES: usize = 64;
-    let Some(base) = moments.iter().map(|m| m.address).min() else { return false };
+    let base = moments.iter().map(|m| m.address).min()?;
     let every = (moments.len() / SAMPLES).max(1);
     let mut live: BTreeMap<u64, u64> = BTreeMap::new();
     let (mut right, mut wrong) = (0_u32, 0_u32);
@@ -173,8 +176,11 @@ fn fills_its_limit(moments: &[Moment], limit: u64) -> bool {
         largest = largest.max(base.saturating_add(limit).saturating_sub(at));
         let free = limit.saturating_sub(moment.live) as f64;
         let expected = if free > 0.0 { 1.0 - largest as f64 / free } else { 0.0 };
-        // Recorded with six digits; a piece kept apart for alignment may be missing from it.
-        if (expected - moment.fragmentation).abs() < 1e-4 { right += 1 } else { wrong += 1 }
+        // Recorded with six digits. A pool without holes looks the same at any size.
+        if expected.max(moment.fragmentation) > 1e-4 {
+            let same = (expected - moment.fragmentation).abs() < 1e-4;
+            if same { right += 1 } else { wrong += 1 }
+        }
     }
-    right > wrong
+    (right + wrong > 0).then_some(right > wrong)
 }

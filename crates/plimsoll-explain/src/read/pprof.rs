@@ -13,6 +13,8 @@ const LARGEST: u64 = 1 << 28;
 const MOST_DEVICES: usize = 4096;
 /// Frames of a stack that are kept, the innermost ones.
 const DEEPEST: usize = 256;
+/// Frames of all stacks together that are told; a profile has some thousands of stacks.
+const MOST_FRAMES: usize = 1 << 22;
 
 /// Whether this begins with what is counted: messages of two small numbers, then samples.
 pub(super) fn looks(start: &[u8]) -> bool {
@@ -174,6 +176,7 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
     };
     let count = tables.column("allocations").or_else(|| tables.column("inuse_objects"));
     let mut devices: BTreeMap<String, Holder> = BTreeMap::new();
+    let mut told = 0;
     for sample in &tables.samples {
         let values = numbers(sample, 2);
         let held = values.get(space).copied().unwrap_or(0);
@@ -195,8 +198,11 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
         }
         let Holder { device, by_owner } = devices.entry(name).or_default();
         let mut owner = OwnerId::UNKNOWN;
-        for frame in tables.frames(&numbers(sample, 1)) {
-            owner = device.owners.child(owner, frame);
+        if told < MOST_FRAMES {
+            for frame in tables.frames(&numbers(sample, 1)) {
+                owner = device.owners.child(owner, frame);
+                told += 1;
+            }
         }
         if label("kind").as_deref() == Some("executable") {
             owner = device.owners.child(owner, Frame { name: "executable".into(), ..Frame::default() });

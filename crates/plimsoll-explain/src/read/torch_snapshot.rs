@@ -19,7 +19,10 @@ use std::collections::{BTreeMap, HashMap};
 /// The most bytes that all segments of a device are believed to have.
 const MAX_RESERVED: u64 = 1 << 60;
 /// Devices of higher numbers are not believed.
-const MAX_DEVICES: usize = 4096;
+const MAX_DEVICES: usize = 128;
+
+/// Longer values of settings lose their end.
+const MAX_SETTING: usize = 1024;
 
 /// Whether a stream that begins so is a pickle of a dict or a list.
 pub(super) fn looks(start: &[u8]) -> bool {
@@ -76,8 +79,11 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
     let marks: Vec<_> = runs(annotations, ANNOTATION)
         .filter_map(|id| records.annotations.get(id as usize).copied())
         .collect();
+    let settings_text = settings_text(&heap, settings);
+    let count = known.max(traces.len()).min(MAX_DEVICES);
+    super::check_owners(records.owners.count(), count)?;
     let mut recording = Vec::new();
-    for index in 0..known.max(traces.len()).min(MAX_DEVICES) {
+    for index in 0..count {
         let layout = devices.remove(&(index as u32));
         let mut builder = TraceBuilder::default();
         for id in runs(traces.get(index).map_or(&[][..], Vec::as_slice), EVENT) {
@@ -89,13 +95,13 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
             name: format!("GPU {index}"),
             index: Some(index as u32),
             model: Some(model(&heap, settings, layout.as_ref())),
-            settings: settings_text(&heap, settings),
+            settings: settings_text.clone(),
             owners: records.owners.clone(),
             ..Device::default()
         };
-        recording.extend(finish(device, builder, layout, traces_cut, &mut gaps, |builder| {
+        recording.extend(finish(device, builder, layout, traces_cut, &heap, &mut gaps, |builder| {
             let marks = marks.iter().filter(|mark| mark.device as usize == index).copied().collect();
-            builder.annotations(marks, |mark| heap.text(mark.name).to_string());
+            builder.annotations(marks);
         }));
     }
     say_left_out(&records, &heap, &mut gaps);
@@ -119,6 +125,7 @@ fn finish(
     mut builder: TraceBuilder,
     layout: Option<Layout>,
     cut: bool,
+    heap: &Heap,
     gaps: &mut Vec<String>,
     annotate: impl FnOnce(&mut TraceBuilder),
 ) -> Option<Device> {
@@ -140,7 +147,7 @@ fn finish(
         device.device_free = builder.device_free;
         let none = Layout::default();
         let end = if cut { None } else { Some(layout.as_ref().unwrap_or(&none)) };
-        device.trace = Some(builder.finish(end));
+        device.trace = Some(builder.finish(end, heap));
     }
     device.layout = layout;
     Some(device)
@@ -307,19 +314,19 @@ fn settings_text(heap: &Heap, settings: Value) -> Vec<(String, String)> {
         Value::Bool(yes) => Some(if yes { "True" } else { "False" }.to_string()),
         Value::Int(number) => Some(number.to_string()),
         Value::Float(number) => Some(number.to_string()),
-        Value::Str(text) => Some(heap.text(text).to_string()),
+        Value::Str(text) => Some(heap.text(text).chars().take(MAX_SETTING).collect()),
         Value::None => Some("None".to_string()),
         _ => None,
     };
     let text = |value: Value| match value {
         Value::Dict(_) => {
             let parts = heap.items(value).chunks_exact(2).filter(|pair| pair[1] != Value::Int(0));
-            let parts = parts.take(64).filter_map(|p| Some(format!("{}:{}", scalar(p[0])?, scalar(p[1])?)));
+            let parts = parts.take(16).filter_map(|p| Some(format!("{}:{}", scalar(p[0])?, scalar(p[1])?)));
             Some(parts.collect::<Vec<_>>().join(","))
         }
         other => scalar(other),
     };
-    let pairs = heap.items(settings).chunks_exact(2).take(256);
+    let pairs = heap.items(settings).chunks_exact(2).take(64);
     pairs.filter_map(|pair| Some((scalar(pair[0])?, text(pair[1])?))).collect()
 }
 
@@ -327,6 +334,7 @@ fn say_left_out(records: &Records, heap: &Heap, gaps: &mut Vec<String>) {
     for (count, what) in [
         (records.unknown, "events of kinds that are not known: left out"),
         (records.unusable, "entries without a size or address, or of sizes that no device has: left out"),
+        (records.stacks_left_out, "different call stacks beyond those that are told apart: left out"),
         (records.beyond, "entries beyond the 4,294,967,295 that can be counted: left out"),
         (heap.texts_left_out(), "different names beyond 64 MiB of them: left out"),
     ] {

@@ -9,14 +9,16 @@ use super::wire::{Fields, Head, Stream, Value, text};
 use crate::error::{Error, ErrorKind, Result};
 use crate::input::Input;
 use crate::recording::{Format, Framework, Origin, Recording};
-use plimsoll_memory::{Frame, OwnerId};
+use plimsoll_memory::{Frame, OwnerId, Owners};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 /// The largest plane that is kept: half of what a protocol buffer can hold.
 const LARGEST_PLANE: u64 = 1 << 30;
-/// Scopes around an allocation that are kept, the innermost ones.
-const DEEPEST: usize = 128;
+/// Scopes around an allocation that are kept, the outermost ones.
+const DEEPEST: usize = 256;
+/// Owners of a pool that are told apart.
+const MOST_OWNERS: usize = 1 << 20;
 /// Pools of one program.
 const MOST_POOLS: usize = 256;
 
@@ -73,7 +75,7 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
     let Found { pools, marks, mut gaps, .. } = found;
     let devices = pools
         .into_iter()
-        .map(|(name, record)| pool_trace::device(&name, record, &marks, framework, &mut gaps))
+        .map(|(name, (_, record))| pool_trace::device(&name, record, &marks, framework, &mut gaps))
         .collect();
     let origin = Origin { files: Vec::new(), formats: vec![Format::XPlane], framework, gaps };
     Ok(Recording { origin, devices })
@@ -82,7 +84,8 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
 /// What was found in all planes.
 #[derive(Default)]
 struct Found {
-    pools: BTreeMap<String, PoolRecord>,
+    /// By name, each with a number of its own.
+    pools: BTreeMap<String, (usize, PoolRecord)>,
     marks: Vec<(u64, String)>,
     gaps: Vec<String>,
     /// Messages that break off before their end.
@@ -189,37 +192,57 @@ struct Event<'b> {
 
 /// A thread.
 struct Line<'b> {
+    name: &'b [u8],
     events: Vec<Event<'b>>,
     broken: bool,
 }
 
 impl<'b> Line<'b> {
+    /// The events of a thread that matter: those of memory, steps, and the scopes around them. A thread has
+    /// hundreds of times as many others.
     fn of(bytes: &'b [u8], kinds: &HashMap<u64, bool>, step: Option<u64>) -> Line<'b> {
+        let mut line = Line { name: &[], events: Vec::new(), broken: false };
         let mut begin = 0_u64;
-        let mut events = Vec::new();
         let mut fields = Fields::new(bytes);
         for (field, value) in fields.by_ref() {
             match (field, value) {
+                (2, Value::Bytes(text)) => line.name = text,
                 (3, Value::Number(nanoseconds)) => begin = nanoseconds.saturating_mul(1000),
-                (4, Value::Bytes(message)) => events.push(Event::of(message, kinds, step)),
+                (4, Value::Bytes(message)) => {
+                    line.events.extend(Some(Event::of(message, kinds, step)).filter(|e| e.stats.is_some()));
+                }
                 _ => {}
             }
         }
-        for event in &mut events {
+        line.broken = fields.broken();
+        let mut times: Vec<u64> = line.events.iter().map(|event| event.start).collect();
+        times.sort_unstable();
+        if !times.is_empty() {
+            let events =
+                Fields::new(bytes).filter(|(field, _)| *field == 4).filter_map(|(_, value)| value.bytes());
+            line.events.extend(events.map(|message| Event::of(message, kinds, step)).filter(|event| {
+                let first = times.partition_point(|&time| time < event.start);
+                let end = event.start.saturating_add(event.duration);
+                event.stats.is_none() && times.get(first).is_some_and(|&time| time <= end)
+            }));
+        }
+        for event in &mut line.events {
             event.start = event.start.saturating_add(begin);
         }
-        Line { events, broken: fields.broken() }
+        line
     }
 
     /// Takes the memory events of the thread, with the scopes that were open around each.
     fn read(mut self, names: &Names<'_>, kinds: &HashMap<u64, bool>, found: &mut Found) {
         self.events.sort_by_key(|event| (event.start, Reverse(event.duration)));
-        let mut open: Vec<(u64, u64)> = Vec::new();
-        let mut frames: HashMap<u64, Frame> = HashMap::new();
+        let mut scopes = Scopes { names, frames: HashMap::new(), open: Vec::new(), thread: None };
+        // Workers have no scopes of the program around theirs; what they are for says more than nothing.
+        let thread = text(self.name.split(|&b| b == b'/').next().unwrap_or_default());
+        if thread != "python" && !thread.is_empty() {
+            scopes.thread = Some(Frame { name: thread, ..Frame::default() });
+        }
         for event in &self.events {
-            while open.last().is_some_and(|(end, _)| *end < event.start) {
-                open.pop();
-            }
+            while scopes.open.pop_if(|scope| scope.end < event.start).is_some() {}
             match (kinds.get(&event.name), event.stats) {
                 (Some(&frees), Some(message)) => {
                     let Some((pool, mut moment, op)) = moment(message, names, frees, event.start) else {
@@ -228,21 +251,16 @@ impl<'b> Line<'b> {
                     if found.pools.len() >= MOST_POOLS && !found.pools.contains_key(&pool) {
                         continue;
                     }
-                    let record = found.pools.entry(pool).or_default();
+                    let next = found.pools.len();
+                    let (number, record) =
+                        found.pools.entry(pool).or_insert_with(|| (next, PoolRecord::default()));
                     record.whole = true;
                     moment.owner = if let Some(op) = op {
                         record.owners.child(OwnerId::UNKNOWN, Frame { name: op, ..Frame::default() })
                     } else if frees {
                         OwnerId::UNKNOWN
                     } else {
-                        open[open.len().saturating_sub(DEEPEST)..].iter().fold(
-                            OwnerId::UNKNOWN,
-                            |parent, (_, id)| {
-                                let frame =
-                                    frames.entry(*id).or_insert_with(|| frame(names.events.get(id).copied()));
-                                record.owners.child(parent, frame.clone())
-                            },
-                        )
+                        scopes.owner(*number, &mut record.owners)
                     };
                     record.moments.push(moment);
                 }
@@ -253,11 +271,51 @@ impl<'b> Line<'b> {
                         found.marks.push((end, name));
                     }
                     // Scopes nest; one that seems to end after the scope around it is a clock's error.
-                    open.push((open.last().map_or(end, |(outer, _)| end.min(*outer)), event.name));
+                    let end = scopes.open.last().map_or(end, |outer| end.min(outer.end));
+                    scopes.open.push(Scope { end, name: event.name, owner: None });
                 }
                 _ => {}
             }
         }
+    }
+}
+
+/// A scope that is open, and which owner it is in the pool that asked last: stacks change little from one
+/// allocation to the next.
+struct Scope {
+    end: u64,
+    name: u64,
+    owner: Option<(usize, OwnerId)>,
+}
+
+/// The scopes open on a thread.
+struct Scopes<'n, 'b> {
+    names: &'n Names<'b>,
+    frames: HashMap<u64, Frame>,
+    open: Vec<Scope>,
+    thread: Option<Frame>,
+}
+
+impl Scopes<'_, '_> {
+    /// Who asks, in the pool of that number.
+    fn owner(&mut self, pool: usize, owners: &mut Owners) -> OwnerId {
+        let depth = self.open.len().min(DEEPEST);
+        let of = |scope: &Scope| scope.owner.filter(|(of, _)| *of == pool).map(|(_, owner)| owner);
+        let known =
+            self.open[..depth].iter().enumerate().rev().find_map(|(at, scope)| Some((at + 1, of(scope)?)));
+        let (from, mut owner) = known.unwrap_or_else(|| {
+            let thread = self.thread.clone().map(|thread| owners.child(OwnerId::UNKNOWN, thread));
+            (0, thread.unwrap_or(OwnerId::UNKNOWN))
+        });
+        for scope in &mut self.open[from..depth] {
+            if owners.count() < MOST_OWNERS {
+                let name = self.names.events.get(&scope.name).copied();
+                let frame = self.frames.entry(scope.name).or_insert_with(|| frame(name));
+                owner = owners.child(owner, frame.clone());
+            }
+            scope.owner = Some((pool, owner));
+        }
+        owner
     }
 }
 

@@ -12,6 +12,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// More chunks than any pool was seen to have; what is over is not kept.
 const MOST_CHUNKS: usize = 1 << 21;
+/// Owners that are told apart; a program has some thousands of ops.
+const MOST_OWNERS: usize = 1 << 16;
 /// Dumps written at the same time; more are of no program that was ever run.
 const MOST_OPEN: usize = 64;
 /// Pools of one log.
@@ -106,7 +108,7 @@ impl Dump {
         } else {
             ""
         };
-        if name.is_empty() || name == "UNUSED" {
+        if name.is_empty() || name == "UNUSED" || self.owners.count() > MOST_OWNERS {
             return OwnerId::UNKNOWN;
         }
         self.owners.child(OwnerId::UNKNOWN, Frame { name: short(name), ..Frame::default() })

@@ -119,7 +119,7 @@ fn understand(text: &str) -> Option<Device> {
         let limit = bytes(size_after(&text, "memory fraction) : "));
         device.limit = limit.filter(|&limit| device.capacity.is_some_and(|capacity| limit <= capacity));
         device.settings.push(("backend".into(), "cudaMallocAsync".into()));
-    } else if let Some(inside) = after(&text, "total capac").and(after(&text, "(")).filter(|_| older(&text)) {
+    } else if let Some(inside) = after(&text, "ried to allocate ").and_then(older) {
         device.index = index(inside);
         device.capacity = bytes(size_before(inside, " total capacity"));
         device.live = bytes(size_before(inside, " already allocated"));
@@ -150,9 +150,11 @@ fn understand(text: &str) -> Option<Device> {
     (device.capacity.is_some() || device.live.is_some()).then_some(device)
 }
 
-/// Whether the figures stand in brackets, as they did until 2.0.
-fn older(text: &str) -> bool {
-    text.contains(" total capacity;") || text.contains(" already allocated;")
+/// The figures that stand in brackets, as they did until 2.0.
+fn older(rest: &str) -> Option<&str> {
+    let inside = after(rest, "(")?;
+    let inside = inside.split(')').next().unwrap_or(inside);
+    (inside.contains(" total capacity;") || inside.contains(" already allocated;")).then_some(inside)
 }
 
 /// The number in `(GPU 0; …` or `GPU 0`.

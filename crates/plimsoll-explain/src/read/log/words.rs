@@ -126,11 +126,7 @@ impl Traceback {
             self.users.clear();
             return;
         }
-        let Some((file, rest)) = after(line, "File \"").and_then(|rest| rest.split_once("\", line ")) else {
-            return;
-        };
-        let Some(number) = number(rest) else { return };
-        let name = after(rest, ", in ").map_or("", str::trim_end);
+        let Some((file, number, name)) = place(line) else { return };
         let name = if name.is_empty() { String::new() } else { format!(" {name}") };
         if self.frames.len() >= 256 {
             self.frames.remove(0);
@@ -146,6 +142,24 @@ impl Traceback {
         let at = self.users.iter().rposition(|&user| user);
         at.and_then(|at| self.frames.get(at)).or(self.frames.last()).cloned()
     }
+}
+
+/// File, line and function of a line of a traceback: Python's own wording, or a notebook's.
+fn place(line: &str) -> Option<(&str, u64, &str)> {
+    let (file, rest) = if let Some(python) = after(line, "File \"") {
+        python.split_once("\", line ")?
+    } else if let Some(cell) = line.trim_start().strip_prefix("Cell ") {
+        cell.split_once(", line ").filter(|(cell, _)| cell.starts_with("In["))?
+    } else {
+        let place = line.trim_start().strip_prefix("File ")?;
+        let end = place.find(", in ").unwrap_or(place.len());
+        let colon = place[..end].rfind(':')?;
+        (&place[..colon], &place[colon + 1..])
+    };
+    let name = after(rest, ", in ").map_or("", str::trim_end);
+    // A notebook prints the arguments too.
+    let name = name.split_once('(').map_or(name, |(name, _)| name);
+    Some((file, number(rest)?, name))
 }
 
 #[cfg(test)]
@@ -181,5 +195,12 @@ mod tests {
         traceback.line("  File \"/home/me/train.py\", line 15, in loss");
         traceback.line("  File \"/usr/lib/python3/dist-packages/torch/nn/functional.py\", line 9, in linear");
         assert_eq!(traceback.innermost().as_deref(), Some("/home/me/train.py:15 loss"));
+
+        traceback.line("OutOfMemoryError                          Traceback (most recent call last)");
+        traceback.line("Cell In[5], line 3");
+        traceback.line("File ~/model.py:12, in Net.forward(self, x)");
+        traceback
+            .line("File /opt/lib/python3.11/site-packages/torch/_ops.py:723, in OpOverload.__call__(self)");
+        assert_eq!(traceback.innermost().as_deref(), Some("~/model.py:12 Net.forward"));
     }
 }

@@ -59,6 +59,8 @@ pub(super) struct Facts {
     pub(super) capacity: Option<Size>,
     pub(super) stats: Option<Stats>,
     pub(super) exhausted: Option<Exhausted>,
+    /// A request for the pool itself that the device refused. The program may have gone on with less.
+    pub(super) driver: Option<Exhausted>,
     /// What XLA's program would hold at its peak.
     pub(super) buffers: Vec<Held>,
     /// What was in use, by op.
@@ -146,7 +148,23 @@ impl Facts {
         }
     }
 
+    /// What a TPU's compiler and CUDA's driver say. Neither knows of a pool.
+    fn device_error(&mut self, line: &str, at: u64) {
+        let exhausted =
+            |asked| Exhausted { asked, elements: None, allocator: None, device: None, op: None, at };
+        if let Some((used, rest)) = after(line, "out of memory in memory space hbm. Used ").and_then(size) {
+            self.capacity = size_after(rest, " of ");
+            self.exhausted = Some(Exhausted { allocator: Some("TPU hbm".into()), ..exhausted(used) });
+        } else if line.contains("CUDA_ERROR_OUT_OF_MEMORY") && self.driver.is_none() {
+            // Asked again and again for less and less: the first is what was wanted.
+            let asked = after(line, "failed to allocate ").and_then(size);
+            let exact = asked.and_then(|(_, rest)| rest.trim_start().strip_prefix('(').and_then(size));
+            self.driver = exact.or(asked).map(|(size, _)| exhausted(size));
+        }
+    }
+
     fn error(&mut self, line: &str, at: u64) {
+        self.device_error(line, at);
         if let Some(rest) = after(line, "OOM when allocating tensor with shape[") {
             self.tensorflow = true;
             let Some((elements, rest)) = shape(rest) else { return };
@@ -166,7 +184,16 @@ impl Facts {
             self.lines_since = 0;
             return;
         }
-        if let Some((asked, rest)) = after(line, "ut of memory while trying to allocate ").and_then(size) {
+        const REFUSALS: [&str; 3] = [
+            "ut of memory while trying to allocate ",
+            "RESOURCE_EXHAUSTED: Out of memory allocating ",
+            "Failed to allocate request for ",
+        ];
+        let refused = REFUSALS.iter().find_map(|words| after(line, words)).and_then(size);
+        if let Some((asked, rest)) = refused {
+            // `3.00GiB (3221225472B)` is told twice.
+            let again = rest.trim_start().strip_prefix('(').and_then(size).map(|(size, _)| size);
+            let asked = again.filter(|again| again.exact && asked.may_be(again.bytes)).unwrap_or(asked);
             let allocator = after(rest, "with allocator ").map(|rest| short(word(rest)));
             let op = after(rest, "[executable_name='").map(|rest| short(word(rest)));
             let op = op.filter(|op| !op.is_empty());
@@ -175,7 +202,9 @@ impl Facts {
             self.exhausted = Some(Exhausted {
                 asked: known.as_ref().map_or(asked, |known| if asked.exact { asked } else { known.asked }),
                 elements: None,
-                device: index_after(rest, " on device ").or(known.as_ref().and_then(|known| known.device)),
+                device: index_after(rest, " on device ")
+                    .or_else(|| index_after(rest, " on device ordinal "))
+                    .or(known.as_ref().and_then(|known| known.device)),
                 allocator: allocator.or_else(|| known.as_ref()?.allocator.clone()),
                 op: op.or_else(|| known.as_ref()?.op.clone()),
                 at,

@@ -201,8 +201,8 @@ impl Heap {
 
 /// Tenants of a slot are told apart by 28 bits.
 const TENANTS: u32 = (1 << 28) - 1;
-/// Places may be this far apart and still be kept in a row.
-const MAX_SKIPPED: u64 = 4096;
+/// How many places may lie apart from the row that picklers fill.
+const MAX_APART: usize = 1 << 20;
 /// How many places may be used before their number must be in proportion to the file.
 const FREE_PLACES: u64 = 1 << 20;
 
@@ -220,24 +220,23 @@ impl Memo {
         self.used
     }
 
-    /// Remembers a value; false if places are more than one for eight bytes of the file.
+    /// Remembers a value; false if places are out of proportion to the file.
     pub(super) fn put(&mut self, index: u64, value: Value, position: u64) -> bool {
         if self.used > FREE_PLACES + position / 8 {
             return false;
         }
         let packed = Packed::new(value);
-        let row = self.row.len() as u64;
         if let Some(place) = usize::try_from(index).ok().and_then(|index| self.row.get_mut(index)) {
             self.used += u64::from(place.is_empty());
             *place = packed;
-        } else if index - row < MAX_SKIPPED && index < row + self.used / 2 + 64 {
+        } else if index < 2 * self.used + 64 {
             self.row.resize(index as usize, Packed::EMPTY);
             self.row.push(packed);
             self.used += 1;
         } else {
             self.used += u64::from(self.apart.insert(index, packed).is_none());
         }
-        true
+        self.apart.len() <= MAX_APART
     }
 
     pub(super) fn get(&self, index: u64) -> Option<Value> {

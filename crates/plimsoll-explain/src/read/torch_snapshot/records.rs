@@ -40,8 +40,11 @@ const KEYS: usize = Words::ALLOC.0 as usize;
 const MAX_KEYS: usize = 64;
 /// Deeper call stacks lose their outermost frames.
 const MAX_FRAMES: usize = 1024;
-/// How many places in the program are told apart.
-const MAX_OWNERS: usize = 4 << 20;
+/// How many places in the program are told apart, and how many frames all different stacks have together.
+const MAX_OWNERS: usize = 1 << 20;
+const MAX_STACKED: usize = 16 << 20;
+/// Longer names of functions and files lose their end.
+const MAX_NAME: usize = 2048;
 /// How many bytes in one piece are believed: more than any device has.
 pub(super) const MAX_BYTES: u64 = 1 << 44;
 /// How many events are kept together, to be let go together.
@@ -126,6 +129,9 @@ pub(super) struct Records {
     frames: Vec<(Str, Str, u32)>,
     frame_ids: HashMap<(Str, Str, u32), u32>,
     stacks: HashMap<Box<[u32]>, OwnerId>,
+    stacked: usize,
+    /// The owner that is a frame called by an owner: names are looked at once for each.
+    called: HashMap<(OwnerId, u32), OwnerId>,
     scratch: Vec<u32>,
     pub(super) owners: Owners,
     streams: HashMap<i64, u32>,
@@ -137,6 +143,8 @@ pub(super) struct Records {
     history: Vec<(u64, OwnerId)>,
     /// Entries of a known kind that miss what they need, or give sizes that no device has.
     pub(super) unusable: u64,
+    /// Call stacks beyond those that are told apart.
+    pub(super) stacks_left_out: u64,
     /// Entries of unknown kinds.
     pub(super) unknown: u64,
     /// Entries beyond what numbers can count.
@@ -160,6 +168,7 @@ impl Records {
         self.frames = Vec::new();
         self.frame_ids = HashMap::new();
         self.stacks = HashMap::new();
+        self.called = HashMap::new();
         self.history = Vec::new();
     }
 
@@ -198,14 +207,23 @@ impl Records {
         if let Some(&owner) = self.stacks.get(self.scratch.as_slice()) {
             return Some(Value::Record(STACK, owner.0));
         }
-        if self.owners.count() + self.scratch.len() > MAX_OWNERS {
+        self.stacked += self.scratch.len();
+        if self.owners.count() + self.scratch.len() > MAX_OWNERS || self.stacked > MAX_STACKED {
+            self.stacked -= self.scratch.len();
+            self.stacks_left_out += 1;
             return Some(Value::Record(STACK, OwnerId::UNKNOWN.0));
         }
+        let name_of = |name: Str| {
+            let text = heap.text(name);
+            let end = (0..=MAX_NAME.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+            text[..end.unwrap_or(0)].to_string()
+        };
         let mut owner = OwnerId::UNKNOWN;
-        for &frame in self.scratch.iter().rev() {
-            let &(name, file, line) = self.frames.get(frame as usize)?;
-            let frame = Frame { name: heap.text(name).into(), file: heap.text(file).into(), line };
-            owner = self.owners.child(owner, frame);
+        for &id in self.scratch.iter().rev() {
+            let &(name, file, line) = self.frames.get(id as usize)?;
+            owner = *self.called.entry((owner, id)).or_insert_with(|| {
+                self.owners.child(owner, Frame { name: name_of(name), file: name_of(file), line })
+            });
         }
         self.stacks.insert(self.scratch.as_slice().into(), owner);
         Some(Value::Record(STACK, owner.0))

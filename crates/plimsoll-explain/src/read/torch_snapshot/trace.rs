@@ -2,7 +2,8 @@
 //! ring no longer had is told from what was freed without having been allocated and from what lay there at
 //! the end.
 
-use super::records::{Annotation, Kind, RawEvent};
+use super::super::pickle::{Heap, Str};
+use super::records::{Annotation, Kind, RawEvent, Words};
 use crate::recording::Failure;
 use plimsoll_memory::{Action, Event, Layout, OwnerId, PieceState, Request, RequestId, Trace};
 use std::collections::{BTreeMap, HashMap};
@@ -16,7 +17,8 @@ pub(super) struct TraceBuilder {
     trace: Trace,
     /// What lies at each address that was spoken of; `None` once it was freed.
     at: HashMap<u64, Option<RequestId>>,
-    mark_ids: HashMap<String, u32>,
+    marks: Vec<Str>,
+    mark_ids: HashMap<Str, u32>,
     live: u64,
     initial_bytes: u64,
     time: u64,
@@ -71,8 +73,8 @@ impl TraceBuilder {
                 self.failure = Some(Failure { requested: bytes, exact: true, event: Some(at), op: None });
                 self.device_free = Some(address).filter(|&free| free > 0);
             }
-            Kind::Snapshot => self.mark(time, "snapshot"),
-            Kind::UserDefined => self.mark(time, "user_defined"),
+            Kind::Snapshot => self.mark(time, Words::SNAPSHOT),
+            Kind::UserDefined => self.mark(time, Words::USER_DEFINED),
         }
     }
 
@@ -107,32 +109,27 @@ impl TraceBuilder {
         Some(id)
     }
 
-    fn mark_id(&mut self, name: &str) -> u32 {
-        if let Some(&id) = self.mark_ids.get(name) {
-            return id;
+    fn mark_id(&mut self, name: Str) -> u32 {
+        let next = self.marks.len() as u32;
+        let id = *self.mark_ids.entry(name).or_insert(next);
+        if id == next {
+            self.marks.push(name);
         }
-        let id = self.trace.marks.len() as u32;
-        self.trace.marks.push(name.to_string());
-        self.mark_ids.insert(name.to_string(), id);
         id
     }
 
-    fn mark(&mut self, time: u64, name: &str) {
+    fn mark(&mut self, time: u64, name: Str) {
         let id = self.mark_id(name);
         self.trace.push(time, Action::Mark(id));
     }
 
     /// Adds the marks that were recorded apart, by their times.
-    pub(super) fn annotations(
-        &mut self,
-        mut annotations: Vec<Annotation>,
-        name: impl Fn(Annotation) -> String,
-    ) {
+    pub(super) fn annotations(&mut self, mut annotations: Vec<Annotation>) {
         annotations.sort_by_key(|annotation| annotation.time);
         let marks: Vec<Event> = annotations
             .into_iter()
             .map(|annotation| {
-                let id = self.mark_id(&name(annotation));
+                let id = self.mark_id(annotation.name);
                 Event { time: annotation.time, action: Action::Mark(id) }
             })
             .collect();
@@ -159,8 +156,9 @@ impl TraceBuilder {
     }
 
     /// The trace, with what was there before its first event. `layout` is what lay where after its last, if
-    /// all events are here.
-    pub(super) fn finish(mut self, layout: Option<&Layout>) -> Trace {
+    /// all events are here; `heap` has the names of marks.
+    pub(super) fn finish(mut self, layout: Option<&Layout>, heap: &Heap) -> Trace {
+        self.trace.marks = self.marks.iter().map(|&name| heap.text(name).to_string()).collect();
         for (segment, piece) in layout.into_iter().flat_map(|layout| &layout.segments).flat_map(|segment| {
             let live = segment.pieces.iter().filter(|piece| piece.state != PieceState::Free);
             live.map(move |piece| (segment, piece))
