@@ -3,10 +3,13 @@
 
 mod bench;
 mod devices;
+mod explain;
 mod files;
 mod forecast;
 mod pack;
 mod progress;
+mod recording;
+mod replay;
 mod selftest;
 mod show;
 mod target;
@@ -31,6 +34,8 @@ enum Command {
     Train(train::Args),
     Forecast(forecast::Args),
     Bench(bench::Args),
+    Explain(explain::Args),
+    Replay(replay::Args),
     Pack(pack::Args),
     Workloads(workloads::Args),
     Devices(devices::Args),
@@ -47,6 +52,8 @@ fn main() -> ExitCode {
         Command::Train(args) => train::run(&args, out),
         Command::Forecast(args) => forecast::run(&args, out),
         Command::Bench(args) => bench::run(&args, out),
+        Command::Explain(args) => explain::run(&args, out),
+        Command::Replay(args) => replay::run(&args, out),
         Command::Pack(args) => pack::run(&args, out),
         Command::Workloads(args) => workloads::run(&args, out),
         Command::Devices(args) => devices::run(&args, out),

@@ -33,5 +33,5 @@ pub use read::{read_files, read_input};
 pub use recording::{Device, Failure, Format, Framework, Origin, Recording};
 pub use report::{Advice, BookLine, Books, Explanation, Verdict, VerdictKind};
 pub use show::{Style, show};
-pub use site::{Site, site};
+pub use site::{Site, plain, site};
 pub use usage::{Curve, SiteUsage, Usage, by_site, curve, live_at, live_at_end};

@@ -59,7 +59,11 @@ pub fn site(owners: &Owners, owner: OwnerId) -> Site {
 }
 
 /// Text with nothing in it that controls a terminal or turns its direction: each such character becomes `�`.
-pub(crate) fn plain(text: &str) -> String {
+///
+/// ```
+/// assert_eq!(plimsoll_explain::plain("a\x1b[2Jb"), "a\u{fffd}[2Jb");
+/// ```
+pub fn plain(text: &str) -> String {
     let controls = |c: char| {
         c.is_control()
             || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')

@@ -2,13 +2,15 @@
 
 use super::page::{Ink, Page, bar, share, thousands, wrap};
 use crate::report::{Advice, Books};
-use crate::site::{cut, plain};
+use crate::site::cut;
 use plimsoll_memory::format_bytes;
 use std::io;
 
 /// Columns of a size (`999 MiB`, right), exact bytes and a share, with the spaces before them.
 const SIZE: usize = 10;
 const SHARE: usize = 9;
+/// Columns that bars have at least.
+const BAR: usize = 10;
 
 pub(super) fn books(books: &Books, page: &mut Page<'_>) -> io::Result<()> {
     if books.lines.is_empty() {
@@ -18,17 +20,22 @@ pub(super) fn books(books: &Books, page: &mut Page<'_>) -> io::Result<()> {
     let total = books.total_bytes;
     let exact = thousands(total).len().max("bytes".len()) + 2;
     let widest = books.lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
-    let room = page.width().saturating_sub(2 + SIZE + exact + SHARE);
-    let name = widest.max("total".len()).min(room.saturating_sub(2));
-    let bars = room.saturating_sub(name + 2).min(32);
+    let room = page.width().saturating_sub(2 + SIZE + exact + SHARE + 2);
+    // Long names go on beneath, so that there is room for bars.
+    let name = widest.max("total".len()).min(room.saturating_sub(BAR));
+    let bars = room.saturating_sub(name).min(32);
     let row = |title: &str, bytes: u64| {
         let (size, share) = (format_bytes(bytes), share(bytes, total));
         format!("  {title:<name$}{size:>SIZE$}{:>exact$}{share:>SHARE$}", thousands(bytes))
     };
     for line in &books.lines {
-        let text = row(&cut(&plain(&line.name), name), line.bytes);
+        let mut title = wrap(&line.name, name).into_iter();
+        let text = row(&cut(&title.next().unwrap_or_default(), name), line.bytes);
         let bar = page.paint(Ink::Live, &bar(line.bytes, total, bars));
         page.line(&format!("{text}  {bar}"))?;
+        for more in title {
+            page.line(&format!("    {}", cut(&more, page.width() - 4)))?;
+        }
     }
     let total = page.paint(Ink::Strong, &row("total", total));
     page.line(&total)
