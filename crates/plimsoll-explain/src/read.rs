@@ -4,6 +4,7 @@
 //! untrusted: readers hold bounded memory for what they have not understood, recurse to a fixed depth only, and
 //! say in [`Origin::gaps`](crate::Origin::gaps) what they had to leave out of a broken file.
 
+mod by_address;
 mod chrome_trace;
 mod log;
 mod memory_profile;

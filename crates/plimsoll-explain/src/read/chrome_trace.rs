@@ -7,14 +7,13 @@
 mod entries;
 
 use self::entries::{Change, Entries, Span};
+use super::by_address::{ByAddress, freed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::input::Input;
 use crate::recording::{Device, Format, Framework, Origin, Recording};
-use plimsoll_memory::{Action, Frame, OwnerId, Owners, Request, RequestId, Trace};
+use plimsoll_memory::{Action, Frame, OwnerId, Owners, Request, Trace};
 use std::collections::{BTreeMap, HashMap};
 
-/// The most bytes that are believed to be live at once.
-const MAX_LIVE: u64 = 1 << 60;
 /// Events of more devices are left out.
 const MAX_DEVICES: usize = 128;
 /// Spans nested deeper are not told apart.
@@ -74,8 +73,9 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
     let mut devices = Vec::new();
     for ((device_type, index), builder) in builders {
         let (name, index) = device_name(device_type, index);
-        if builder.left_out > 0 {
-            gaps.push(format!("{name}: {} events contradict those before: left out", builder.left_out));
+        let contradict = builder.requests.unfreed + builder.requests.left_out;
+        if contradict > 0 {
+            gaps.push(format!("{name}: {contradict} events contradict those before"));
         }
         let peak_live = builder.peak_total;
         let (reserved, live) = (builder.reserved, builder.total);
@@ -163,91 +163,44 @@ fn frame(name: &str) -> Frame {
 /// Builds the trace of one device.
 #[derive(Default)]
 struct Builder {
-    trace: Trace,
-    at: HashMap<u64, Option<RequestId>>,
-    live: u64,
-    initial: u64,
+    requests: ByAddress,
     /// Totals that the profiler gives along with each change, where it knows them.
     total: Option<u64>,
     peak_total: Option<u64>,
     reserved: Option<u64>,
-    left_out: u64,
 }
 
 impl Builder {
     fn change(&mut self, change: &Change, owner: OwnerId) {
-        let Change { address, bytes, time, .. } = *change;
         if let Some(total) = change.total {
             self.total = Some(total);
             self.peak_total = self.peak_total.max(Some(total));
         }
         // Nothing reserved beside something allocated is a pool that does not tell.
         self.reserved = change.reserved.filter(|&reserved| reserved > 0).or(self.reserved);
-        let size = bytes.unsigned_abs();
-        let known = self.at.get(&address).copied();
-        match (bytes > 0, known) {
-            (true, known) => {
-                if let Some(Some(before)) = known {
-                    self.left_out += 1;
-                    self.free(time, before, address);
-                }
-                if self.live.saturating_add(size) > MAX_LIVE {
-                    self.left_out += 1;
-                    return;
-                }
-                let Some(id) = self.request(size, address, owner) else { return };
-                self.live += size;
-                self.at.insert(address, Some(id));
-                self.trace.push(time / 1000, Action::Allocate(id));
-            }
-            (false, Some(Some(id))) => self.free(time, id, address),
-            (false, Some(None)) => self.left_out += 1,
-            // Freed without having been allocated: it was there before the trace began.
-            (false, None) => {
-                if self.initial.saturating_add(size) > MAX_LIVE {
-                    self.left_out += 1;
-                    return;
-                }
-                let Some(id) = self.request(size, address, OwnerId::UNKNOWN) else { return };
-                self.initial += size;
-                self.live = self.live.saturating_add(size);
-                self.trace.initial.push(id);
-                self.free(time, id, address);
-            }
+        let (time, address, bytes) = (change.time / 1000, change.address, change.bytes.unsigned_abs());
+        if change.bytes > 0 {
+            self.requests.allocate(time, Request { bytes, address, stream: 0, owner });
+        } else {
+            self.requests.free(time, freed(bytes, address, 0));
         }
     }
 
-    fn free(&mut self, time: u64, id: RequestId, address: u64) {
-        self.live = self.live.saturating_sub(self.trace.request(id).bytes);
-        self.at.insert(address, None);
-        self.trace.push(time / 1000, Action::Free(id));
-    }
-
-    fn request(&mut self, bytes: u64, address: u64, owner: OwnerId) -> Option<RequestId> {
-        if self.trace.requests.len() >= u32::MAX as usize {
-            self.left_out += 1;
-            return None;
-        }
-        Some(self.trace.push_request(Request { bytes, address, stream: 0, owner }))
-    }
-
-    /// The trace with its marks, which every device shares.
-    fn finish<'n>(mut self, marks: &[(u64, u32)], name: impl Fn(u32) -> &'n str) -> Trace {
+    /// The trace with its marks, which every device shares. A profile is of a part of a run, and what was there
+    /// before and stayed is never told: it is not complete.
+    fn finish<'n>(self, marks: &[(u64, u32)], name: impl Fn(u32) -> &'n str) -> Trace {
+        let mut trace = self.requests.finish();
         let mut ids: HashMap<u32, u32> = HashMap::new();
         for &(time, mark) in marks {
-            let next = self.trace.marks.len() as u32;
+            let next = trace.marks.len() as u32;
             let id = *ids.entry(mark).or_insert(next);
             if id == next {
-                self.trace.marks.push(name(mark).to_string());
+                trace.marks.push(name(mark).to_string());
             }
-            self.trace.push(time / 1000, Action::Mark(id));
+            trace.push(time / 1000, Action::Mark(id));
         }
         // Stable, so that what happened at one moment stays in its order.
-        self.trace.events.sort_by_key(|event| event.time);
-        let requests = &self.trace.requests;
-        self.trace.initial.sort_by_key(|id| requests.get(id.0 as usize).map(|request| request.address));
-        // A profile is of a part of a run; what was there and stayed is never told.
-        self.trace.complete = false;
-        self.trace
+        trace.events.sort_by_key(|event| event.time);
+        trace
     }
 }

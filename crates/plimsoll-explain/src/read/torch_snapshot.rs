@@ -134,8 +134,11 @@ fn finish(
     }
     let name = &device.name;
     for (count, what) in [
-        (builder.unfreed, "allocations at an address that was never freed; they were taken as freed by then"),
-        (builder.left_out, "events that contradict those before, or are more than can be counted"),
+        (
+            builder.requests.unfreed,
+            "allocations at an address that was never freed; they were taken as freed by then",
+        ),
+        (builder.requests.left_out, "events that contradict those before, or are more than can be counted"),
     ] {
         if count > 0 {
             gaps.push(format!("{name}: {count} {what}"));

@@ -11,7 +11,7 @@ const SLOT_COST: usize = 3;
 /// How many bytes of different texts are kept.
 const MAX_TEXTS: usize = 64 << 20;
 /// Slots larger than this are not kept for use again.
-const KEPT_CAPACITY: usize = 1024;
+const KEPT_CAPACITY: usize = 64;
 
 /// A text, by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -142,6 +142,7 @@ impl Heap {
     pub(super) fn extend(&mut self, handle: Handle, items: &[Value], is_list: bool) -> bool {
         let Some(slot) = self.slot(handle) else { return false };
         let before = slot.items.len();
+        slot.items.reserve(items.len());
         if is_list {
             for &item in items {
                 match (slot.items.last_mut(), item) {
