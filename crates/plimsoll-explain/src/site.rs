@@ -103,28 +103,41 @@ fn jax_frames(stack: &[&Frame]) -> usize {
         "traceback_util.py",
         "xla_bridge.py",
     ];
-    const MAYBE: [&str; 12] = [
+    const MAYBE: [&str; 24] = [
         "ad.py",
         "api.py",
         "api_util.py",
         "array.py",
+        "array_constructors.py",
         "array_creation.py",
         "array_methods.py",
+        "batching.py",
         "compiler.py",
+        "config.py",
         "core.py",
+        "custom_derivatives.py",
+        "einsum.py",
+        "indexing.py",
+        "loops.py",
         "profiler.py",
         "random.py",
         "reductions.py",
+        "slicing.py",
+        "tensor_contractions.py",
+        "tree_util.py",
+        "ufunc_api.py",
         "ufuncs.py",
+        "util.py",
     ];
-    let Some(first) = stack.iter().position(|frame| OF_JAX.contains(&frame.file.as_str())) else { return 0 };
-    let runs = stack[first..].iter().take_while(|frame| {
-        let file = frame.file.as_str();
-        file.is_empty() || OF_JAX.contains(&file) || MAYBE.contains(&file)
-    });
-    if stack[..first].iter().any(|frame| is_own(frame) && !MAYBE.contains(&frame.file.as_str())) {
+    let runtime = |frame: &Frame| frame.name.starts_with("PjitFunction(") || frame.name.contains("PjRt");
+    let of_jax =
+        |frame: &Frame| OF_JAX.contains(&frame.file.as_str()) || frame.file.is_empty() && runtime(frame);
+    let Some(first) = stack.iter().position(|frame| of_jax(frame)) else { return 0 };
+    let maybe = |frame: &Frame| frame.file.is_empty() || MAYBE.contains(&frame.file.as_str());
+    if !stack[..first].iter().all(|frame| maybe(frame)) {
         return 0;
     }
+    let runs = stack[first..].iter().take_while(|frame| of_jax(frame) || maybe(frame));
     first + runs.count()
 }
 

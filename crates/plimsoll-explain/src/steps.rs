@@ -18,7 +18,9 @@ pub(crate) struct Steps {
 
 /// Fewer are no loop.
 const FEWEST: usize = 4;
-/// A loop's body has several places; that fewer ask equally often is chance.
+/// Of rounds that free next to nothing, fewer than these are no loop.
+const FEWEST_THAT_KEEP_ALL: usize = 16;
+/// A loop's body has several places; that fewer are in step is chance.
 const ALIKE: usize = 2;
 /// Places further from even are not passed once in a round.
 const UNEVEN: f64 = 1.0;
@@ -46,38 +48,43 @@ impl Steps {
         Some(Steps { borders, found_by: format!("marks `{name}`") })
     }
 
-    /// Steps by a place that asks once in each: of all counts, the one that most places share is the number of
-    /// steps, and of those places the one with the most even distances is the border.
+    /// Steps by a place that asks once in each: of all counts, the one that most places are in step with is the number
+    /// of steps, and of the places with that count the one with the most even distances is the border.
     fn recurring(trace: &Trace, owners: &Owners) -> Option<Steps> {
         let mut places: HashMap<OwnerId, Vec<usize>> = HashMap::new();
+        let mut building: HashMap<OwnerId, bool> = HashMap::new();
         for (index, event) in trace.events.iter().enumerate() {
             if let Action::Allocate(id) = event.action
                 && let Some(request) = trace.requests.get(id.0 as usize)
                 && request.owner != OwnerId::UNKNOWN
+                && !*building.entry(request.owner).or_insert_with(|| builds(owners, request.owner))
             {
                 places.entry(request.owner).or_default().push(index);
             }
         }
         places.retain(|_, at| at.len() >= FEWEST);
-        let mut sharing: HashMap<usize, usize> = HashMap::new();
+        // A place in the loop's body is passed once in each round, or twice, or three times.
+        let mut counts: HashMap<usize, usize> = HashMap::new();
         for at in places.values() {
-            *sharing.entry(at.len()).or_default() += 1;
+            *counts.entry(at.len()).or_default() += 1;
         }
-        let (&count, places_alike) =
-            sharing.iter().max_by_key(|&(&count, &places)| (places, std::cmp::Reverse(count)))?;
-        if *places_alike < ALIKE {
+        let in_step_with = |count: usize| -> usize {
+            counts.iter().filter(|(other, _)| *other % count == 0).map(|(_, places)| places).sum()
+        };
+        let (alike, count) = counts.keys().map(|&count| (in_step_with(count), count)).max()?;
+        if alike < ALIKE {
             return None;
         }
         let (&owner, borders) = places
             .iter()
             .filter(|(_, at)| at.len() == count && unevenness(at) < UNEVEN)
             .min_by(|a, b| unevenness(a.1).total_cmp(&unevenness(b.1)).then(a.0.cmp(b.0)))?;
-        // A loop that frees next to nothing builds a model, layer by layer.
+        // A short loop that frees next to nothing may be one that builds a model, layer by layer.
         let round = &trace.events[borders[0]..borders[borders.len() - 1]];
         let count = |is: fn(&Action) -> bool| round.iter().filter(|event| is(&event.action)).count();
         let (asked, freed) =
             (count(|a| matches!(a, Action::Allocate(_))), count(|a| matches!(a, Action::Free(_))));
-        if freed * 4 < asked {
+        if freed * 4 < asked && borders.len() < FEWEST_THAT_KEEP_ALL {
             return None;
         }
         let place = crate::site::site(owners, owner).place;
@@ -93,6 +100,12 @@ impl Steps {
     pub(crate) fn ended(&self) -> usize {
         self.borders.len()
     }
+}
+
+/// Whether a place makes a model's weights or brings them to a device.
+fn builds(owners: &Owners, owner: OwnerId) -> bool {
+    const NAMES: [&str; 6] = ["__init__", "_apply", "convert", "reset_parameters", "load_state_dict", "init"];
+    owners.stack(owner).take(64).any(|frame| NAMES.contains(&frame.name.as_str()))
 }
 
 /// How far distances between places are from even: variance over squared mean.

@@ -11,7 +11,7 @@ use crate::site::{Site, site};
 use crate::steps::Steps;
 use crate::usage::by_site;
 use plimsoll_memory::{Action, OwnerId, Owners, RequestId, Trace, format_bytes};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What piles up.
 pub(crate) struct Leak {
@@ -142,11 +142,10 @@ impl Leak {
             proof.push(format!("{}: {} in {pieces} pieces ({share:.0} %)", name(site), format_bytes(*bytes)));
         }
         if let Some((step, error)) = self.runs_out(facts) {
-            let room = facts.room.map_or(0, |room| room.bytes);
-            proof.push(format!(
-                "from the first half of the steps alone: room of {} used up at step {step:.0} ± {error:.0}",
-                format_bytes(room)
-            ));
+            let room = format_bytes(facts.room.map_or(0, |room| room.bytes));
+            let seen =
+                if facts.moment == Moment::End { "" } else { "from the first half of the steps alone: " };
+            proof.push(format!("{seen}the room of {room} is used up at step {step:.0} ± {error:.0}"));
         }
         Verdict { kind: VerdictKind::Leaking, sentence, proof }
     }
@@ -228,14 +227,16 @@ fn left_behind(
     granted.filter(|(_, step)| between.contains(step)).collect()
 }
 
-/// Whether a place left something in most stretches of the run: each step, or each few.
+/// Whether a place left something all along the run, in each step or now and then: in most of as many equal stretches
+/// as there are steps that left something.
 fn is_steady(left: &[(RequestId, usize)], first: usize, steps: usize) -> bool {
-    let stretches = steps.min(16);
-    let mut seen = vec![false; stretches];
-    for &(_, step) in left {
-        seen[(step - first) * stretches / steps] = true;
+    let that_left: HashSet<usize> = left.iter().map(|&(_, step)| step).collect();
+    if that_left.len() < FEWEST {
+        return false;
     }
-    seen.iter().filter(|&&seen| seen).count() as f64 >= STEADY * stretches as f64
+    let stretches = that_left.len().min(16);
+    let seen: HashSet<usize> = that_left.iter().map(|step| (step - first) * stretches / steps).collect();
+    seen.len() as f64 >= STEADY * stretches as f64
 }
 
 /// The innermost frame under which nearly all leaked bytes were asked for.

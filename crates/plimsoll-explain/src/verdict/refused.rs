@@ -5,7 +5,8 @@ use crate::history::live_after;
 use crate::report::{Verdict, VerdictKind};
 use crate::site::site;
 use crate::usage::by_site;
-use plimsoll_memory::{Action, RequestId, Trace, format_bytes};
+use plimsoll_memory::{Action, OwnerId, RequestId, Trace, format_bytes};
+use std::collections::HashSet;
 
 /// What another process must hold of the device to be worth a verdict.
 const OTHERS: f64 = 0.05;
@@ -205,18 +206,26 @@ pub(crate) fn transient_peak(facts: &Facts<'_>) -> Option<Verdict> {
     Some(Verdict { kind: VerdictKind::TransientPeak, sentence, proof })
 }
 
-/// What is live at `event` and lives briefly: asked for in the step under way, or, where no step ever ended, freed
-/// when the refusal unwound the program.
+/// What is live at `event` and lives briefly: asked for in the step under way by a place whose earlier requests were
+/// freed again, or freed when the refusal unwound the program.
 fn short_lived(trace: &Trace, start: Option<usize>, event: usize) -> Vec<RequestId> {
-    let mut brief = vec![false; trace.requests.len()];
+    let start = start.unwrap_or(0);
+    let mut frees: HashSet<OwnerId> = HashSet::new();
+    let mut under_way = vec![false; trace.requests.len()];
+    let mut unwound = vec![false; trace.requests.len()];
     for (index, at) in trace.events.iter().enumerate() {
-        match (at.action, start) {
-            (Action::Allocate(id), Some(start)) if (start..event).contains(&index) => {
-                brief[id.0 as usize] = true
+        match at.action {
+            Action::Allocate(id) if (start..event).contains(&index) => under_way[id.0 as usize] = true,
+            Action::Free(id) if index < start => {
+                frees.insert(trace.request(id).owner);
             }
-            (Action::Free(id), None) if index > event => brief[id.0 as usize] = true,
+            Action::Free(id) if index > event => unwound[id.0 as usize] = true,
             _ => {}
         }
     }
-    live_after(trace, event).into_iter().filter(|id| brief[id.0 as usize]).collect()
+    let brief = |id: &RequestId| {
+        let at = id.0 as usize;
+        under_way[at] && (unwound[at] || frees.contains(&trace.request(*id).owner))
+    };
+    live_after(trace, event).into_iter().filter(brief).collect()
 }
