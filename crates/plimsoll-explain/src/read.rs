@@ -4,6 +4,8 @@
 //! untrusted: readers hold bounded memory for what they have not understood, recurse to a fixed depth only, and
 //! say in [`Origin::gaps`](crate::Origin::gaps) what they had to leave out of a broken file.
 
+mod plimsoll;
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::input::{Input, Progress};
 use crate::join::join;
@@ -19,7 +21,7 @@ struct Reader {
 }
 
 /// All readers, those of the strictest looks first.
-const READERS: &[Reader] = &[];
+const READERS: &[Reader] = &[Reader { looks: plimsoll::looks, read: plimsoll::read }];
 
 /// Reads one stream, whatever it holds. `name` is what the recording calls it.
 ///
@@ -45,13 +47,19 @@ pub fn read_input(mut input: Input<'_>, name: &str) -> Result<Recording> {
     Ok(recording)
 }
 
-/// Reads the files of one run and joins what they say, device by device.
+/// The file in the directory of a Plimsoll run that says what it did with memory.
+const RUN_TRACE: &str = "memory.jsonl";
+
+/// Reads the files of one run and joins what they say, device by device. The directory of a Plimsoll run stands for
+/// the trace in it.
 ///
 /// # Errors
 /// If a file cannot be read, or the files are of different runs.
 pub fn read_files(paths: &[PathBuf], progress: &Progress) -> Result<Recording> {
     let mut recordings = Vec::new();
     for path in paths {
+        let trace = path.join(RUN_TRACE);
+        let path = if trace.is_file() { &trace } else { path };
         let name = path.display().to_string();
         let input = Input::open(path, progress).map_err(|e| e.in_file(&name))?;
         recordings.push(read_input(input, &name)?);
