@@ -83,7 +83,7 @@ fn summarise(trained: &Trained, folder: &Path, out: &mut dyn Write) -> Result {
         format_bytes(report.arena_bytes),
         report.allocations_after_first_step
     )?;
-    for file in ["weights.safetensors", "run.json"] {
+    for file in ["weights.safetensors", "run.json", "memory.jsonl"] {
         writeln!(out, "{:<10} {}", "written", folder.join(file).display())?;
     }
     Ok(())
