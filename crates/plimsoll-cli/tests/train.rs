@@ -150,6 +150,25 @@ fn a_full_disk_leaves_the_files_of_an_earlier_run_as_they_were() {
 }
 
 #[test]
+fn a_watched_run_shows_what_holds_its_memory_and_that_it_does_not_grow() {
+    let place = Place::new();
+    let plain = place.succeed(&["train", "digits", "--steps", "20", "--out", "plain"]);
+    assert!(!plain.stderr.contains("arena"), "not asked for: {}", plain.stderr);
+    let ran = place
+        .succeed(&["train", "digits", "--steps", "20", "--budget", "4MiB", "--watch", "--out", "watched"]);
+    let lines: Vec<&str> = ran.stderr.lines().filter(|line| line.starts_with("step ")).collect();
+    assert_eq!(lines.len(), 10, "{}", ran.stderr);
+    for line in lines {
+        for said in ["loss", "arena", "of 4.00 MiB budget", "parameters", "grown since the first step 0 B"] {
+            assert!(line.contains(said), "no `{said}` in {line}");
+        }
+        assert!(!line.contains('\u{1b}'), "no colour where it is piped: {line}");
+    }
+    let refused = place.run(&["train", "digits", "--watch", "--quiet"]);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+}
+
+#[test]
 fn the_memory_trace_of_a_run_holds_its_arena_its_budget_and_every_category_of_its_ledger() {
     let place = Place::new();
     place.succeed(&["train", "digits", "--steps", "1", "--budget", "4MiB", "--quiet", "--out", "here"]);
