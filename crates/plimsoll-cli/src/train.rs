@@ -29,6 +29,9 @@ pub(crate) struct Args {
     seed: Option<u64>,
     #[command(flatten)]
     fitting: Fitting,
+    /// Show what holds memory while training
+    #[arg(long, conflicts_with = "quiet")]
+    watch: bool,
     /// Print nothing but errors
     #[arg(long)]
     quiet: bool,
@@ -58,7 +61,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     let made: Vec<&Path> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
     fs::create_dir_all(&folder)
         .map_err(|error| format!("cannot make the folder {}: {error}", folder.display()))?;
-    let mut watcher = Watcher::new(args.quiet);
+    let mut watcher = Watcher::new(args.quiet, args.watch);
     let trained = trainer.fit(&data, held_out.as_ref(), &mut |progress| watcher.show(progress));
     watcher.finish();
     let saved = trained.and_then(|trained| trained.save(&folder).map(|()| trained));
@@ -83,7 +86,7 @@ fn summarise(trained: &Trained, folder: &Path, out: &mut dyn Write) -> Result {
         format_bytes(report.arena_bytes),
         report.allocations_after_first_step
     )?;
-    for file in ["weights.safetensors", "run.json"] {
+    for file in ["weights.safetensors", "run.json", "memory.jsonl"] {
         writeln!(out, "{:<10} {}", "written", folder.join(file).display())?;
     }
     Ok(())

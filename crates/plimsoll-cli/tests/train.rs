@@ -13,7 +13,7 @@ fn training_digits_reads_almost_all_held_out_digits_and_writes_what_it_says() {
         assert!(ran.stdout.contains(part), "no `{part}` in {}", ran.stdout);
     }
     assert!(ran.stderr.contains("loss"), "no progress in {}", ran.stderr);
-    assert_eq!(place.list("runs/digits"), ["run.json", "weights.safetensors"]);
+    assert_eq!(place.list("runs/digits"), ["memory.jsonl", "run.json", "weights.safetensors"]);
 
     let run = place.json("runs/digits/run.json");
     let accuracy = run["final_metrics"]["accuracy"].as_f64().expect("an accuracy");
@@ -60,7 +60,7 @@ fn quiet_training_prints_nothing_and_still_writes() {
     let place = Place::new();
     let ran = place.succeed(&["train", "digits", "--steps", "2", "--quiet"]);
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("", ""));
-    assert_eq!(place.list("runs/digits"), ["run.json", "weights.safetensors"]);
+    assert_eq!(place.list("runs/digits"), ["memory.jsonl", "run.json", "weights.safetensors"]);
 }
 
 #[test]
@@ -142,9 +142,63 @@ fn a_full_disk_leaves_the_files_of_an_earlier_run_as_they_were() {
     let before = (place.read("again/run.json"), std::fs::read(place.path("again/weights.safetensors")).ok());
     let script = "trap '' XFSZ; ulimit -f 8; $PLIMSOLL train digits --steps 3 --out again";
     place.shell(script).error();
-    assert_eq!(place.list("again"), ["run.json", "weights.safetensors"]);
+    assert_eq!(place.list("again"), ["memory.jsonl", "run.json", "weights.safetensors"]);
     assert_eq!(
         before,
         (place.read("again/run.json"), std::fs::read(place.path("again/weights.safetensors")).ok())
     );
+}
+
+#[test]
+fn a_watched_run_shows_what_holds_its_memory_and_that_it_does_not_grow() {
+    let place = Place::new();
+    let plain = place.succeed(&["train", "digits", "--steps", "20", "--out", "plain"]);
+    assert!(!plain.stderr.contains("arena"), "not asked for: {}", plain.stderr);
+    let ran = place
+        .succeed(&["train", "digits", "--steps", "20", "--budget", "4MiB", "--watch", "--out", "watched"]);
+    let lines: Vec<&str> = ran.stderr.lines().filter(|line| line.starts_with("step ")).collect();
+    assert_eq!(lines.len(), 10, "{}", ran.stderr);
+    for line in lines {
+        for said in ["loss", "arena", "of 4.00 MiB budget", "parameters", "grown since the first step 0 B"] {
+            assert!(line.contains(said), "no `{said}` in {line}");
+        }
+        assert!(!line.contains('\u{1b}'), "no colour where it is piped: {line}");
+    }
+    let refused = place.run(&["train", "digits", "--watch", "--quiet"]);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+}
+
+#[test]
+fn the_memory_trace_of_a_run_holds_its_arena_its_budget_and_every_category_of_its_ledger() {
+    let place = Place::new();
+    place.succeed(&["train", "digits", "--steps", "1", "--budget", "4MiB", "--quiet", "--out", "here"]);
+    let run = place.json("here/run.json");
+    let text = std::fs::read_to_string(place.path("here/memory.jsonl")).expect("the trace");
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines[0]["plimsoll-trace"], 1);
+    assert_eq!((&lines[0]["kind"], &lines[0]["limit"]), (&"compiled".into(), &(4 << 20).into()));
+    let reserves: Vec<_> = lines.iter().filter_map(|line| line.get("reserve")).collect();
+    assert_eq!(reserves.len(), 1);
+    assert_eq!(reserves[0][2], run["arena_bytes"]);
+    assert_eq!(lines.iter().filter(|line| line.get("mark").is_some()).count(), 2);
+    // What is live at the peak, by the outermost name of its owner, is the ledger.
+    let owners: Vec<_> = lines.iter().filter_map(|line| line.get("owner")).collect();
+    let category = |mut owner: u64| loop {
+        let of = &owners[owner as usize - 1];
+        match of[0].as_u64().expect("a parent") {
+            0 => break of[1].as_str().expect("a name").to_string(),
+            parent => owner = parent,
+        }
+    };
+    let mut held = std::collections::BTreeMap::new();
+    for piece in lines.iter().filter_map(|line| line.get("piece")).filter(|piece| piece[3] == "live") {
+        let owner = piece[4].as_u64().expect("an owner");
+        *held.entry(category(owner)).or_insert(0) += piece[1].as_u64().expect("bytes");
+    }
+    for (name, bytes) in run["ledger"].as_object().expect("a ledger") {
+        if name != "padding" {
+            assert_eq!(held.get(name).copied().unwrap_or(0), bytes.as_u64().expect("bytes"), "{name}");
+        }
+    }
 }

@@ -6,8 +6,8 @@ use crate::pool::Pool;
 use crate::prepare::prepare;
 use crate::routine::Call;
 use plimsoll_graph::Program;
-use plimsoll_graph::program::{BufferId, Kernel};
-use plimsoll_memory::Block;
+use plimsoll_graph::program::{Buffer, BufferId, Kernel, Role};
+use plimsoll_memory::{Block, Category};
 use plimsoll_plan::Plan;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -53,10 +53,11 @@ impl CpuDevice {
     }
 
     /// Runs a program once, each buffer in a block of its own that is freed after its last use. `inputs` are
-    /// the blocks of the program's inputs; returned are those of its outputs.
+    /// the blocks of the program's inputs; returned are those of its outputs. A block's owner is what its buffer is for,
+    /// and the scope and op it comes from.
     ///
     /// # Errors
-    /// If memory runs out, or the program has states, which need an arena to survive in.
+    /// If memory runs out, in which case what was made so far is freed and the pool stays usable, or the program has states, which need an arena to survive in.
     pub fn run_once(
         &self,
         program: &Program,
@@ -88,11 +89,21 @@ impl CpuDevice {
         }
         for (position, kernel) in program.kernels.iter().enumerate() {
             for operand in &kernel.writes {
-                let bytes = program.buffers[operand.buffer.index()].bytes() as u64;
-                blocks[operand.buffer.index()] = Some(Rc::new(memory.allocate(bytes)?));
+                let buffer = &program.buffers[operand.buffer.index()];
+                let owner = memory.owner(&owner(buffer));
+                let block = memory.allocate_for(owner, buffer.bytes() as u64).map_err(|error| {
+                    Error::short_of_memory(
+                        &format!("{}{} of `{}`", buffer.dtype, buffer.shape, buffer.name),
+                        error,
+                    )
+                })?;
+                blocks[operand.buffer.index()] = Some(Rc::new(block));
             }
             let routine = prepare(kernel);
-            let workspace = memory.allocate(routine.workspace(self.threads()) as u64)?;
+            let place = format!("{}/{}/{}", Category::Workspace.name(), kernel.scope, kernel.name());
+            let workspace = memory
+                .allocate_for(memory.owner(&place), routine.workspace(self.threads()) as u64)
+                .map_err(|error| Error::short_of_memory(&format!("`{place}`"), error))?;
             let address =
                 |id: BufferId| blocks[id.index()].as_ref().map_or(std::ptr::null_mut(), |b| b.start());
             let reads: Vec<*const u8> = kernel.reads.iter().map(|o| address(o.buffer).cast_const()).collect();
@@ -128,4 +139,18 @@ impl CpuDevice {
         );
         Err(Error::new(ErrorKind::Plan, message))
     }
+}
+
+/// Who asks for a buffer: what it is for, then the scope and op it comes from.
+fn owner(buffer: &Buffer) -> String {
+    let category = match buffer.role {
+        Role::Parameter => Category::Parameters,
+        Role::Gradient => Category::Gradients,
+        Role::Optimizer => Category::Optimizer,
+        Role::Input => Category::Inputs,
+        Role::Activation => Category::Activations,
+        Role::Metric => Category::Metrics,
+        Role::Random => Category::Random,
+    };
+    format!("{}/{}", category.name(), buffer.name.replace(':', "/"))
 }

@@ -30,6 +30,11 @@ impl Error {
         Self { kind, message: message.into(), source: None }
     }
 
+    /// Memory that could not be had, and for what.
+    pub(crate) fn short_of_memory(what: &str, error: plimsoll_memory::Error) -> Self {
+        Self { message: format!("no memory for {what}: {error}"), ..error.into() }
+    }
+
     /// What kind of failure this is.
     pub fn kind(&self) -> ErrorKind {
         self.kind

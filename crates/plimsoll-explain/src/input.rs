@@ -45,7 +45,10 @@ impl<'a> Input<'a> {
         let file = File::open(path).map_err(fail)?;
         let metadata = file.metadata().map_err(fail)?;
         if metadata.is_dir() {
-            return Err(Error::new(ErrorKind::Io, "is a directory; give the files of one run in it"));
+            return Err(Error::new(
+                ErrorKind::Io,
+                "is a directory without a memory.jsonl of a Plimsoll run; give the files of one run in it",
+            ));
         }
         progress.total.fetch_add(metadata.len(), Relaxed);
         let counted = Counted { file, read: progress.read.clone() };

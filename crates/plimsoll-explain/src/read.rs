@@ -9,6 +9,7 @@ mod chrome_trace;
 mod log;
 mod memory_profile;
 mod pickle;
+mod plimsoll;
 mod pool_trace;
 mod pprof;
 mod torch_snapshot;
@@ -31,6 +32,7 @@ struct Reader {
 
 /// All readers, those of the strictest looks first.
 const READERS: &[Reader] = &[
+    Reader { looks: plimsoll::looks, read: plimsoll::read },
     Reader { looks: torch_snapshot::looks, read: torch_snapshot::read },
     Reader { looks: chrome_trace::looks, read: chrome_trace::read },
     Reader { looks: xplane::looks, read: xplane::read },
@@ -75,13 +77,19 @@ pub fn read_input(mut input: Input<'_>, name: &str) -> Result<Recording> {
     Ok(recording)
 }
 
-/// Reads the files of one run and joins what they say, device by device.
+/// The file in the directory of a Plimsoll run that says what it did with memory.
+const RUN_TRACE: &str = "memory.jsonl";
+
+/// Reads the files of one run and joins what they say, device by device. The directory of a Plimsoll run stands for
+/// the trace in it.
 ///
 /// # Errors
 /// If a file cannot be read, or the files are of different runs.
 pub fn read_files(paths: &[PathBuf], progress: &Progress) -> Result<Recording> {
     let mut recordings = Vec::new();
     for path in paths {
+        let trace = path.join(RUN_TRACE);
+        let path = if trace.is_file() { &trace } else { path };
         let name = path.display().to_string();
         let input = Input::open(path, progress).map_err(|e| e.in_file(&name))?;
         recordings.push(read_input(input, &name)?);

@@ -114,6 +114,11 @@ impl Plan {
         ledger
     }
 
+    /// From which position in the order to which each buffer must keep its bytes, half-open.
+    pub fn lifetimes(&self, work: &Work) -> Vec<Lifetime> {
+        lifetimes(work, &self.order)
+    }
+
     /// The buffers that live when the most bytes do, largest first, each with the bytes it adds: a result
     /// that replaces its operand adds nothing.
     pub fn live_at_peak(&self, work: &Work) -> Vec<(BufferIndex, u64)> {

@@ -39,7 +39,7 @@ impl Trainer {
             return Err(Error::new(ErrorKind::Argument, "nothing is measured in 0 steps; use at least 1"));
         }
         let begin = Instant::now();
-        let (mut runner, _) = self.open(data, None)?;
+        let (mut runner, ..) = self.open(data, None)?;
         let batches = data.batches(self.batch_size())?;
         let full =
             |epoch| batches.epoch(epoch).filter(|b| b.samples() == self.batch_size().min(data.samples()));

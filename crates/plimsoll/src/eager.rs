@@ -5,16 +5,19 @@
 //! same numbers, and what differs is only when they are computed and how long they are kept. A tensor's memory is
 //! freed when the last handle to it is dropped.
 
+use crate::memory_trace::{MEMORY_TRACE, memory_trace_bytes};
+use crate::save::Files;
 use crate::session::initial_value;
 use crate::tape::{GradientTape, Record};
 use crate::{Context, DType, Error, ErrorKind, Optimizer, Precision, Result, Shape, Tensor};
 use plimsoll_cpu::CpuDevice;
-use plimsoll_graph::program::Role;
+use plimsoll_graph::program::{Buffer, Role};
 use plimsoll_graph::step::{Initial, Named};
 use plimsoll_graph::{Graph, Step, ValueId, lower};
-use plimsoll_memory::{Block, Pool, PoolStatistics};
+use plimsoll_memory::{Block, Category, OwnerStatistics, Pool, PoolStatistics, TraceFile};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::rc::Rc;
 
 /// A place where tensors are real: a device, a pool of memory, and the parameters that models have asked for.
@@ -77,9 +80,15 @@ impl Eager {
     /// Eager mode on a device, with the seed that first weights and random numbers are drawn from, and the most
     /// bytes that tensors may take together.
     pub fn with(device: CpuDevice, seed: u64, limit: Option<u64>) -> Eager {
+        Eager::on(device, seed, Pool::new(limit))
+    }
+
+    /// Eager mode on a device, with tensors in memory from a pool, which must be the host's: a part of a
+    /// [`plimsoll_memory::PhysicalDevice`], perhaps.
+    pub fn on(device: CpuDevice, seed: u64, pool: Pool) -> Eager {
         let home = Home {
             device,
-            pool: Pool::new(limit),
+            pool,
             seed,
             step: Cell::new(0),
             names: Cell::new(0),
@@ -114,7 +123,7 @@ impl Eager {
             let message = format!("{dtype}{shape} has {} elements, was given {given}", shape.elements());
             return Err(Error::new(ErrorKind::Shape, message));
         }
-        self.home.real(shape, dtype, &bytes)
+        self.home.real(shape, dtype, &bytes, Category::Inputs, "")
     }
 
     /// A context to run a model function in, for training or not. Parameters are made on first use and kept
@@ -194,7 +203,12 @@ impl Eager {
             function.inputs.push(input.clone());
             operands.push((*gradient).clone());
         }
-        let results = home.run(&function, &operands)?;
+        let results = home.run(&function, &operands, |index, buffer| {
+            let output = &function.outputs[index];
+            buffer.name = output.name.clone();
+            buffer.role =
+                if parameters.contains_key(&*output.name) { Role::Parameter } else { Role::Optimizer };
+        })?;
         for (output, tensor) in function.outputs.iter().zip(results) {
             let mut variables = home.variables.borrow_mut();
             match variables.get_mut(&*output.name) {
@@ -205,6 +219,7 @@ impl Eager {
             }
         }
         home.step.set(home.step.get() + 1);
+        home.pool.mark("step");
         Ok(())
     }
 
@@ -223,19 +238,67 @@ impl Eager {
         if let Some(known) = parameters.get(name).or(self.home.slots.borrow().get(name)) {
             return Ok(known.clone());
         }
-        self.home.real(ty.shape, ty.dtype, &vec![0; ty.bytes()])
+        self.home.real(ty.shape, ty.dtype, &vec![0; ty.bytes()], Category::Optimizer, name)
     }
 
     /// What the pool of memory has served.
     pub fn memory(&self) -> PoolStatistics {
         self.home.pool.statistics()
     }
+
+    /// What each owner (what a tensor is for, then the scope and op it comes from) holds and held, those that hold the
+    /// most first.
+    pub fn memory_by_owner(&self) -> Vec<OwnerStatistics> {
+        self.home.pool.owner_statistics()
+    }
+
+    /// Lets the peaks of [`memory`](Eager::memory) begin again at what is live now.
+    pub fn reset_peak_memory(&self) {
+        self.home.pool.reset_peak();
+    }
+
+    /// Gives pages of memory that hold no tensor back to the system, and returns how many bytes that were.
+    pub fn trim_memory(&self) -> u64 {
+        self.home.pool.trim()
+    }
+
+    /// What happened to memory lately, with a mark at the end of each training step, and what lies where now.
+    pub fn memory_trace(&self) -> TraceFile {
+        let mut trace = self.home.pool.dump();
+        trace.notes.push(("steps".into(), self.home.step.get().to_string()));
+        trace
+    }
+
+    /// Writes [`memory_trace`](Eager::memory_trace) as `memory.jsonl` into a directory, which is made if it is not
+    /// there, for `plimsoll explain`.
+    ///
+    /// # Errors
+    /// If the directory cannot be made or the file cannot be written.
+    pub fn save_memory_trace(&self, directory: &Path) -> Result<()> {
+        let mut files = Files::in_directory(directory)?;
+        files.write(directory.join(MEMORY_TRACE), &memory_trace_bytes(&self.memory_trace())?)?;
+        files.publish()
+    }
 }
 
 impl Home {
-    /// A tensor of these bytes.
-    pub(crate) fn real(self: &Rc<Self>, shape: Shape, dtype: DType, bytes: &[u8]) -> Result<Tensor> {
-        let mut block = self.pool.allocate(bytes.len() as u64)?;
+    /// A tensor of these bytes, which are for that and of that name; if it has none, the present scope's.
+    fn real(
+        self: &Rc<Self>,
+        shape: Shape,
+        dtype: DType,
+        bytes: &[u8],
+        category: Category,
+        name: &str,
+    ) -> Result<Tensor> {
+        let scope = self.scope.borrow();
+        let name = if name.is_empty() { scope.as_str() } else { name };
+        let owner = self.pool.owner(&format!("{}/{name}", category.name()));
+        let mut block = self.pool.allocate_for(owner, bytes.len() as u64).map_err(|error| {
+            let named = if name.is_empty() { String::new() } else { format!(" of `{name}`") };
+            let message = format!("no memory for {dtype}{shape}{named}: {error}");
+            Error::new(ErrorKind::Budget, message).caused_by(error)
+        })?;
         block.as_mut_slice().copy_from_slice(bytes);
         Ok(self.own(shape, dtype, Rc::new(block)))
     }
@@ -248,14 +311,14 @@ impl Home {
     /// The `i64[3]` of seed, step and first sample, which is 0: a batch is not run in parts here.
     pub(crate) fn random_state(self: &Rc<Self>) -> Result<Tensor> {
         let bytes = [self.seed, self.step.get(), 0].map(u64::to_ne_bytes).concat();
-        self.real(Shape::new(&[3])?, DType::I64, &bytes)
+        self.real(Shape::new(&[3])?, DType::I64, &bytes, Category::Random, "random")
     }
 
     /// The first value of a parameter or statistic: that which compiled training begins with.
     pub(crate) fn initial(self: &Rc<Self>, name: &str, shape: Shape, initial: Initial) -> Result<Tensor> {
         let value = |i: usize| initial_value(initial, self.seed, name, i as u64) as f32;
         let bytes: Vec<u8> = (0..shape.elements()).flat_map(|i| value(i).to_ne_bytes()).collect();
-        self.real(shape, DType::F32, &bytes)
+        self.real(shape, DType::F32, &bytes, Category::Parameters, name)
     }
 
     /// Runs ops given as graph code, and lets the tapes see them.
@@ -270,16 +333,18 @@ impl Home {
             operand.real_in(self)?;
             values.push(step.input(&index.to_string(), &operand.shape(), operand.dtype())?);
         }
-        let mark = step.graph.enter(&self.scope.borrow());
+        let scope = self.scope.borrow().clone();
+        let mark = step.graph.enter(&scope);
         let results = build(&mut step.graph, &values)?;
         step.graph.leave(mark);
         // An op that changes nothing returns its operand, which needs no copy.
-        let computed = results.iter().filter(|r| !values.contains(r)).enumerate();
-        let names: Vec<Named> =
-            computed.map(|(i, &value)| Named { name: i.to_string().into(), value }).collect();
-        step.outputs = names;
+        let computed = results.iter().filter(|r| !values.contains(r));
+        step.outputs = computed.map(|&value| Named { name: format!("{scope}:copy").into(), value }).collect();
         let owned: Vec<Tensor> = operands.iter().map(|&t| t.clone()).collect();
-        let mut tensors = if step.outputs.is_empty() { vec![] } else { self.run(&step, &owned)? }.into_iter();
+        let mut tensors = vec![].into_iter();
+        if !step.outputs.is_empty() {
+            tensors = self.run(&step, &owned, |_, buffer| buffer.role = Role::Activation)?.into_iter();
+        }
         let missing = || Error::new(ErrorKind::Internal, "an op without a result, which is a bug");
         let mut list = Vec::with_capacity(N);
         for result in results {
@@ -290,14 +355,22 @@ impl Home {
         }
         let tensors: [Tensor; N] = list.try_into().map_err(|_| missing())?;
         for tape in self.tapes.borrow().iter() {
-            tape.borrow_mut().record(operands, &tensors, &build)?;
+            tape.borrow_mut().record(&scope, operands, &tensors, &build)?;
         }
         Ok(tensors)
     }
 
-    /// Runs a step of inputs and outputs alone.
-    pub(crate) fn run(self: &Rc<Self>, step: &Step, operands: &[Tensor]) -> Result<Vec<Tensor>> {
-        let program = lower(step);
+    /// Runs a step of inputs and outputs alone. `label` says what an output is for.
+    pub(crate) fn run(
+        self: &Rc<Self>,
+        step: &Step,
+        operands: &[Tensor],
+        label: impl Fn(usize, &mut Buffer),
+    ) -> Result<Vec<Tensor>> {
+        let mut program = lower(step);
+        for (index, output) in program.outputs.iter().enumerate() {
+            label(index, &mut program.buffers[output.index()]);
+        }
         let mut blocks = vec![];
         for operand in operands {
             blocks.push(operand.real_in(self)?.block.clone());

@@ -1,11 +1,12 @@
 //! What a run leaves behind: a report, and the trained weights.
 
+use crate::memory_trace::{MEMORY_TRACE, memory_trace_bytes};
 use crate::remedy::Remedy;
-use crate::save::{Files, io_error};
+use crate::save::Files;
 use crate::session::Session;
 use crate::{DType, Error, ErrorKind, Result};
 use plimsoll_graph::program::Role;
-use plimsoll_memory::Ledger;
+use plimsoll_memory::{Ledger, TraceFile};
 use safetensors::tensor::TensorView;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -80,6 +81,8 @@ pub struct Trained {
     pub report: RunReport,
     /// Parameters and statistics by name.
     pub weights: BTreeMap<String, Weight>,
+    /// What the step that needs the most memory does with it.
+    pub memory: TraceFile,
 }
 
 /// A parameter or statistic.
@@ -92,7 +95,11 @@ pub struct Weight {
 }
 
 impl Trained {
-    pub(crate) fn new<K: Eq + Hash + Clone>(report: RunReport, session: &Session<K>) -> Trained {
+    pub(crate) fn new<K: Eq + Hash + Clone>(
+        report: RunReport,
+        memory: TraceFile,
+        session: &Session<K>,
+    ) -> Trained {
         let weights = session
             .states()
             .filter(|(state, dtype, ..)| state.role == Role::Parameter && *dtype == DType::F32)
@@ -102,17 +109,15 @@ impl Trained {
                 (state.name.to_string(), Weight { shape, values })
             })
             .collect();
-        Trained { report, weights }
+        Trained { report, weights, memory }
     }
 
-    /// Writes `weights.safetensors` and `run.json` into a directory, which is made if it is not there. Both
-    /// are complete or not there at all; files of an earlier run stay until then.
+    /// Writes `weights.safetensors`, `run.json` and `memory.jsonl` into a directory, which is made if it is not there.
+    /// They are complete or not there at all; files of an earlier run stay until then.
     ///
     /// # Errors
     /// If the directory cannot be made or a file cannot be written.
     pub fn save(&self, directory: &Path) -> Result<()> {
-        std::fs::create_dir_all(directory)
-            .map_err(|e| io_error("cannot make the directory", directory, e))?;
         let bytes: Vec<(String, Vec<u8>)> = self
             .weights
             .iter()
@@ -126,9 +131,10 @@ impl Trained {
         let weights = safetensors::serialize(views, None).map_err(unsaveable)?;
         let mut report = serde_json::to_vec_pretty(&self.report.to_json()).map_err(unsaveable)?;
         report.push(b'\n');
-        let mut files = Files::new();
+        let mut files = Files::in_directory(directory)?;
         files.write(directory.join("weights.safetensors"), &weights)?;
         files.write(directory.join("run.json"), &report)?;
+        files.write(directory.join(MEMORY_TRACE), &memory_trace_bytes(&self.memory)?)?;
         files.publish()
     }
 }

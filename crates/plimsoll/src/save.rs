@@ -12,8 +12,10 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    pub(crate) fn new() -> Files {
-        Files { written: vec![] }
+    /// None yet, for a directory, which is made if it is not there.
+    pub(crate) fn in_directory(directory: &Path) -> Result<Files> {
+        fs::create_dir_all(directory).map_err(|e| io_error("cannot make the directory", directory, e))?;
+        Ok(Files { written: vec![] })
     }
 
     /// Writes a file, not yet visible under its name.

@@ -5,6 +5,7 @@
 
 use crate::eager::{Eager, Home};
 use crate::{Error, ErrorKind, Result, Tensor};
+use plimsoll_graph::program::Role;
 use plimsoll_graph::{Graph, Step, ValueId, gradients};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -68,9 +69,10 @@ impl Drop for GradientTape {
 }
 
 impl Record {
-    /// Notes that `results` are what `build` makes of `operands`.
+    /// Notes that `results` are what `build` makes of `operands` in a scope.
     pub(crate) fn record<const N: usize>(
         &mut self,
+        scope: &str,
         operands: &[&Tensor],
         results: &[Tensor; N],
         build: &impl Fn(&mut Graph, &[ValueId]) -> plimsoll_graph::Result<[ValueId; N]>,
@@ -79,7 +81,10 @@ impl Record {
         for operand in operands {
             values.push(self.value(operand)?);
         }
-        for (value, tensor) in build(&mut self.graph, &values)?.into_iter().zip(results) {
+        let mark = self.graph.enter(scope);
+        let made = build(&mut self.graph, &values);
+        self.graph.leave(mark);
+        for (value, tensor) in made?.into_iter().zip(results) {
             if !self.tensors.contains_key(&value) {
                 self.bind(value, tensor)?;
             }
@@ -126,7 +131,7 @@ impl Record {
             });
         }
         let (step, operands) = self.part(&wanted)?;
-        home.run(&step, &operands)
+        home.run(&step, &operands, |_, buffer| buffer.role = Role::Gradient)
     }
 
     /// The step that computes `wanted` from recorded tensors.
@@ -159,7 +164,10 @@ impl Record {
             }
             if compute {
                 let inputs: Vec<ValueId> = node.operands.iter().map(|o| copies[o]).collect();
+                let scope = node.results().next().map_or("", |result| graph.scope(result));
+                let mark = step.graph.enter(scope);
                 let copy = step.graph.push(node.op.clone(), &inputs)?;
+                step.graph.leave(mark);
                 let results: Vec<ValueId> = step.graph.node(copy).results().collect();
                 for (old, new) in node.results().zip(results) {
                     copies.entry(old).or_insert(new);

@@ -16,11 +16,12 @@ use crate::remedy::Remedy;
 use crate::run::{Clock, RunReport, Trained};
 use crate::session::Session;
 use crate::target::Target;
-use crate::{Error, ErrorKind, Optimizer, Precision, Result, devices};
+use crate::{Error, ErrorKind, Optimizer, Precision, Result, devices, memory_trace};
 use fitting::Choice;
 use plimsoll_cpu::CpuDevice;
 use plimsoll_data::Dataset;
 use plimsoll_graph::Step;
+use plimsoll_memory::{Ledger, TraceFile};
 use plimsoll_plan::Profile;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -94,6 +95,25 @@ pub struct Progress {
     pub loss: f32,
     /// Steps in a second, the first step left out.
     pub steps_per_second: f64,
+    /// What the run holds.
+    pub memory: RunMemory,
+}
+
+/// What a run holds of memory.
+#[derive(Debug, Clone, Copy)]
+pub struct RunMemory {
+    /// What the arena's bytes are for when the most of them live in a step.
+    pub peak: Ledger,
+    /// The same on average over the step's kernels.
+    pub mean: Ledger,
+    /// The bytes of the arena now.
+    pub arena_bytes: u64,
+    /// Host memory for what is kept there between its uses.
+    pub host_bytes: u64,
+    /// The budget, if there is one.
+    pub budget_bytes: Option<u64>,
+    /// By how much the arena has grown since the first step.
+    pub grown_bytes: u64,
 }
 
 impl Trainer {
@@ -255,7 +275,7 @@ impl Trainer {
         held_out: Option<&Dataset>,
         watch: &mut dyn FnMut(&Progress),
     ) -> Result<Trained> {
-        let (mut runner, forecast) = self.open(data, held_out)?;
+        let (mut runner, forecast, Memory { mean, trace }) = self.open(data, held_out)?;
         let batches = data.batches(self.batch)?;
         let batches = if self.shuffle { batches.shuffled(self.seed) } else { batches };
         let per_epoch = batches.per_epoch();
@@ -265,7 +285,7 @@ impl Trainer {
         };
         let mut losses = Vec::with_capacity(steps);
         let mut clock = Clock::start();
-        let mut reservations = None;
+        let mut first = None;
         'epochs: for epoch in 0..epochs {
             for batch in batches.epoch(epoch as u64) {
                 if losses.len() == steps {
@@ -277,7 +297,8 @@ impl Trainer {
                 }
                 losses.push(loss);
                 clock.step_done();
-                reservations.get_or_insert(runner.session().reservations());
+                let arena_bytes = runner.session().arena_bytes();
+                let (_, first_bytes) = *first.get_or_insert((runner.session().reservations(), arena_bytes));
                 watch(&Progress {
                     epoch: epoch + 1,
                     epochs,
@@ -285,6 +306,14 @@ impl Trainer {
                     steps,
                     loss,
                     steps_per_second: clock.steps_per_second(),
+                    memory: RunMemory {
+                        peak: forecast.ledger,
+                        mean,
+                        arena_bytes,
+                        host_bytes: forecast.host_bytes,
+                        budget_bytes: self.budget,
+                        grown_bytes: arena_bytes - first_bytes,
+                    },
                 });
             }
         }
@@ -300,7 +329,7 @@ impl Trainer {
             predicted_peak_bytes: forecast.peak_bytes,
             arena_bytes: session.arena_bytes(),
             allocations_after_first_step: session.reservations()
-                - reservations.unwrap_or(session.reservations()),
+                - first.map_or(session.reservations(), |(reservations, _)| reservations),
             ledger: forecast.ledger,
             losses,
             steps_per_second,
@@ -314,16 +343,16 @@ impl Trainer {
             threads: session.device().threads(),
             precision: self.precision.to_string(),
         };
-        Ok(Trained::new(report, session))
+        Ok(Trained::new(report, trace, session))
     }
 
     /// What runs a fit: every step whose shape is known beforehand compiled, the arena reserved, the
-    /// first weights in place.
+    /// first weights in place. And what it will take, as a forecast and, of the step that needs the most, in detail.
     pub(crate) fn open<'a>(
         &'a self,
         data: &'a Dataset,
         held_out: Option<&Dataset>,
-    ) -> Result<(Runner<'a>, Forecast)> {
+    ) -> Result<(Runner<'a>, Forecast, Memory)> {
         self.check(data)?;
         if let Some(held_out) = held_out {
             self.check(held_out)?;
@@ -333,13 +362,18 @@ impl Trainer {
         let seconds = fit.seconds;
         let steps = self.known_steps(data, held_out, &mut plans, fit.largest)?;
         let forecast = self.forecast_of(&steps, &plans.choice, seconds)?;
+        let most = most_of(&steps)?;
+        let memory = Memory {
+            mean: memory_trace::mean_ledger(most),
+            trace: memory_trace::of_plan(most, self.budget, plans.choice.micro_batches),
+        };
         let device = plans.target.device()?;
         let mut session = Session::new(device, steps, self.budget, self.seed)?;
         for (name, values) in &self.weights {
             let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_ne_bytes()).collect();
             session.set_state(name, &bytes)?;
         }
-        Ok((Runner::new(self, data, plans, session), forecast))
+        Ok((Runner::new(self, data, plans, session), forecast, memory))
     }
 
     /// The forecast of the step that needs the most, with what is done to all of them.
@@ -349,11 +383,8 @@ impl Trainer {
         choice: &Choice,
         step_seconds: f64,
     ) -> Result<Forecast> {
-        // Of steps that need the same, the first: that of a full batch.
-        let most = steps.iter().map(|(_, c)| c).rev().max_by_key(|c| c.plan.peak_bytes);
-        let (Some(most), Some((_, largest))) = (most, steps.first()) else {
-            return Err(Error::new(ErrorKind::Argument, "there are no steps to run"));
-        };
+        let most = most_of(steps)?;
+        let largest = &steps[0].1;
         Ok(Forecast {
             remedies: Remedy::list(&largest.remedies, choice.micro_batches, choice.chunked),
             micro_batches: choice.micro_batches,
@@ -430,6 +461,18 @@ impl Trainer {
     pub(crate) fn batch_size(&self) -> usize {
         self.batch
     }
+}
+
+/// What the step that needs the most does with memory.
+pub(crate) struct Memory {
+    mean: Ledger,
+    trace: TraceFile,
+}
+
+/// The step that needs the most memory. Of those that need the same, the first: that of a full batch.
+fn most_of(steps: &[(Shapes, Compiled)]) -> Result<&Compiled> {
+    let most = steps.iter().map(|(_, c)| c).rev().max_by_key(|c| c.plan.peak_bytes);
+    most.ok_or_else(|| Error::new(ErrorKind::Argument, "there are no steps to run"))
 }
 
 fn diverged(loss: f32, step: usize, epoch: usize) -> Error {

@@ -169,3 +169,103 @@ fn a_tensor_the_loss_does_not_depend_on_has_a_gradient_of_zeros() {
     assert_eq!(gradients[0].to_vec().unwrap(), [1.0, 1.0]);
     assert_eq!(gradients[1].to_vec().unwrap(), [0.0; 3]);
 }
+
+#[test]
+fn out_of_memory_names_the_tensor_and_who_holds_the_memory_and_the_program_trains_on() {
+    let device = plimsoll::CpuDevice::new(Some(1)).unwrap();
+    let eager = Eager::with(device, 0, Some(1_000_000));
+    let hidden = Dense::new(100);
+    let x = eager.tensor(&[10, 50], &numbers(500)).unwrap();
+    let step = |eager: &Eager| {
+        let mut tape = eager.tape();
+        let cx = eager.context(true);
+        let loss = cx.layer("hidden", hidden.clone(), &x).unwrap().square().unwrap().sum_all().unwrap();
+        let parameters = eager.parameters();
+        let wrt: Vec<&Tensor> = parameters.values().collect();
+        let gradients = tape.gradient(&loss, &wrt).unwrap();
+        let named: Vec<(&str, &Tensor)> = parameters.keys().map(String::as_str).zip(&gradients).collect();
+        eager.apply_gradients(&Optimizer::adam(1e-3), &named).unwrap();
+        loss.to_vec().unwrap()[0]
+    };
+    let first = step(&eager);
+    let kept: Vec<Tensor> = (0..5).map(|_| eager.tensor(&[40_000], &numbers(40_000)).unwrap()).collect();
+    let error = kept[0].exp().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Budget);
+    let text = error.to_string();
+    for said in ["f32[40000]", "`exp`", "160000 bytes", "of 1000000 bytes", "limit", "held by: inputs 8"] {
+        assert!(text.contains(said), "no `{said}` in: {text}");
+    }
+    let error = eager.tensor(&[300_000], &numbers(300_000)).unwrap_err().to_string();
+    assert!(error.contains("f32[300000]") && error.contains("1200000 bytes"), "{error}");
+    drop(kept);
+    let mut last = first;
+    for _ in 0..5 {
+        last = step(&eager);
+    }
+    assert!(last < first, "training goes on: {last} after {first}");
+    assert_eq!(eager.memory().refusals, 2);
+}
+
+#[test]
+fn a_kept_list_of_tensors_is_seen_to_grow_by_owner_from_step_to_step() {
+    use plimsoll::memory::Action;
+    let eager = Eager::new().unwrap();
+    let model = Dense::new(64);
+    let x = eager.tensor(&[32, 16], &numbers(512)).unwrap();
+    let mut kept = vec![];
+    for _ in 0..6 {
+        let mut tape = eager.tape();
+        let cx = eager.context(true);
+        let out = cx.scope("model", |cx| cx.layer("dense", model.clone(), &x)).unwrap();
+        let loss = cx.scope("loss", |_| out.square()?.sum_all()).unwrap();
+        let parameters = eager.parameters();
+        let wrt: Vec<&Tensor> = parameters.values().collect();
+        let gradients = tape.gradient(&loss, &wrt).unwrap();
+        let named: Vec<(&str, &Tensor)> = parameters.keys().map(String::as_str).zip(&gradients).collect();
+        eager.apply_gradients(&Optimizer::sgd(1e-3), &named).unwrap();
+        kept.push(out);
+    }
+    let dump = eager.memory_trace();
+    let (trace, owners) = (&dump.trace, &dump.owners);
+    assert!(trace.complete);
+    // Live bytes by owner at each mark.
+    let mut live = std::collections::BTreeMap::new();
+    let mut at_marks = vec![];
+    for event in &trace.events {
+        match event.action {
+            Action::Allocate(id) => {
+                *live.entry(trace.request(id).owner).or_insert(0) += trace.request(id).bytes
+            }
+            Action::Free(id) => *live.entry(trace.request(id).owner).or_insert(0) -= trace.request(id).bytes,
+            Action::Mark(_) => at_marks.push(live.clone()),
+            _ => {}
+        }
+    }
+    assert_eq!(at_marks.len(), 6);
+    let path = |owner| {
+        let mut names: Vec<&str> = owners.stack(owner).map(|frame| frame.name.as_str()).collect();
+        names.reverse();
+        names.join("/")
+    };
+    let growing: Vec<String> = at_marks[5]
+        .iter()
+        .filter(|(owner, bytes)| **bytes >= at_marks[2].get(owner).copied().unwrap_or(0) + 3 * 8192)
+        .map(|(owner, _)| path(*owner))
+        .collect();
+    assert_eq!(growing.len(), 1, "{growing:?}");
+    assert!(growing[0].starts_with("activations/model/dense/"), "{growing:?}");
+    let holders = eager.memory_by_owner();
+    assert_eq!((&holders[0].path, holders[0].live_bytes), (&growing[0], 6 * 8192));
+    assert!(holders.iter().any(|owner| owner.path == "parameters/model/dense/weight"), "{holders:?}");
+
+    let folder = tempfile::tempdir().unwrap();
+    eager.save_memory_trace(&folder.path().join("run")).unwrap();
+    let text = std::fs::read_to_string(folder.path().join("run/memory.jsonl")).unwrap();
+    assert!(text.starts_with("{\"plimsoll-trace\":1,"), "{}", &text[..80]);
+    assert!(text.ends_with("{\"end\":true}\n"));
+    drop(kept);
+    let reserved = eager.memory().reserved_bytes;
+    assert!(eager.trim_memory() <= reserved);
+    eager.reset_peak_memory();
+    assert_eq!(eager.memory().peak_bytes, eager.memory().live_bytes);
+}

@@ -1,0 +1,66 @@
+//! What it costs that an eager pool remembers its last events: the same ops with a ring and without one.
+//!
+//! Run with `cargo run --release -p plimsoll --example ring_cost`.
+
+use plimsoll::layers::{Activation, Dense, Layer, Sequential};
+use plimsoll::memory::{Pool, PoolSettings};
+use plimsoll::{CpuDevice, Eager, Optimizer, Result, Tensor};
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+/// Steps that are timed together.
+const STEPS: u32 = 20;
+/// How often each way is timed. The fastest counts: what else the machine does only ever adds.
+const ROUNDS: usize = 30;
+
+/// One training step of a small model, so that there are many events for little arithmetic.
+fn step(eager: &Eager, model: &impl Layer, x: &Tensor) -> Result<()> {
+    let mut tape = eager.tape();
+    let loss = model.forward(&eager.context(true), x)?.square()?.sum_all()?;
+    let parameters = eager.parameters();
+    let wrt: Vec<&Tensor> = parameters.values().collect();
+    let gradients = tape.gradient(&loss, &wrt)?;
+    let named: Vec<(&str, &Tensor)> = parameters.keys().map(String::as_str).zip(&gradients).collect();
+    eager.apply_gradients(&Optimizer::sgd(1e-6), &named)
+}
+
+fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let model = Sequential::new()
+        .then(Dense::new(16).activation(Activation::Relu))
+        .then(Dense::new(16).activation(Activation::Relu))
+        .then(Dense::new(4));
+    let device = CpuDevice::new(Some(1))?;
+    let ways = [PoolSettings::default().events, 0].map(|events| {
+        let pool = Pool::host(PoolSettings { events, ..PoolSettings::default() });
+        Eager::on(device.clone(), 0, pool)
+    });
+    let mut fastest = [Duration::MAX; 2];
+    for _ in 0..ROUNDS {
+        for (eager, fastest) in ways.iter().zip(&mut fastest) {
+            let x = eager.tensor(&[8, 16], &[0.5; 128])?;
+            let start = Instant::now();
+            for _ in 0..STEPS {
+                step(eager, &model, &x)?;
+            }
+            *fastest = start.elapsed().min(*fastest);
+        }
+    }
+    let [with, without] = fastest.map(|time| time.as_secs_f64() / f64::from(STEPS));
+    let blocks = ways[0].memory().allocations / u64::from(STEPS * ROUNDS as u32);
+    let pool = Pool::new(None);
+    let start = Instant::now();
+    const BLOCKS: u32 = 200_000;
+    for _ in 0..BLOCKS {
+        pool.allocate(1000)?;
+    }
+    let block = start.elapsed().as_secs_f64() / f64::from(BLOCKS);
+    writeln!(
+        std::io::stdout(),
+        "a step of {blocks} blocks: {:.1} µs with a ring, {:.1} µs without: {:+.2} %; a block made and freed: {:.0} ns",
+        1e6 * with,
+        1e6 * without,
+        100.0 * (with / without - 1.0),
+        1e9 * block
+    )?;
+    Ok(())
+}
