@@ -10,7 +10,6 @@
 //! the pages of large ones that are gone.
 
 use crate::allocator::Allocator;
-use crate::arena::ALIGNMENT;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extents::Extents;
 use crate::layout::{Layout, Piece, PieceState, Segment, SegmentClass};
@@ -18,6 +17,9 @@ use crate::owners::OwnerId;
 use crate::source::Source;
 use std::collections::BTreeMap;
 use std::ops::Range;
+
+/// Requests are rounded up to this many bytes: kernels on GPUs want their operands so aligned.
+const UNIT: u64 = 256;
 
 /// Best fit with coalescing over a large range of addresses, with pages behind what is used.
 ///
@@ -227,8 +229,7 @@ impl Region {
 impl Allocator for Paged {
     fn allocate(&mut self, bytes: u64, stream: u32, source: &mut dyn Source) -> Result<u64> {
         let page = source.page_bytes();
-        let size =
-            bytes.max(1).checked_next_multiple_of(ALIGNMENT as u64).ok_or_else(|| unaddressable(bytes))?;
+        let size = bytes.max(1).checked_next_multiple_of(UNIT).ok_or_else(|| unaddressable(bytes))?;
         let key = (stream, size < page / 2);
         let fit = self.regions.get(&key).and_then(|region| region.free.best_fit(size));
         let at = match fit {
@@ -362,11 +363,11 @@ mod tests {
         let mut large = vec![];
         for _ in 0..100 {
             large.push(pool.allocate(PAGE, 0, &mut device).unwrap());
-            pool.allocate(64, 0, &mut device).unwrap();
+            pool.allocate(UNIT, 0, &mut device).unwrap();
         }
         large.into_iter().for_each(|address| pool.free(address, &mut device));
         pool.trim(&mut device);
-        assert_eq!(pool.reserved_bytes(), 2 * PAGE, "6,400 bytes in 64s need two pages");
+        assert_eq!(pool.reserved_bytes(), 7 * PAGE, "25,600 bytes in pieces of 256 need seven pages");
     }
 
     #[test]

@@ -317,7 +317,15 @@ impl State {
                 let State { allocator, source, ring, .. } = self;
                 let placed = allocator.allocate(bytes, 0, &mut Recorded { source, ring, time });
                 let limit = source.limit;
-                placed.map_err(|e| (e.kind(), limit.filter(|_| e.kind() == ErrorKind::OverLimit)))
+                match placed {
+                    Ok(address) => Ok(address),
+                    Err(error) => match error.kind() {
+                        ErrorKind::OverLimit => Err((ErrorKind::OverLimit, limit)),
+                        ErrorKind::OutOfMemory => Err((ErrorKind::OutOfMemory, None)),
+                        // A device that is broken is not short of memory.
+                        _ => return Err(error),
+                    },
+                }
             }
         };
         self.statistics.reserved_bytes = self.allocator.reserved_bytes();
@@ -343,17 +351,19 @@ impl State {
     /// Why `bytes` were refused; `limit` is that which was reached, if one was.
     fn shortage(&self, bytes: u64, limit: Option<u64>) -> Shortage {
         let PoolStatistics { live_bytes, reserved_bytes, .. } = self.statistics;
-        let available_bytes = self.source.available_bytes();
+        let (available_bytes, capacity) = (self.source.available_bytes(), self.source.capacity());
         let mut holders: Vec<(usize, &Use)> =
             self.uses.iter().enumerate().filter(|(_, u)| u.live > 0).collect();
         holders.sort_by_key(|&(index, used)| (std::cmp::Reverse(used.live), index));
         let holders = holders.into_iter().take(HOLDERS);
+        let cause = Cause::of(bytes, live_bytes, limit, available_bytes, capacity);
         Shortage {
-            cause: Cause::of(bytes, live_bytes, limit, available_bytes),
+            cause,
             requested_bytes: bytes,
             live_bytes,
             reserved_bytes,
-            limit_bytes: limit,
+            // Without a limit, what is too big is too big for the device.
+            limit_bytes: limit.or(capacity.filter(|_| cause == Cause::TooBig)),
             available_bytes,
             largest_hole_bytes: self.allocator.largest_free(),
             holders: holders.map(|(index, used)| (self.path(OwnerId(index as u32)), used.live)).collect(),

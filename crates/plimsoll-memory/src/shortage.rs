@@ -42,9 +42,16 @@ pub enum Cause {
 
 impl Cause {
     /// What stood in the way of `requested` bytes while `live` were in use: `limit` is that which was reached, if one
-    /// was, and `available` what the device could still give.
-    pub(crate) fn of(requested: u64, live: u64, limit: Option<u64>, available: Option<u64>) -> Cause {
+    /// was, `available` what the device could still give and `capacity` all that it has.
+    pub(crate) fn of(
+        requested: u64,
+        live: u64,
+        limit: Option<u64>,
+        available: Option<u64>,
+        capacity: Option<u64>,
+    ) -> Cause {
         match limit {
+            None if capacity.is_some_and(|all| live.saturating_add(requested) > all) => Cause::TooBig,
             None => Cause::DeviceFull,
             Some(limit) if live.saturating_add(requested) <= limit => Cause::Fragmented,
             Some(_) if available.is_some_and(|free| free >= requested) => Cause::LimitLow,
