@@ -111,6 +111,8 @@ struct State {
     /// Who holds each address.
     holders: HashMap<u64, OwnerId>,
     ring: Ring,
+    /// The time of the last event that was timed.
+    time: u64,
     marks: Vec<String>,
 }
 
@@ -125,6 +127,10 @@ struct Use {
 /// memory with them.
 const SCOPES: usize = 1 << 16;
 const MARKS: usize = 1 << 8;
+
+/// How many blocks are made between two looks at the clock, which would be most of what an event costs. Events in
+/// between have the time of the last look.
+const LOOK: u64 = 16;
 
 /// How many holders an error names.
 const HOLDERS: usize = 5;
@@ -159,6 +165,7 @@ impl Pool {
             uses: vec![Use::default()],
             holders: HashMap::new(),
             ring: Ring::new(settings.events),
+            time: 0,
             marks: vec![],
             source,
         };
@@ -197,7 +204,7 @@ impl Pool {
     /// Gives pages that hold nothing back to the device, and returns how many bytes that were.
     pub fn trim(&self) -> u64 {
         let mut state = self.shared.lock();
-        let time = self.shared.now();
+        let time = state.now(&self.shared);
         let State { allocator, source, ring, .. } = &mut *state;
         let trimmed = allocator.trim(&mut Recorded { source, ring, time });
         state.statistics.reserved_bytes -= trimmed;
@@ -207,7 +214,7 @@ impl Pool {
     /// Records that the program passed a mark, such as the end of a step.
     pub fn mark(&self, name: &str) {
         let mut state = self.shared.lock();
-        let time = self.shared.now();
+        let time = state.now(&self.shared);
         let known = state.marks.iter().position(|mark| mark == name);
         let index = known.unwrap_or_else(|| {
             // The last of too many stands for all the others.
@@ -275,14 +282,17 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// The time of an event, which is taken while the state is locked, so that it never goes back.
-    fn now(&self) -> u64 {
-        self.start.elapsed().as_micros() as u64
-    }
 }
 
 impl State {
+    /// The time of an event, in microseconds, as it was when somebody last looked; 0 where events are not remembered.
+    fn now(&mut self, shared: &Shared) -> u64 {
+        if shared.settings.events > 0 && self.statistics.allocations.is_multiple_of(LOOK) {
+            self.time = shared.start.elapsed().as_micros() as u64;
+        }
+        self.time
+    }
+
     fn owner(&mut self, path: &str) -> OwnerId {
         if let Some(&known) = self.paths.get(path) {
             return known;
@@ -308,7 +318,7 @@ impl State {
     fn allocate(&mut self, owner: OwnerId, bytes: u64, shared: &Shared) -> Result<u64> {
         // An owner of another pool is nobody here.
         let owner = if (owner.0 as usize) < self.uses.len() { owner } else { OwnerId::UNKNOWN };
-        let time = shared.now();
+        let time = self.now(shared);
         let live = self.statistics.live_bytes.saturating_add(bytes);
         let live_limit = shared.settings.live_limit.filter(|&limit| live > limit);
         let placed = match live_limit {
@@ -446,7 +456,7 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
-        let time = self.shared.now();
+        let time = state.time;
         let State { allocator, source, ring, .. } = &mut *state;
         allocator.free(self.address, &mut Recorded { source, ring, time });
         let owner = state.holders.remove(&self.address).unwrap_or(OwnerId::UNKNOWN);
