@@ -166,7 +166,8 @@ fn make_others_leave(facts: &Facts<'_>) -> Option<Advice> {
         }
         None => "what they hold was not recorded; `nvidia-smi` lists them".into(),
     };
-    let survives = others.and_then(|others| Some(facts.device.device_free? + others >= facts.refused?));
+    let survives =
+        others.and_then(|others| Some(facts.device.device_free?.saturating_add(others) >= facts.refused?));
     Some(argued(format!("end {who}, or use another device"), survives, Some(needed), because))
 }
 
@@ -179,7 +180,8 @@ fn raise_the_limit(facts: &Facts<'_>) -> Option<Advice> {
     };
     let from = facts.room.filter(|room| room.by == RoomBy::Limit).map_or(0, |room| room.bytes);
     let name = settings::limit(facts, needed);
-    let free = facts.device.device_free.or(facts.device.capacity?.checked_sub(from));
+    let beyond = || facts.device.capacity.and_then(|capacity| capacity.checked_sub(from));
+    let free = facts.device.device_free.or_else(beyond);
     let fits = free.map(|free| needed <= facts.reserved.unwrap_or(0).saturating_add(free));
     let because = format!("the program needs {} up to the refused request", format_bytes(needed));
     Some(argued(name, fits, Some(needed), because))

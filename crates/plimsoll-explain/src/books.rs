@@ -70,7 +70,8 @@ pub(crate) fn books(facts: &Facts<'_>) -> Books {
 fn in_use(facts: &Facts<'_>, asked: u64, writer: &mut Writer) {
     let mut places: HashMap<String, u64> = HashMap::new();
     for usage in &facts.by_owner {
-        *places.entry(place(facts, usage.owner)).or_default() += usage.bytes;
+        let bytes = places.entry(place(facts, usage.owner)).or_default();
+        *bytes = bytes.saturating_add(usage.bytes);
     }
     let mut places: Vec<(String, u64)> = places.into_iter().collect();
     places.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));

@@ -5,7 +5,7 @@
 
 use crate::history::{History, layout_after};
 use crate::recording::{Device, Framework};
-use crate::usage::{Usage, live_at, live_at_end, live_in};
+use crate::usage::{Usage, live_at, live_at_end, live_in, total};
 use plimsoll_memory::{Layout, Model, PieceState};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -144,7 +144,7 @@ impl<'a> Facts<'a> {
             }
             (Some(free), _) => Some(Room { bytes: reserved.saturating_add(free), by: RoomBy::Device }),
             (None, _) => {
-                let others: u64 = device.others.iter().map(|(_, bytes)| bytes).sum();
+                let others = total(device.others.iter().map(|&(_, bytes)| bytes));
                 let context = device.process.unwrap_or(reserved).saturating_sub(reserved);
                 let left = device.capacity?.checked_sub(others)?.checked_sub(context)?;
                 Some(Room { bytes: left, by: RoomBy::Device })
@@ -156,7 +156,7 @@ impl<'a> Facts<'a> {
     pub(crate) fn others(&self) -> Option<u64> {
         let device = self.device;
         if !device.others.is_empty() {
-            return Some(device.others.iter().map(|(_, bytes)| bytes).sum());
+            return Some(total(device.others.iter().map(|&(_, bytes)| bytes)));
         }
         let (capacity, free) = (device.capacity?, device.device_free?);
         let ours = device.process.or(self.reserved)?;

@@ -1,6 +1,7 @@
 //! The history: a trace walked once, with the figures that verdicts and books rest on.
 
 use crate::steps::Steps;
+use crate::usage::total;
 use plimsoll_memory::{
     Action, Layout, Owners, Piece, PieceState, Request, RequestId, Segment, SegmentClass, Trace,
 };
@@ -45,8 +46,8 @@ pub(crate) struct Refusal {
 impl History {
     pub(crate) fn new(trace: &Trace, owners: &Owners) -> History {
         let steps = Steps::find(trace, owners);
-        let mut live: u64 = trace.initial.iter().map(|&id| bytes(trace, id)).sum();
-        let mut reserved: u64 = trace.initial_reserved.iter().map(|&(_, bytes)| bytes).sum();
+        let mut live = total(trace.initial.iter().map(|&id| bytes(trace, id)));
+        let mut reserved = total(trace.initial_reserved.iter().map(|&(_, bytes)| bytes));
         let mut history = History {
             steps: None,
             peak_live: live,
@@ -214,7 +215,9 @@ fn join_neighbours(segments: BTreeMap<u64, u64>) -> Vec<(u64, u64)> {
     let mut joined: Vec<(u64, u64)> = Vec::with_capacity(segments.len());
     for (address, bytes) in segments {
         match joined.last_mut() {
-            Some((start, size)) if start.saturating_add(*size) == address => *size += bytes,
+            Some((start, size)) if start.saturating_add(*size) == address => {
+                *size = size.saturating_add(bytes)
+            }
             _ => joined.push((address, bytes)),
         }
     }

@@ -53,6 +53,11 @@ impl Tally {
     }
 }
 
+/// A sum of sizes that files claim; it stops at the largest number.
+pub(crate) fn total(bytes: impl Iterator<Item = u64>) -> u64 {
+    bytes.fold(0, u64::saturating_add)
+}
+
 /// What each owner held after an event of a trace (`None`: before the first), the largest first.
 ///
 /// ```

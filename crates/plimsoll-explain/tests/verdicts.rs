@@ -380,4 +380,99 @@ mod laws {
             }
         }
     }
+
+    /// Sizes and addresses as files may claim them.
+    fn claim() -> impl Strategy<Value = u64> {
+        prop_oneof![
+            0_u64..4096,
+            0_u64..1 << 40,
+            (0_u64..64).prop_map(|bit| 1 << bit),
+            Just(u64::MAX),
+            any::<u64>()
+        ]
+    }
+
+    fn state() -> impl Strategy<Value = PieceState> {
+        prop_oneof![Just(PieceState::Live), Just(PieceState::Pending), Just(PieceState::Free)]
+    }
+
+    fn layouts() -> impl Strategy<Value = Option<Layout>> {
+        let piece = (claim(), claim(), claim(), state(), 0_u32..9).prop_map(
+            |(address, bytes, requested, state, owner)| Piece {
+                address,
+                bytes,
+                requested,
+                state,
+                owner: OwnerId(owner),
+            },
+        );
+        let segment = (claim(), claim(), 0_u32..3, prop::collection::vec(piece, 0..6));
+        let segment = segment.prop_map(|(address, bytes, stream, pieces)| Segment {
+            address,
+            bytes,
+            stream,
+            class: SegmentClass::Large,
+            pieces,
+        });
+        let layout = prop::collection::vec(segment, 0..4).prop_map(|segments| Layout { segments });
+        prop::option::of(layout)
+    }
+
+    fn traces() -> impl Strategy<Value = Option<Trace>> {
+        let request = (claim(), claim(), 0_u32..3, 0_u32..9).prop_map(|(bytes, address, stream, owner)| {
+            Request { bytes, address, stream, owner: OwnerId(owner) }
+        });
+        let event =
+            (0_u8..7, 0_u32..24, claim(), claim()).prop_map(|(what, id, address, bytes)| match what {
+                0 | 1 => Action::Allocate(RequestId(id)),
+                2 | 3 => Action::Free(RequestId(id)),
+                4 => Action::Refuse(RequestId(id)),
+                5 if id % 2 == 0 => Action::Reserve { address, bytes },
+                5 => Action::Release { address, bytes },
+                _ => Action::Mark(id % 3),
+            });
+        let requests = prop::collection::vec(request, 24);
+        let trace =
+            (requests, prop::collection::vec(event, 0..120), prop::collection::vec((claim(), claim()), 0..3));
+        let trace = trace.prop_map(|(requests, actions, initial_reserved)| {
+            let marks = vec!["step".to_string(), "ProfilerStep#7".into(), "other".into()];
+            let initial = vec![RequestId(0), RequestId(1)];
+            let mut trace = Trace { requests, initial, initial_reserved, marks, ..Trace::default() };
+            actions.into_iter().for_each(|action| trace.push(0, action));
+            trace
+        });
+        prop::option::of(trace)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1500))]
+
+        /// Readers check what they can; what they let through must not break what comes after.
+        #[test]
+        fn nothing_that_a_recording_may_hold_breaks_explaining_or_showing(
+            layout in layouts(), trace in traces(), limit in prop::option::of(claim()), capacity in prop::option::of(claim()),
+            free in prop::option::of(claim()), refused in prop::option::of(claim()), expandable in any::<bool>(),
+            bfc in any::<bool>(),
+        ) {
+            let caching = Model::Caching(CachingSettings { expandable, ..CachingSettings::default() });
+            let pool = Model::Bfc(BfcSettings { growth: expandable, garbage_collection: true, partitioned: false });
+            let mut device = Device {
+                name: "GPU 0".into(), limit, capacity, device_free: free, layout, trace,
+                model: Some(if bfc { pool } else { caching }),
+                failure: refused.map(|requested| Failure { requested, exact: false, event: None, op: None }),
+                ..Device::default()
+            };
+            for line in 0..9 {
+                device.owners.child(OwnerId(line), Frame { name: "f".into(), file: "train.py".into(), line });
+            }
+            let framework = if bfc { Framework::Jax } else { Framework::PyTorch };
+            let explanation = explained(framework, device.clone());
+            let origin = explanation.origin.clone();
+            let recording = Recording { origin, devices: vec![device] };
+            let mut out = Vec::new();
+            plimsoll_explain::show(&recording, &explanation, plimsoll_explain::Style { width: 100, colour: false }, &mut out)?;
+            plimsoll_explain::write_html(&recording, &explanation, &mut out)?;
+            prop_assert!(explanation.to_json().is_object());
+        }
+    }
 }

@@ -4,8 +4,9 @@ use super::{argued, replayed, room, tested};
 use crate::facts::{Facts, Moment};
 use crate::recording::Framework;
 use crate::report::Advice;
+use crate::usage::total;
 use plimsoll_memory::{
-    BfcSettings, CachingSettings, Model, Outcome, PieceState, Start, format_bytes, replay,
+    BfcSettings, CachingSettings, Model, Outcome, PieceState, Start, Trace, format_bytes, replay,
 };
 
 /// What `cuda_malloc_async` and expandable segments map memory in.
@@ -74,16 +75,21 @@ fn pytorch(facts: &Facts<'_>, idle: bool) -> Vec<Advice> {
         (_, Some(_)) => {}
         (Some(trace), None) => {
             let again = |settings: CachingSettings| replayed(facts, trace, &Model::Caching(settings));
+            let why = begun(trace);
             if !own.expandable {
                 let outcome = again(CachingSettings { expandable: true, ..CachingSettings::default() });
-                advice.push(tested(expandable, &outcome, ""));
+                advice.push(tested(expandable, &outcome, why));
                 advice.extend(split_limit(&own, again));
             }
             if room(facts).is_some() && own.garbage_collection_threshold == 0.0 {
                 let settings =
                     CachingSettings { garbage_collection_threshold: 0.8, ..CachingSettings::default() };
                 let outcome = again(settings);
-                advice.push(tested("PYTORCH_CUDA_ALLOC_CONF=garbage_collection_threshold:0.8", &outcome, ""));
+                advice.push(tested(
+                    "PYTORCH_CUDA_ALLOC_CONF=garbage_collection_threshold:0.8",
+                    &outcome,
+                    why,
+                ));
             }
         }
         (None, None) => {
@@ -105,6 +111,11 @@ fn pytorch(facts: &Facts<'_>, idle: bool) -> Vec<Advice> {
     advice
 }
 
+/// What to add to a replay that starts with an empty pool in the middle of a program.
+fn begun(trace: &Trace) -> &'static str {
+    if trace.complete { "" } else { "from an empty pool, since the recording began later than the program" }
+}
+
 /// Giving back what is wholly free.
 fn empty_cache(facts: &Facts<'_>) -> Advice {
     let change = "torch.cuda.empty_cache() where a phase ends";
@@ -117,7 +128,7 @@ fn empty_cache(facts: &Facts<'_>) -> Advice {
         );
     };
     let empty = layout.segments.iter().filter(|s| s.pieces.iter().all(|p| p.state == PieceState::Free));
-    let bytes: u64 = empty.map(|segment| segment.bytes).sum();
+    let bytes = total(empty.map(|segment| segment.bytes));
     let because = format!(
         "at the end of the recording that gives {} back, and the next large step takes them again",
         format_bytes(bytes)
@@ -155,15 +166,13 @@ fn xla(facts: &Facts<'_>, idle: bool) -> Vec<Advice> {
         Some(trace) => {
             if !own.growth {
                 let model = Model::Bfc(BfcSettings { growth: true, ..own.clone() });
-                advice.push(tested(growth, &replayed(facts, trace, &model), ""));
+                advice.push(tested(growth, &replayed(facts, trace, &model), begun(trace)));
                 if idle {
                     advice.extend(smallest_limit(facts, own));
                 }
             }
             if !idle {
-                let model =
-                    Model::Caching(CachingSettings { expandable: true, ..CachingSettings::default() });
-                let outcome = replayed(facts, trace, &model);
+                let outcome = replayed(facts, trace, &Model::Paged);
                 advice.push(tested(pages, &outcome, "modelled as pages mapped where they are needed"));
             }
         }
@@ -193,13 +202,11 @@ fn pages_of_holes(facts: &Facts<'_>, change: &str) -> Option<Advice> {
         }
     };
     let holes = layout.pieces().filter(|piece| piece.state == PieceState::Free);
-    let whole: u64 = holes
-        .map(|hole| {
-            let first = hole.address.next_multiple_of(PAGE);
-            let end = hole.address.saturating_add(hole.bytes);
-            end.saturating_sub(first) / PAGE * PAGE
-        })
-        .sum();
+    let whole = total(holes.map(|hole| {
+        let first = hole.address.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
+        let end = hole.address.saturating_add(hole.bytes);
+        end.saturating_sub(first) / PAGE * PAGE
+    }));
     let untaken = room.bytes.saturating_sub(layout.reserved_bytes());
     let survives = whole.saturating_add(untaken) >= refused;
     let because = format!(
@@ -220,7 +227,7 @@ fn smallest_limit(facts: &Facts<'_>, own: &BfcSettings) -> Option<Advice> {
     if !replay(trace, &model, Some(high), Start::Afresh).survived() {
         return None;
     }
-    while high > low + (high / 50).max(PAGE) {
+    while high > low.saturating_add((high / 50).max(PAGE)) {
         let middle = low + (high - low) / 2;
         if replay(trace, &model, Some(middle), Start::Afresh).survived() {
             high = middle;

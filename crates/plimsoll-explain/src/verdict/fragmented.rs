@@ -3,6 +3,7 @@
 use crate::facts::{Facts, Moment};
 use crate::report::{Verdict, VerdictKind};
 use crate::site::site;
+use crate::usage::total;
 use plimsoll_memory::{Layout, OwnerId, Piece, PieceState, format_bytes};
 
 /// The share of what a pool took that may lie in holes at the peak before it is worth a verdict.
@@ -91,7 +92,7 @@ fn holes(layout: &Layout) -> Option<String> {
         layout.pieces().filter(|p| p.state == PieceState::Free).map(|p| p.bytes).collect();
     holes.sort_unstable_by(|a, b| b.cmp(a));
     let largest: Vec<String> = holes.iter().take(5).map(|&bytes| format_bytes(bytes)).collect();
-    let sum: u64 = holes.iter().sum();
+    let sum = total(holes.iter().copied());
     (!holes.is_empty()).then(|| {
         format!("{} holes of {} in all; the largest: {}", holes.len(), format_bytes(sum), largest.join(", "))
     })
@@ -122,7 +123,7 @@ fn pins(facts: &Facts<'_>, layout: &Layout, refused: u64) -> Vec<String> {
             let before = free(at.checked_sub(1).and_then(|at| segment.pieces.get(at)));
             let after = free(segment.pieces.get(at + 1));
             if before > 0 && after > 0 {
-                single.push((before + piece.bytes + after, piece));
+                single.push((before.saturating_add(piece.bytes).saturating_add(after), piece));
             }
         }
     }
@@ -149,18 +150,23 @@ fn cheapest_stretch(layout: &Layout, bytes: u64) -> Option<(u64, usize, u64)> {
     let mut best: Option<(u64, usize, u64)> = None;
     for segment in &layout.segments {
         let pieces = &segment.pieces;
-        let used = |p: &Piece| if p.state == PieceState::Free { (0, 0) } else { (p.bytes, 1) };
-        let (mut start, mut length, mut live, mut count) = (0, 0_u64, 0_u64, 0_usize);
+        let sizes = |p: &Piece| {
+            let live = p.state != PieceState::Free;
+            (u128::from(p.bytes), if live { u128::from(p.bytes) } else { 0 }, usize::from(live))
+        };
+        let (mut start, mut length, mut live, mut count) = (0, 0_u128, 0_u128, 0_usize);
         for piece in pieces {
-            length += piece.bytes;
-            let (more, one) = used(piece);
-            (live, count) = (live + more, count + one);
+            let (more, more_live, one) = sizes(piece);
+            (length, live, count) = (length + more, live + more_live, count + one);
             // What can be left off at the start without falling short is.
-            while length - pieces[start].bytes >= bytes {
-                let (less, one) = used(&pieces[start]);
-                (length, live, count) = (length - pieces[start].bytes, live - less, count - one);
+            while let (less, less_live, one) = sizes(&pieces[start])
+                && length - less >= u128::from(bytes)
+                && less < length
+            {
+                (length, live, count) = (length - less, live - less_live, count - one);
                 start += 1;
             }
+            let (Ok(live), Ok(length)) = (u64::try_from(live), u64::try_from(length)) else { break };
             if length >= bytes && best.is_none_or(|(least, ..)| live < least) {
                 best = Some((live, count, length));
             }

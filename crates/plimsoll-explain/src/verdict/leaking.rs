@@ -9,7 +9,7 @@ use crate::history::live_after;
 use crate::report::{Verdict, VerdictKind};
 use crate::site::{Site, site};
 use crate::steps::Steps;
-use crate::usage::by_site;
+use crate::usage::{by_site, total};
 use plimsoll_memory::{Action, OwnerId, Owners, RequestId, Trace, format_bytes};
 use std::collections::{HashMap, HashSet};
 
@@ -64,7 +64,7 @@ impl Leak {
         by_place.retain(|_, left| is_steady(left, WARM_UP, between));
 
         let requests: Vec<RequestId> = by_place.values().flatten().map(|&(id, _)| id).collect();
-        let bytes = requests.iter().map(|&id| trace.request(id).bytes).sum();
+        let bytes = total(requests.iter().map(|&id| trace.request(id).bytes));
         let live = facts.asked.or(facts.live).unwrap_or(0);
         if bytes < BYTES && (bytes as f64) < SHARE * live as f64 || bytes == 0 {
             return None;
@@ -78,7 +78,7 @@ impl Leak {
         let leaked: HashMap<OwnerId, (u64, usize)> = by_place
             .iter()
             .map(|(&owner, left)| {
-                let sum = left.iter().map(|&(id, _)| trace.request(id).bytes).sum();
+                let sum = total(left.iter().map(|&(id, _)| trace.request(id).bytes));
                 (owner, (sum, left.len()))
             })
             .collect();
@@ -245,7 +245,8 @@ fn common_line(owners: &Owners, leaked: &HashMap<OwnerId, (u64, usize)>, total: 
     for (&owner, &(bytes, _)) in leaked {
         let mut at = owner;
         while at != OwnerId::UNKNOWN {
-            *under.entry(at).or_default() += bytes;
+            let sum = under.entry(at).or_default();
+            *sum = sum.saturating_add(bytes);
             at = owners.parent(at);
         }
     }
@@ -261,7 +262,7 @@ fn places(owners: &Owners, leaked: &HashMap<OwnerId, (u64, usize)>) -> Vec<(Site
     let mut places: HashMap<Site, (u64, usize)> = HashMap::new();
     for (&owner, &(bytes, pieces)) in leaked {
         let place = places.entry(site(owners, owner)).or_default();
-        place.0 += bytes;
+        place.0 = place.0.saturating_add(bytes);
         place.1 += pieces;
     }
     let mut places: Vec<_> =

@@ -4,7 +4,7 @@ use crate::facts::{Facts, Moment, Room, RoomBy};
 use crate::history::live_after;
 use crate::report::{Verdict, VerdictKind};
 use crate::site::site;
-use crate::usage::by_site;
+use crate::usage::{by_site, total};
 use plimsoll_memory::{Action, OwnerId, RequestId, Trace, format_bytes};
 use std::collections::HashSet;
 
@@ -184,11 +184,11 @@ pub(crate) fn transient_peak(facts: &Facts<'_>) -> Option<Verdict> {
     let start =
         history.steps.as_ref().and_then(|steps| steps.borders.iter().rfind(|&&b| b <= event)).copied();
     let short = short_lived(trace, start, event);
-    let passing: u64 = short.iter().map(|&id| trace.request(id).bytes).sum::<u64>().saturating_add(refused);
+    let passing = total(short.iter().map(|&id| trace.request(id).bytes)).saturating_add(refused);
     if (passing as f64) < SHORT * needed as f64 || short.is_empty() {
         return None;
     }
-    let lasting = needed - passing;
+    let lasting = needed.saturating_sub(passing);
     let sentence = format!(
         "Transient peak: of the {} needed at once, {} live for less than a step; what lasts is {}.",
         format_bytes(needed),

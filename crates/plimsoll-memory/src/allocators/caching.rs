@@ -318,9 +318,9 @@ impl CachingSettings {
         let divisions = self.roundup_power2_divisions.get(interval.min(last)).copied().unwrap_or(0);
         if divisions > 1 && bytes > GRAIN.saturating_mul(divisions) {
             let step = (1u64 << bytes.ilog2()) >> divisions.ilog2();
-            return bytes.next_multiple_of(step.max(1));
+            return bytes.checked_next_multiple_of(step.max(1)).unwrap_or(bytes);
         }
-        bytes.next_multiple_of(GRAIN)
+        bytes.checked_next_multiple_of(GRAIN).unwrap_or(bytes)
     }
 }
 
