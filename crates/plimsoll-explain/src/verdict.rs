@@ -13,7 +13,8 @@ pub(crate) use leaking::Leak;
 
 use crate::facts::{Facts, Moment};
 use crate::report::{Verdict, VerdictKind};
-use plimsoll_memory::{Model, format_bytes};
+use crate::site::{plain, site};
+use plimsoll_memory::{Action, Model, OwnerId, format_bytes};
 
 /// All that holds; never empty.
 pub(crate) fn verdicts(facts: &Facts<'_>, leak: Option<&Leak>) -> Vec<Verdict> {
@@ -33,7 +34,26 @@ pub(crate) fn verdicts(facts: &Facts<'_>, leak: Option<&Leak>) -> Vec<Verdict> {
     if verdicts.is_empty() {
         verdicts.push(rest(facts));
     }
+    if let (Some(who), Some(first)) = (who_was_refused(facts), verdicts.first_mut()) {
+        first.proof.push(format!("the request that was refused: {who}"));
+    }
     verdicts
+}
+
+/// Who asked for what was refused, where that is known.
+fn who_was_refused(facts: &Facts<'_>) -> Option<String> {
+    let device = facts.device;
+    let owner = match (facts.moment, &device.trace) {
+        (Moment::Failure(Some(event)), Some(trace)) => match trace.events.get(event)?.action {
+            Action::Refuse(id) => trace.request(id).owner,
+            _ => OwnerId::UNKNOWN,
+        },
+        _ => OwnerId::UNKNOWN,
+    };
+    match (owner, device.failure.as_ref().and_then(|failure| failure.op.as_ref())) {
+        (OwnerId::UNKNOWN, op) => op.filter(|op| !op.is_empty()).map(|op| plain(op)),
+        (owner, _) => Some(site(&device.owners, owner).place),
+    }
 }
 
 fn has(verdicts: &[Verdict], kind: VerdictKind) -> bool {
