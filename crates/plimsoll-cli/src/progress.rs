@@ -3,7 +3,7 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 use plimsoll::{Progress, RunMemory};
-use plimsoll_memory::format_bytes;
+use plimsoll_memory::{format_bytes, resident_bytes};
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -117,11 +117,4 @@ fn totals(memory: &RunMemory) -> String {
         text += &format!(", process {}", format_bytes(resident));
     }
     text + &format!(", grown since the first step {}", format_bytes(grown_bytes))
-}
-
-/// The memory of this process that is there, where the system tells.
-fn resident_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }

@@ -77,5 +77,8 @@ fn a_bench_reports_the_time_of_a_step() {
     for key in ["median_seconds", "first_step_seconds", "arena_bytes"] {
         assert!(report[key].as_f64() > Some(0.0), "{key} in {report}");
     }
+    if cfg!(target_os = "linux") {
+        assert!(report["peak_rss_over_start_bytes"].as_u64() >= report["arena_bytes"].as_u64(), "{report}");
+    }
     assert!(Place::new().succeed(&["bench", "mlp-small", "--steps", "2"]).stdout.contains("ms"));
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Results do not depend on the number of threads: the same program on the same data gives the same bits.
 #[derive(Clone)]
 pub struct CpuDevice {
-    pool: Arc<Pool>,
+    pub(crate) pool: Arc<Pool>,
 }
 
 impl CpuDevice {

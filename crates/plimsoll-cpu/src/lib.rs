@@ -9,6 +9,7 @@ pub mod element;
 mod error;
 mod executable;
 pub mod gemm;
+mod initial;
 mod kernels;
 mod math;
 pub mod pool;

@@ -4,10 +4,13 @@
 //! the order of execution. Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011)
 //! is a function from a counter and a key to four words; every device evaluates [`block`] for an element and
 //! turns its words into a number by the formulas here, so that all devices draw the same numbers.
+//! The formulas are inlined wherever they are used: a loop over positions becomes vector code for the instruction set
+//! it is compiled for.
 
 use crate::DType;
 
 /// Philox4x32-10: four random words for a counter under a key.
+#[inline(always)]
 pub fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     let multiply = |a: u32, b: u32| {
         let product = u64::from(a) * u64::from(b);
@@ -26,6 +29,7 @@ pub fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
 
 /// The words of one element: `position` is its row-major position in its value for the whole batch, `stream` its
 /// op's, `seed` and `step` the random state's. Streams and steps count up to 2³², and repeat after.
+#[inline(always)]
 pub fn block(seed: u64, step: u64, stream: u64, position: u64) -> [u32; 4] {
     let counter = [position as u32, (position >> 32) as u32, stream as u32, step as u32];
     philox(counter, [seed as u32, (seed >> 32) as u32])
@@ -33,11 +37,13 @@ pub fn block(seed: u64, step: u64, stream: u64, position: u64) -> [u32; 4] {
 
 /// A number in `[0, 1)` with the 24 bits of an `f32`. Half precision rounds it, to at most
 /// [`largest_below_one`].
+#[inline(always)]
 pub fn uniform32(block: [u32; 4]) -> f32 {
     (block[0] >> 8) as f32 / (1u32 << 24) as f32
 }
 
 /// A number in `[0, 1)` with the 53 bits of an `f64`.
+#[inline(always)]
 pub fn uniform64(block: [u32; 4]) -> f64 {
     let bits = u64::from(block[0]) << 21 | u64::from(block[1]) >> 11;
     bits as f64 / (1u64 << 53) as f64
@@ -45,6 +51,7 @@ pub fn uniform64(block: [u32; 4]) -> f64 {
 
 /// A number with mean 0 and deviation 1, by Box and Muller's transformation, to be rounded to the type asked
 /// for: √(−2 ln u) cos 2πv with u in `(0, 1]` and v in `[0, 1)`, both of 24 bits.
+#[inline(always)]
 pub fn normal(block: [u32; 4]) -> f64 {
     let scale = 1.0 / f64::from(1u32 << 24);
     let u = f64::from((block[0] >> 8) + 1) * scale;

@@ -15,8 +15,11 @@ pub const ALIGNMENT: usize = 64;
 /// mutably is the right to run one.
 #[derive(Debug)]
 pub struct Arena {
-    start: NonNull<u8>,
+    /// What the allocator returned, and was asked for.
+    allocated: NonNull<u8>,
     layout: Layout,
+    /// The first aligned address in it.
+    start: NonNull<u8>,
     bytes: usize,
 }
 
@@ -47,10 +50,15 @@ impl Arena {
             Error::new(ErrorKind::OutOfMemory, message)
         };
         let size = usize::try_from(bytes).map_err(|_| refused())?;
-        let layout = Layout::from_size_align(size.max(1), ALIGNMENT).map_err(|_| refused())?;
-        // SAFETY: the layout's size is at least one byte.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(refused)?;
-        Ok(Arena { start, layout, bytes: size })
+        // An allocator asked for an alignment of its own choice takes zeros from the system, which makes each page
+        // when it is first used, by whoever uses it. Asked for a wider one, it would write them all here and now.
+        let room = size.checked_add(ALIGNMENT).ok_or_else(refused)?;
+        let layout = Layout::array::<u8>(room).map_err(|_| refused())?;
+        // SAFETY: the layout's size is at least that of the alignment.
+        let allocated = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(refused)?;
+        // SAFETY: less than `ALIGNMENT` bytes on, which were asked for beyond those of the arena.
+        let start = unsafe { allocated.add(allocated.align_offset(ALIGNMENT)) };
+        Ok(Arena { allocated, layout, start, bytes: size })
     }
 
     /// The bytes that were reserved.
@@ -86,7 +94,7 @@ impl Arena {
 impl Drop for Arena {
     fn drop(&mut self) {
         // SAFETY: allocated in `reserve` with this layout, and not freed since.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+        unsafe { dealloc(self.allocated.as_ptr(), self.layout) }
     }
 }
 
@@ -111,6 +119,16 @@ mod tests {
         assert!(arena.address(1, 1000).is_none());
         assert!(arena.address(u64::MAX, 2).is_none());
         assert!(arena.address(1000, 0).is_some());
+    }
+
+    #[test]
+    fn a_large_arena_is_aligned_zeroed_and_writable_from_end_to_end() {
+        let bytes = 40 << 20;
+        let mut arena = Arena::reserve(bytes, None).unwrap();
+        assert_eq!(arena.address(0, bytes).unwrap() as usize % ALIGNMENT, 0);
+        assert!(arena.slice(0, bytes).unwrap() == vec![0; bytes as usize]);
+        arena.slice_mut(0, bytes).unwrap().fill(7);
+        assert!(arena.slice(0, bytes).unwrap() == vec![7; bytes as usize]);
     }
 
     #[test]

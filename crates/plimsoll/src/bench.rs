@@ -1,8 +1,9 @@
-//! Measuring the time of a step.
+//! Measuring the time of a step, and the memory that it takes in the end.
 
 use crate::trainer::Trainer;
 use crate::{Error, ErrorKind, Result};
 use plimsoll_data::Dataset;
+use plimsoll_memory::{format_bytes, peak_resident_bytes, resident_bytes};
 use serde_json::{Value, json};
 use std::fmt;
 use std::time::Instant;
@@ -17,7 +18,8 @@ pub struct BenchReport {
     pub median_seconds: f64,
     /// The times below which a tenth and nine tenths of all steps were.
     pub spread_seconds: [f64; 2],
-    /// From nothing to the end of the first step: tracing, planning, loading, first weights, one step.
+    /// From data and a model to the end of the first step: checking the data, tracing, planning, loading, first
+    /// weights, one step.
     pub first_step_seconds: f64,
     /// The time of all steps together, compiling new shapes included.
     pub total_seconds: f64,
@@ -25,6 +27,9 @@ pub struct BenchReport {
     pub steps: usize,
     /// The bytes of the arena.
     pub arena_bytes: u64,
+    /// The most memory that the process ever had, over what it had when measuring began: the arena, the data, the
+    /// device's threads and all else. `None` where the system does not tell.
+    pub peak_rss_over_start_bytes: Option<u64>,
     /// The threads it ran on.
     pub threads: usize,
 }
@@ -38,6 +43,8 @@ impl Trainer {
         if steps == 0 {
             return Err(Error::new(ErrorKind::Argument, "nothing is measured in 0 steps; use at least 1"));
         }
+        let start_rss = resident_bytes();
+        make(data)?;
         let begin = Instant::now();
         let (mut runner, ..) = self.open(data, None)?;
         let batches = data.batches(self.batch_size())?;
@@ -68,9 +75,20 @@ impl Trainer {
             total_seconds,
             steps,
             arena_bytes: runner.session().arena_bytes(),
+            peak_rss_over_start_bytes: peak_resident_bytes()
+                .zip(start_rss)
+                .map(|(peak, start)| peak.saturating_sub(start)),
             threads: runner.session().device().threads(),
         })
     }
+}
+
+/// Reads a sample, so that data which is made when it is first read is there: making it is not training's time.
+fn make(data: &Dataset) -> Result<()> {
+    for (index, field) in data.fields().iter().enumerate() {
+        data.source().read(0, index, &mut vec![0; field.bytes()])?;
+    }
+    Ok(())
 }
 
 impl BenchReport {
@@ -83,6 +101,7 @@ impl BenchReport {
             "total_seconds": self.total_seconds,
             "steps": self.steps,
             "arena_bytes": self.arena_bytes,
+            "peak_rss_over_start_bytes": self.peak_rss_over_start_bytes,
             "threads": self.threads,
         })
     }
@@ -100,6 +119,10 @@ impl fmt::Display for BenchReport {
             self.threads
         )?;
         writeln!(f, "first step  {:.3} s after the start", self.first_step_seconds)?;
-        writeln!(f, "arena       {}", plimsoll_memory::format_bytes(self.arena_bytes))
+        writeln!(f, "arena       {}", format_bytes(self.arena_bytes))?;
+        match self.peak_rss_over_start_bytes {
+            Some(bytes) => writeln!(f, "process     {} at its peak, over the start", format_bytes(bytes)),
+            None => Ok(()),
+        }
     }
 }

@@ -7,7 +7,7 @@
 
 use crate::memory_trace::{MEMORY_TRACE, memory_trace_bytes};
 use crate::save::Files;
-use crate::session::initial_value;
+use crate::session::draw;
 use crate::tape::{GradientTape, Record};
 use crate::{Context, DType, Error, ErrorKind, Optimizer, Precision, Result, Shape, Tensor};
 use plimsoll_cpu::CpuDevice;
@@ -316,8 +316,8 @@ impl Home {
 
     /// The first value of a parameter or statistic: that which compiled training begins with.
     pub(crate) fn initial(self: &Rc<Self>, name: &str, shape: Shape, initial: Initial) -> Result<Tensor> {
-        let value = |i: usize| initial_value(initial, self.seed, name, i as u64) as f32;
-        let bytes: Vec<u8> = (0..shape.elements()).flat_map(|i| value(i).to_ne_bytes()).collect();
+        let mut bytes = vec![0; shape.elements() * size_of::<f32>()];
+        draw(&self.device, initial, self.seed, name, &mut bytes);
         self.real(shape, DType::F32, &bytes, Category::Parameters, name)
     }
 

@@ -8,7 +8,7 @@ use crate::{Error, ErrorKind, Result};
 use plimsoll_cpu::{CpuDevice, Executable, Memory};
 use plimsoll_graph::program::{Home, Keep, Role};
 use plimsoll_graph::step::{Initial, State};
-use plimsoll_graph::{DType, ValueType, random};
+use plimsoll_graph::{DType, ValueType};
 use plimsoll_plan::Plan;
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -195,12 +195,7 @@ impl<K: Eq + Hash + Clone> Session<K> {
                     bytes[..8].copy_from_slice(&seed.to_ne_bytes());
                     bytes[8..].fill(0);
                 }
-                (DType::F32, initial) => {
-                    for (position, element) in bytes.chunks_exact_mut(4).enumerate() {
-                        let value = initial_value(initial, seed, &state.name, position as u64) as f32;
-                        element.copy_from_slice(&value.to_ne_bytes());
-                    }
-                }
+                (DType::F32, initial) => draw(&self.device, initial, seed, &state.name, bytes),
                 // Parameters and slots are f32; other states begin at zero, as the arena does.
                 _ => {}
             }
@@ -208,16 +203,10 @@ impl<K: Eq + Hash + Clone> Session<K> {
     }
 }
 
-/// The first value of one element, a function of the seed, the state's name and the position alone, so that
-/// adding a layer leaves the others' first weights as they were.
-pub(crate) fn initial_value(initial: Initial, seed: u64, name: &str, position: u64) -> f64 {
-    let block = || random::block(seed, 0, stream(name), position);
-    match initial {
-        Initial::Constant(value) => value,
-        Initial::Uniform { limit } => (2.0 * f64::from(random::uniform32(block())) - 1.0) * limit,
-        Initial::Normal { deviation } => random::normal(block()) * deviation,
-        Initial::Seed => 0.0,
-    }
+/// Gives an `f32` state of zeros its first values, functions of the seed, the state's name and the position alone, so
+/// that adding a layer leaves the others' first weights as they were.
+pub(crate) fn draw(device: &CpuDevice, initial: Initial, seed: u64, name: &str, zeros: &mut [u8]) {
+    device.initialize(initial, seed, stream(name), zeros);
 }
 
 /// A number for a name (FNV-1a), with the upper half of the 32 bits a stream has set, where no op's are.

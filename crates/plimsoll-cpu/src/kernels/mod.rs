@@ -13,7 +13,7 @@ pub(crate) mod fused;
 pub(crate) mod gather;
 pub(crate) mod gru;
 pub(crate) mod gru_grad;
-mod instance;
+pub(crate) mod instance;
 pub(crate) mod layer_norm;
 pub(crate) mod lstm;
 pub(crate) mod lstm_grad;
