@@ -141,9 +141,9 @@ impl CpuDevice {
     }
 }
 
-/// Who asks for a buffer: what it is for, then the scope and op it comes from.
-fn owner(buffer: &Buffer) -> String {
-    let category = match buffer.role {
+/// The line of a ledger that buffers of a role are booked on.
+pub fn category(role: Role) -> Category {
+    match role {
         Role::Parameter => Category::Parameters,
         Role::Gradient => Category::Gradients,
         Role::Optimizer => Category::Optimizer,
@@ -151,6 +151,10 @@ fn owner(buffer: &Buffer) -> String {
         Role::Activation => Category::Activations,
         Role::Metric => Category::Metrics,
         Role::Random => Category::Random,
-    };
-    format!("{}/{}", category.name(), buffer.name.replace(':', "/"))
+    }
+}
+
+/// Who asks for a buffer: what it is for, then the scope and op it comes from.
+fn owner(buffer: &Buffer) -> String {
+    format!("{}/{}", category(buffer.role).name(), buffer.name.replace(':', "/"))
 }

@@ -17,7 +17,7 @@ mod prepare;
 mod routine;
 pub mod simd;
 
-pub use device::CpuDevice;
+pub use device::{CpuDevice, category};
 pub use error::{Error, ErrorKind, Result};
 pub use executable::{Executable, Memory};
 pub use routine::ALIGNMENT;

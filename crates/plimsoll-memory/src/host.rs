@@ -166,7 +166,7 @@ mod plain {
     use std::alloc::{Layout, alloc_zeroed, dealloc};
 
     /// The addresses to take at a time: memory is behind all of them.
-    #[cfg_attr(unix, allow(dead_code))]
+    #[cfg(not(unix))]
     pub(super) const RANGE: u64 = 64 << 20;
     const ALIGN: usize = 4096;
 

@@ -2,10 +2,9 @@
 
 use crate::Result;
 use crate::target::Target;
-use plimsoll_cpu::{ALIGNMENT, CpuDevice};
-use plimsoll_graph::program::{Body, Buffer, BufferId, Home, Keep, Kernel, Operand, Role};
+use plimsoll_cpu::{ALIGNMENT, CpuDevice, category};
+use plimsoll_graph::program::{Body, Buffer, BufferId, Home, Keep, Kernel, Operand};
 use plimsoll_graph::{Op, Program, Step, lower};
-use plimsoll_memory::Category;
 use plimsoll_plan::{
     Arithmetic, Effort, Fitted, Frontier, Offload, Options, Plan, Remedies, Source, Work, check,
     check_remedies, plan,
@@ -187,15 +186,7 @@ fn keep_in_program(keep: plimsoll_plan::Keep) -> Keep {
 pub fn work(program: &Program, workspace: impl Fn(&Kernel) -> u64) -> Work {
     let buffer = |b: &Buffer| plimsoll_plan::Buffer {
         bytes: b.bytes() as u64,
-        category: match b.role {
-            Role::Parameter => Category::Parameters,
-            Role::Gradient => Category::Gradients,
-            Role::Optimizer => Category::Optimizer,
-            Role::Input => Category::Inputs,
-            Role::Activation => Category::Activations,
-            Role::Metric => Category::Metrics,
-            Role::Random => Category::Random,
-        },
+        category: category(b.role),
         keep: match b.keep {
             Keep::Always => plimsoll_plan::Keep::Always,
             Keep::FromStart => plimsoll_plan::Keep::FromStart,
