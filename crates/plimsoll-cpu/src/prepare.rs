@@ -2,21 +2,26 @@
 
 use crate::kernels::{
     attention, attention_grad, batch_norm, conv2d, cross_entropy, dot, fused, gather, gru, gru_grad,
-    layer_norm, lstm, lstm_grad, movement, pool2d, projected_cross_entropy, reduce,
+    layer_norm, lstm, lstm_grad, movement, pool2d, projected_cross_entropy, reduce, then,
 };
 use crate::routine::Routine;
 use plimsoll_graph::Op;
-use plimsoll_graph::program::{Body, Kernel};
+use plimsoll_graph::program::{Body, Kernel, Operand};
 
 /// The routine that runs a kernel on this machine.
 pub(crate) fn prepare(kernel: &Kernel) -> Box<dyn Routine> {
     let Kernel { body, reads, writes, in_place, .. } = kernel;
-    let op = match body {
-        Body::Loop(body) => return fused::prepare(body, reads, writes, in_place),
-        Body::Op(op) => op,
-        Body::Copy => return movement::prepare_copy(&reads[0]),
+    match body {
+        Body::Loop(body) => fused::prepare(body, reads, writes, in_place),
+        Body::Op(op) => prepare_op(op, reads, writes),
+        Body::Then(body) => then::prepare(body, reads, writes, in_place),
+        Body::Copy => movement::prepare_copy(&reads[0]),
         Body::Wait => unreachable!("a copy has ended when it returns: there is nothing to run"),
-    };
+    }
+}
+
+/// The routine that runs an op on this machine.
+pub(crate) fn prepare_op(op: &Op, reads: &[Operand], writes: &[Operand]) -> Box<dyn Routine> {
     match op {
         Op::Reduce { kind, axes } => reduce::prepare(*kind, *axes, reads, writes),
         Op::ArgMax { axis } => reduce::prepare_arg_max(*axis, reads),

@@ -226,3 +226,16 @@ pub trait Vector: Copy {
 
 /// The most lanes that any vector has.
 pub const MAX_LANES: usize = 16;
+
+/// Asks for the cache line of an address, which may be any, to be brought near; not into the first cache, which is
+/// for what is being worked on.
+#[inline(always)]
+pub(crate) fn prefetch(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every such machine has the instruction, and it does nothing that a program can see.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}

@@ -218,6 +218,17 @@ impl Graph {
         pushed
     }
 
+    /// Exchanges the op that makes `between`, of elements one by one, with the op of node `second`, whose only operand it
+    /// is and which alone uses it.
+    pub(crate) fn exchange(&mut self, between: ValueId, second: usize) {
+        let first = self.producer(between).index();
+        let after = ValueId(self.nodes[second].first_result);
+        self.values[between.index()].ty = self.ty(after);
+        let (before, rest) = self.nodes.split_at_mut(second);
+        std::mem::swap(&mut before[first].op, &mut rest[0].op);
+        std::mem::swap(&mut before[first].scope, &mut rest[0].scope);
+    }
+
     /// A number no other call on this graph returns.
     pub fn fresh_stream(&mut self) -> u64 {
         self.streams += 1;

@@ -17,6 +17,7 @@ pub mod optimizer;
 mod print;
 pub mod program;
 pub mod random;
+mod reorder;
 pub mod schedule;
 mod shape;
 pub mod step;

@@ -1,11 +1,13 @@
 //! Lowering: from a step to a program of kernels.
 //!
-//! Ops that are better fused than whole are taken apart; dead nodes go; movement ops become views; elementwise chains and reductions over rows fuse; what is left
-//! becomes one kernel each. Numbers do not change: a fused register has the precision of the value it
+//! Ops that are better fused than whole are taken apart; dead nodes go; movement ops become views; elementwise
+//! chains and reductions over rows fuse; what is left becomes one kernel each, and products hand their results
+//! on to the loops that follow them. Numbers do not change: a fused register has the precision of the value it
 //! stands for. Last, kernels of several results are cut down to ways to make one of them again.
 
 mod cost;
 mod emit;
+mod follow;
 mod fuse;
 mod parts;
 mod remake;
@@ -23,7 +25,7 @@ pub fn lower(step: &Step) -> Program {
         let (base, _) = units.access(value);
         units.materialize(base);
     }
-    let mut program = emit::Emitter::new(step, &units).emit();
+    let mut program = follow::followed(emit::Emitter::new(step, &units).emit());
     program.remakes = remake::remakes(&program);
     program
 }

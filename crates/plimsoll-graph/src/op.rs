@@ -382,6 +382,13 @@ pub struct Pool2d {
     pub padding: [usize; 4],
 }
 
+impl Pool2d {
+    /// Whether every element is in one window at most.
+    pub fn is_disjoint(&self) -> bool {
+        self.padding == [0; 4] && (0..2).all(|axis| self.stride[axis] >= self.window[axis])
+    }
+}
+
 /// What a pooling window becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -135,6 +135,8 @@ pub enum Body {
     /// One op with a kernel of its own. Operands are densely packed, except those of [`Op::Dot`] and
     /// [`Op::Attention`], which may be strided views.
     Op(Op),
+    /// An op whose result a loop takes in as it is made, so that the result never has an address.
+    Then(Box<Then>),
     /// A copy between device and host begins: all bytes of the buffer that is read go to the one that is
     /// written. Both stay as they are until the [`Body::Wait`] for it.
     Copy,
@@ -149,9 +151,35 @@ impl Kernel {
             Body::Loop(body) if body.row_axes > 0 => "fused_rows",
             Body::Loop(_) => "fused",
             Body::Op(op) => op.name(),
+            Body::Then(then) => then.op.name(),
             Body::Copy => "copy",
             Body::Wait => "wait",
         }
+    }
+}
+
+/// An op that is followed by a loop over the elements of its only result.
+///
+/// A device hands parts of the result on while they are in cache; one that cannot keeps the result in workspace.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Then {
+    /// The op. The kernel's first `operands` reads are its.
+    pub op: Op,
+    /// How many operands the op has.
+    pub operands: usize,
+    /// The extents of its result.
+    pub shape: Shape,
+    /// The element type of its result.
+    pub dtype: DType,
+    /// The loop, over the result as a matrix: all axes but the last are one. Its read 0 is the op's result, and its
+    /// read r above 0 is the kernel's read `operands + r - 1`.
+    pub body: Loop,
+}
+
+impl Then {
+    /// The op's result as an operand, of no buffer that there is.
+    pub fn made(&self) -> Operand {
+        Operand { buffer: BufferId(u32::MAX), dtype: self.dtype, view: View::dense(self.shape) }
     }
 }
 

@@ -154,9 +154,16 @@ impl Step {
     pub fn train(&mut self, loss: ValueId, optimizer: &Optimizer) -> Result<()> {
         let clock = self.random_state()?;
         let parameters = self.trainable_values()?;
+        self.reorder();
         let gradients = gradient(&mut self.graph, loss, &parameters)?;
         self.apply_gradients(gradients, clock, optimizer)?;
         self.next_step(clock)
+    }
+
+    /// Puts ops where they take fewer bytes, before gradients are taken.
+    pub(crate) fn reorder(&mut self) {
+        let outputs = self.outputs.iter().map(|output| output.value);
+        self.graph.pool_before_rectifying(outputs.chain(self.states.iter().filter_map(|state| state.next)));
     }
 
     /// Advances the random state to the next step, whose batch begins with sample 0.

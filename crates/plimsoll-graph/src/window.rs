@@ -28,6 +28,7 @@ impl Step {
             let weight = g.cast(weight, g.dtype(loss))?;
             g.mul(loss, weight)
         })?;
+        self.reorder();
         self.gradients = gradient(&mut self.graph, scaled, &parameters)?;
         let names: Vec<String> =
             self.states.iter().filter(|s| s.trainable).map(|s| format!("{}:gradient", s.name)).collect();

@@ -2,7 +2,7 @@
 
 use crate::tensor::{indices, offset};
 use crate::{Tensor, compute, elementwise};
-use plimsoll_graph::program::{Body, BufferId, Kernel, Level, Loop, Operand, Program, Scalar, View};
+use plimsoll_graph::program::{Body, BufferId, Level, Loop, Operand, Program, Scalar, Then, View};
 use plimsoll_graph::{Op, Shape};
 
 /// Runs a program on its states and inputs, given in its order. Returns the states and the outputs after it.
@@ -20,8 +20,9 @@ pub fn run(program: &Program, states: &[Tensor], inputs: &[Tensor]) -> (Vec<Tens
     for kernel in &program.kernels {
         let reads: Vec<Tensor> = kernel.reads.iter().map(|operand| read(&buffers, operand)).collect();
         let results = match &kernel.body {
-            Body::Op(op) => run_op(op, kernel, &reads),
+            Body::Op(op) => run_op(op, &kernel.writes[0], &reads),
             Body::Loop(body) => run_loop(body, &reads),
+            Body::Then(then) => run_then(then, &reads),
             Body::Copy => vec![reads[0].data.clone()],
             Body::Wait => vec![],
         };
@@ -69,9 +70,15 @@ fn read(buffers: &[Option<Tensor>], operand: &Operand) -> Tensor {
     Tensor { shape, dtype: buffer.dtype, data }
 }
 
-fn run_op(op: &Op, kernel: &Kernel, reads: &[Tensor]) -> Vec<Vec<f64>> {
-    let first = &kernel.writes[0];
+fn run_op(op: &Op, first: &Operand, reads: &[Tensor]) -> Vec<Vec<f64>> {
     compute(op, first.view.shape, first.dtype, &reads.iter().collect::<Vec<_>>())
+}
+
+fn run_then(then: &Then, reads: &[Tensor]) -> Vec<Vec<f64>> {
+    let (operands, rest) = reads.split_at(then.operands);
+    let made = run_op(&then.op, &then.made(), operands).swap_remove(0);
+    let made = Tensor::rounded(then.body.domain, then.dtype, made);
+    run_loop(&then.body, &[&[made], rest].concat())
 }
 
 fn run_loop(body: &Loop, reads: &[Tensor]) -> Vec<Vec<f64>> {

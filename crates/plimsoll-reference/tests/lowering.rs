@@ -3,7 +3,7 @@
 use plimsoll_graph::op::Op;
 use plimsoll_graph::program::{Body, Keep, Program, Role};
 use plimsoll_graph::step::Initial;
-use plimsoll_graph::{DType, Step, ValueId, lower};
+use plimsoll_graph::{DType, Result, Step, ValueId, lower};
 use plimsoll_reference::random_step::{Choices, random_step, sample};
 use plimsoll_reference::{Tensor, evaluate, run, with_remakes};
 use proptest::prelude::*;
@@ -121,7 +121,64 @@ fn bias_and_activation_after_a_product_are_one_kernel() {
     let g = &mut step.graph;
     let y = g.dot(x, w).and_then(|y| g.add(y, b)).and_then(|y| g.relu(y)).unwrap();
     step.output("y", y);
-    assert_eq!(kernels(&step), ["dot", "fused"]);
+    let program = lower(&step);
+    assert_eq!(kernels(&step), ["dot"]);
+    assert!(matches!(program.kernels[0].body, Body::Then(_)));
+    assert_eq!(program.buffers.len(), 4, "operands and the result have buffers, the product has none");
+}
+
+#[test]
+fn a_product_is_not_handed_on_to_a_loop_that_reads_it_otherwise_or_not_alone() {
+    let build = |after: &dyn Fn(&mut Step, ValueId) -> Result<ValueId>| {
+        let mut step = Step::new();
+        let x = step.input("x", &[8, 8], DType::F32).unwrap();
+        let w = step.input("w", &[8, 8], DType::F32).unwrap();
+        let y = step.graph.dot(x, w).unwrap();
+        let y = after(&mut step, y).unwrap();
+        step.output("y", y);
+        kernels(&step)
+    };
+    assert_eq!(build(&|step, y| step.graph.relu(y)), ["dot"]);
+    let transposed = |step: &mut Step, y| {
+        let flipped = step.graph.permute(y, &[1, 0])?;
+        step.graph.add(y, flipped)
+    };
+    assert_eq!(build(&transposed), ["dot", "fused"], "each element needs another");
+    let reported = |step: &mut Step, y| {
+        step.output("product", y);
+        step.graph.relu(y)
+    };
+    assert_eq!(build(&reported), ["dot", "fused"], "somebody else reads it");
+    let rows = |step: &mut Step, y| step.graph.apply(Op::Softmax, &[y]);
+    assert_eq!(build(&rows), ["dot", "fused_rows"], "a row is needed whole");
+}
+
+#[test]
+fn a_gradient_that_only_its_update_reads_has_no_buffer() {
+    let mut step = Step::new();
+    let x = step.input("x", &[16, 8], DType::F32).unwrap();
+    let dy = step.input("dy", &[16, 6], DType::F32).unwrap();
+    let w = step.state("w", Role::Parameter, &[8, 6], DType::F32, Initial::Constant(1.0)).unwrap();
+    let g = &mut step.graph;
+    let gradient = g.apply(Op::Dot { transpose_a: true, transpose_b: false }, &[x, dy]).unwrap();
+    // The weight is read once more after its gradient is known, by a kernel that must come before the update.
+    let dx = g.apply(Op::Dot { transpose_a: false, transpose_b: true }, &[dy, w]).unwrap();
+    let next = g.sub(w, gradient).unwrap();
+    step.update(w, next).unwrap();
+    step.gradients.push(gradient);
+    step.output("dx", dx);
+    let program = lower(&step);
+    assert_eq!(kernels(&step), ["dot", "dot"]);
+    assert!(program.buffers.iter().all(|buffer| buffer.role != Role::Gradient));
+    let sample = |shape: &[usize], seed: usize| {
+        let n: usize = shape.iter().product();
+        Tensor::new(shape, DType::F32, (0..n).map(|i| ((i * 7 + seed) % 5) as f64 - 2.0).collect())
+    };
+    let (inputs, old) = ([sample(&[16, 8], 1), sample(&[16, 6], 2)], sample(&[8, 6], 3));
+    let given = [x, dy, w].into_iter().zip([inputs[0].clone(), inputs[1].clone(), old.clone()]).collect();
+    let expected = evaluate(&step.graph, &given, &[next, dx]);
+    let (states, outputs) = run(&program, &[old], &inputs);
+    assert_eq!((&states[0], &outputs[0]), (&expected[0], &expected[1]));
 }
 
 #[test]

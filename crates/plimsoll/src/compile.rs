@@ -216,7 +216,11 @@ pub fn work(program: &Program, workspace: impl Fn(&Kernel) -> u64) -> Work {
 
 /// What kind of operations a kernel's flops are.
 fn arithmetic(kernel: &Kernel) -> Arithmetic {
-    let Body::Op(op) = &kernel.body else { return Arithmetic::Elementwise };
+    let op = match &kernel.body {
+        Body::Op(op) => op,
+        Body::Then(then) => &then.op,
+        _ => return Arithmetic::Elementwise,
+    };
     let half = kernel.reads.first().is_some_and(|r| r.dtype.size() == 2);
     match op {
         Op::ProjectedCrossEntropy { .. } if half => Arithmetic::ProjectionHalf,

@@ -60,6 +60,10 @@ impl Target {
                 let sums = if size < 4 { 4 * kernel.writes[3].view.shape.elements() } else { 0 };
                 self.profile.workspace_bytes + (chunk * classes * size + sums) as u64
             }
+            // The op's result, where no library hands it on.
+            (None, Body::Then(then)) => {
+                self.profile.workspace_bytes + (then.shape.elements() * then.dtype.size()) as u64
+            }
             (None, _) => 0,
         }
     }

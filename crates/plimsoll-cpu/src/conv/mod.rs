@@ -11,10 +11,12 @@ mod shape;
 mod window;
 
 use crate::element::{Element, Real};
-use crate::gemm::{BatchStrides, Product, Shape, Strided, StridedMut, workspace};
+use crate::gemm::{
+    BatchStrides, Follow, Handed, Product, Shape, Strided, StridedMut, Target, handed_workspace, workspace,
+};
 use crate::pool::Pool;
 use crate::simd::Isa;
-use grad_input::{FlippedFilter, PhasePixels, phases};
+use grad_input::{FlippedFilter, PhasePixels, Phases, phases};
 pub use shape::{ConvError, ConvShape};
 use window::{WindowColumns, Windows};
 
@@ -70,26 +72,69 @@ pub unsafe fn conv_forward_with<T: Element>(
         unsafe { depthwise::forward(isa, pool, shape, input, filter, output) };
         return;
     }
+    let target = StridedMut {
+        start: output,
+        row_stride: shape.out_channels as isize,
+        column_stride: 1,
+        batch: groups_of(shape, shape.group_out_channels()),
+    };
+    // SAFETY: the caller vouches for the pointers.
+    unsafe { forward_to(isa, pool, shape, input, filter, &target, workspace) }
+}
+
+/// Computes a convolution, by product, to a target.
+unsafe fn forward_to<T: Element>(
+    isa: Isa,
+    pool: &Pool,
+    shape: &ConvShape,
+    input: *const T,
+    filter: *const T,
+    target: &impl Target<T>,
+    workspace: &mut [u8],
+) {
+    let filter = Strided {
+        start: filter,
+        lead_stride: 1,
+        depth_stride: shape.out_channels as isize,
+        batch: groups_of(shape, shape.group_out_channels()),
+    };
     let product = Product {
         shape: forward_product(shape),
         a: &input_windows(shape, input),
-        b: &Strided {
-            start: filter,
-            lead_stride: 1,
-            depth_stride: shape.out_channels as isize,
-            batch: groups_of(shape, shape.group_out_channels()),
-        },
-        target: &StridedMut {
-            start: output,
-            row_stride: shape.out_channels as isize,
-            column_stride: 1,
-            batch: groups_of(shape, shape.group_out_channels()),
-        },
+        b: &filter,
+        target,
         alpha: T::Acc::ONE,
         accumulate: false,
     };
     // SAFETY: the caller vouches for the pointers.
     unsafe { product.run(pool, isa, workspace) }
+}
+
+/// Whether a convolution can hand on its output, pixel by pixel: it is a product over something.
+pub(crate) fn hands_on_output(shape: &ConvShape) -> bool {
+    shape.groups == 1 && !depthwise::fits(shape) && forward_product(shape).k > 0
+}
+
+/// The bytes of workspace that [`conv_forward_handed`] needs.
+pub(crate) fn conv_forward_handed_workspace<T: Element>(shape: &ConvShape, threads: usize) -> usize {
+    handed_workspace::<T>(forward_product(shape), threads)
+}
+
+/// [`conv_forward`] with the output handed on, if it [can be](hands_on_output): its rows are pixels.
+///
+/// # Safety
+///
+/// As for [`conv_forward`], with the workspace that [`conv_forward_handed_workspace`] says.
+pub(crate) unsafe fn conv_forward_handed<T: Element>(
+    pool: &Pool,
+    shape: &ConvShape,
+    input: *const T,
+    filter: *const T,
+    follow: &dyn Follow,
+    workspace: &mut [u8],
+) {
+    // SAFETY: the contract is the same.
+    unsafe { forward_to(Isa::detect(), pool, shape, input, filter, &Handed(follow), workspace) }
 }
 
 /// The bytes of workspace that [`conv_grad_input`] needs on a pool of `threads`. The same on every machine.
@@ -149,16 +194,70 @@ pub unsafe fn conv_grad_input_with<T: Element>(
         return;
     }
     for phases in phases(shape) {
-        let product = Product {
-            shape: phases.product(),
-            a: &phases.windows(output_grad),
-            b: &FlippedFilter { phases, filter },
-            target: &PhasePixels { phases, input_grad },
-            alpha: T::Acc::ONE,
-            accumulate: false,
-        };
         // SAFETY: the caller vouches for the pointers.
-        unsafe { product.run(pool, isa, workspace) }
+        unsafe {
+            let target = PhasePixels { phases, input_grad };
+            phase_to(isa, pool, phases, output_grad, filter, &target, workspace);
+        }
+    }
+}
+
+/// Computes one phase of the gradient of the input to a target.
+unsafe fn phase_to<T: Element>(
+    isa: Isa,
+    pool: &Pool,
+    phases: Phases,
+    output_grad: *const T,
+    filter: *const T,
+    target: &impl Target<T>,
+    workspace: &mut [u8],
+) {
+    let product = Product {
+        shape: phases.product(),
+        a: &phases.windows(output_grad),
+        b: &FlippedFilter { phases, filter },
+        target,
+        alpha: T::Acc::ONE,
+        accumulate: false,
+    };
+    // SAFETY: the caller vouches for the pointers.
+    unsafe { product.run(pool, isa, workspace) }
+}
+
+/// The only phase of a gradient of the input that can be handed on, pixel by pixel.
+fn handed_phase(shape: &ConvShape) -> Option<Phases> {
+    let mut all = phases(shape);
+    let first = all.next().filter(|phase| phase.is_whole() && phase.product().k > 0);
+    first.filter(|_| shape.groups == 1 && !depthwise::fits(shape) && all.next().is_none())
+}
+
+/// Whether the gradient of the input can be handed on, pixel by pixel.
+pub(crate) fn hands_on_grad_input(shape: &ConvShape) -> bool {
+    handed_phase(shape).is_some()
+}
+
+/// The bytes of workspace that [`conv_grad_input_handed`] needs.
+pub(crate) fn conv_grad_input_handed_workspace<T: Element>(shape: &ConvShape, threads: usize) -> usize {
+    handed_phase(shape).map_or(0, |phase| handed_workspace::<T>(phase.product(), threads))
+}
+
+/// [`conv_grad_input`] with the gradient handed on, if it [can be](hands_on_grad_input): its rows are pixels.
+///
+/// # Safety
+///
+/// As for [`conv_grad_input`], with the workspace that [`conv_grad_input_handed_workspace`] says.
+pub(crate) unsafe fn conv_grad_input_handed<T: Element>(
+    pool: &Pool,
+    shape: &ConvShape,
+    output_grad: *const T,
+    filter: *const T,
+    follow: &dyn Follow,
+    workspace: &mut [u8],
+) {
+    if let Some(phases) = handed_phase(shape) {
+        let target = Handed(follow);
+        // SAFETY: the contract is the same.
+        unsafe { phase_to(Isa::detect(), pool, phases, output_grad, filter, &target, workspace) }
     }
 }
 

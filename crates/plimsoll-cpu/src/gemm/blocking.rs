@@ -6,6 +6,7 @@
 
 use super::kernel::{max_rows, vectors};
 use super::pack::row_pitch;
+use crate::element::Element;
 use crate::simd::Isa;
 
 /// The bytes of a row in a block: with this depth, the rows of a register tile fill a first-level cache.
@@ -13,7 +14,27 @@ const DEPTH_BYTES: usize = 2048;
 /// The most rows and columns of a tile that is written in place.
 const TILE: [usize; 2] = [4096, 1024];
 /// The most rows and columns of a tile that is summed in workspace.
-const SUMMED_TILE: [usize; 2] = [256, 512];
+const SUMMED_TILE: [usize; 2] = [256, HANDED_COLUMNS];
+
+/// The most rows of a tile that is summed in workspace and handed on from there: right operands are packed for each.
+const HANDED_ROWS: usize = 1024;
+/// The most columns that are handed on at once; fewer only where there are fewer.
+pub(crate) const HANDED_COLUMNS: usize = 512;
+/// About how many elements are handed on at once.
+const HANDED: usize = 4096;
+
+/// The distance between rows that are handed on, in sums. Where all columns are handed on at once, rows follow each
+/// other; else it is no multiple of a page, and not the distance of `columns` elements, of the size of a sum or half of
+/// it, so that parts of rows never look like whole ones.
+pub(crate) const fn handed_pitch(columns: usize) -> usize {
+    const PITCH: usize = HANDED_COLUMNS + 16;
+    match columns {
+        0..=HANDED_COLUMNS => columns,
+        PITCH => PITCH + 16,
+        _ if columns == 2 * PITCH => PITCH + 16,
+        _ => PITCH,
+    }
+}
 
 /// The shallowest part that is worth a sum of its own.
 const SPLIT_DEPTH: usize = 2048;
@@ -64,6 +85,28 @@ impl Order {
     }
 }
 
+/// Where a tile of a product is summed up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sums {
+    /// Where the result goes.
+    InPlace,
+    /// In workspace, and rounded to where the result goes.
+    InTile,
+    /// In workspace, and handed on from there.
+    Handed,
+}
+
+impl Sums {
+    /// For a result of `T`, that goes to rows at equal distances or is handed on.
+    pub(crate) fn of<T: Element>(in_rows: bool, handed: bool) -> Sums {
+        match (handed, T::IS_ACC && in_rows) {
+            (true, _) => Sums::Handed,
+            (false, true) => Sums::InPlace,
+            (false, false) => Sums::InTile,
+        }
+    }
+}
+
 /// How one product is cut up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocking {
@@ -79,6 +122,8 @@ pub(crate) struct Blocking {
     pub(crate) grid: [usize; 2],
     /// The tiles of one task of the pool.
     pub(crate) tiles_per_task: usize,
+    /// The most rows that are handed on at once.
+    pub(crate) held: usize,
     /// The scalars of a register tile's packed rows, of the packed columns, and of a tile's sums.
     pub(crate) a_len: usize,
     pub(crate) b_len: usize,
@@ -88,23 +133,24 @@ pub(crate) struct Blocking {
 }
 
 impl Blocking {
-    /// Cuts up a product of scalars of `size` bytes, summed in `order`. `in_place` says that the result is memory of
-    /// such scalars in rows at equal distances, which can be summed up where it is.
-    pub(crate) fn new(
-        shape: Shape,
-        order: Order,
-        isa: Isa,
-        size: usize,
-        in_place: bool,
-        threads: usize,
-    ) -> Self {
+    /// Cuts up a product of scalars of `size` bytes, summed in `order` and in that place.
+    pub(crate) fn new(shape: Shape, order: Order, isa: Isa, size: usize, sums: Sums, threads: usize) -> Self {
         let Shape { batch, m, n, .. } = shape;
         let Order { splits, split_depth, depth, .. } = order;
         let results = (batch * m * n).max(1);
 
         let lanes = isa.lanes(size);
         let columns = vectors(isa, m) * lanes;
-        let limit = if in_place || splits > 1 { TILE } else { SUMMED_TILE };
+        // Of rows that are finished in one block, few are in workspace at a time.
+        let in_one_block = split_depth <= depth;
+        let limit = match sums {
+            Sums::InPlace => TILE,
+            _ if splits > 1 => TILE,
+            Sums::Handed if in_one_block => [TILE[0], HANDED_COLUMNS],
+            Sums::Handed => [HANDED_ROWS, HANDED_COLUMNS],
+            Sums::InTile => SUMMED_TILE,
+        };
+        let across_once = sums == Sums::Handed && splits == 1 && n <= HANDED_COLUMNS;
         let tiling = Tiling { m, n, max_rows: max_rows(isa), columns };
         let (work, units) = (split_depth as f64, (batch * splits) as f64);
         let cost = |tile_m: usize, tile_n: usize| {
@@ -116,7 +162,8 @@ impl Blocking {
         let threads = if total < 2.0 * WAKE_CYCLES { 1 } else { threads };
         let mut best = (f64::INFINITY, tiling.cut(1, 1));
         for down in counts(m.div_ceil(limit[0]), threads) {
-            for across in counts(n.div_ceil(limit[1]), threads) {
+            for across in counts(n.div_ceil(limit[1]), threads).take(if across_once { 1 } else { usize::MAX })
+            {
                 let cut = tiling.cut(down, across);
                 let tiles = units * (cut.grid[0] * cut.grid[1]) as f64;
                 let rounds = (tiles / threads as f64).ceil();
@@ -137,7 +184,14 @@ impl Blocking {
         };
 
         let line = 64 / size;
-        let tile_sums = if in_place || splits > 1 { 0 } else { tile_m * tile_n };
+        let held = HANDED.div_ceil(n.min(HANDED_COLUMNS)).next_multiple_of(rows);
+        let tile_sums = match sums {
+            Sums::Handed if splits > 1 => HANDED_COLUMNS,
+            Sums::Handed if in_one_block => held * handed_pitch(n),
+            Sums::Handed => tile_m * handed_pitch(n),
+            Sums::InTile if splits == 1 => tile_m * tile_n,
+            Sums::InPlace | Sums::InTile => 0,
+        };
         Self {
             order,
             rows,
@@ -146,6 +200,7 @@ impl Blocking {
             tile_n,
             grid,
             tiles_per_task,
+            held,
             a_len: (rows * row_pitch(depth, lanes))
                 .max(rows.next_multiple_of(lanes) * depth)
                 .next_multiple_of(line),

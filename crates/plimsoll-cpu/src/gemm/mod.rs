@@ -11,16 +11,16 @@ mod pack;
 mod parts;
 mod product;
 
-use crate::element::Element;
+use crate::element::{Element, Real};
 use crate::pool::Pool;
 use crate::simd::Isa;
 use blocking::Order;
-pub(crate) use blocking::Shape;
+pub(crate) use blocking::{Shape, handed_pitch};
 pub(crate) use kernel::MAX_ROWS;
 pub(crate) use pack::{BatchStrides, Layout, Left, Right, Strided, copy, pack_transposed, row_pitch};
 pub(crate) use parts::{DepthSum, gemm_rows, gemm_rows_workspace};
 pub use product::WORKSPACE_ALIGN;
-pub(crate) use product::{Product, StridedMut, Target, workspace};
+pub(crate) use product::{Follow, Handed, Product, StridedMut, Target, handed_workspace, workspace};
 
 /// A batch of matrices to read, with all distances in elements. Transposed, broadcast and reversed matrices are
 /// matters of strides.
@@ -74,7 +74,7 @@ pub struct Gemm<T: Element> {
 }
 
 /// The most rows of a product that may be computed as the columns of its transpose.
-const NARROW: usize = 32;
+pub(crate) const NARROW: usize = 32;
 
 /// The bytes of workspace that [`gemm`] needs for `batch` products of `m × k` by `k × n` on a pool of `threads`.
 /// The same on every machine.
@@ -128,6 +128,39 @@ pub unsafe fn gemm<T: Element>(pool: &Pool, args: &Gemm<T>, workspace: &mut [u8]
 pub unsafe fn gemm_with<T: Element>(isa: Isa, pool: &Pool, args: &Gemm<T>, workspace: &mut [u8]) {
     // SAFETY: the contract is the same.
     unsafe { gemm_part(isa, pool, args, args.m, workspace) }
+}
+
+/// The bytes of workspace that [`gemm_handed`] needs.
+pub(crate) fn gemm_handed_workspace<T: Element>(m: usize, n: usize, k: usize, threads: usize) -> usize {
+    handed_workspace::<T>(Shape { batch: 1, m, n, k }, threads)
+}
+
+/// Computes one product of more than one row over some depth and hands it on, of the bits that [`gemm`] gives it.
+///
+/// # Safety
+///
+/// As for [`gemm`], with the workspace that [`gemm_handed_workspace`] says.
+pub(crate) unsafe fn gemm_handed<T: Element>(
+    pool: &Pool,
+    [m, n, k]: [usize; 3],
+    a: Matrix<T>,
+    b: Matrix<T>,
+    follow: &dyn Follow,
+    workspace: &mut [u8],
+) {
+    let batch = BatchStrides { inner: 1, strides: [0; 2] };
+    let rows = Strided { start: a.start, lead_stride: a.row_stride, depth_stride: a.column_stride, batch };
+    let columns = Strided { start: b.start, lead_stride: b.column_stride, depth_stride: b.row_stride, batch };
+    let product: Product<'_, T, _, _, _> = Product {
+        shape: Shape { batch: 1, m, n, k },
+        a: &rows,
+        b: &columns,
+        target: &Handed(follow),
+        alpha: T::Acc::ONE,
+        accumulate: false,
+    };
+    // SAFETY: the caller vouches for the operands.
+    unsafe { product.run(pool, Isa::detect(), workspace) }
 }
 
 /// Computes rows of products that have `whole` rows in all, to the bits that they have there.

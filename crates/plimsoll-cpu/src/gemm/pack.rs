@@ -30,6 +30,10 @@ pub(crate) const fn row_pitch(depth: usize, lanes: usize) -> usize {
     ((depth.div_ceil(lanes) + 1) | 1) * lanes
 }
 
+/// How many depths ahead columns are asked for while they are packed: one depth's are a short stretch of memory, and
+/// the next depth's too far away for the processor to guess.
+const AHEAD: usize = 4;
+
 /// The left operands of a batch of products.
 pub(crate) trait Left<S: Real>: Sync {
     /// Copies a block of at most one register tile of rows to `out`, and says how it lies there.
@@ -175,6 +179,9 @@ impl<T: Element> Right<T::Acc> for Strided<T> {
                 for (i, p) in depth.clone().enumerate() {
                     for (panel, first) in panels() {
                         let count = width.min(columns.end - first);
+                        for line in (0..count).step_by(64 / size_of::<T>()) {
+                            V::prefetch(layout.at(first + line, p + AHEAD).cast());
+                        }
                         copy::<V, T>(layout.at(first, p), count, address(panel, i));
                     }
                 }

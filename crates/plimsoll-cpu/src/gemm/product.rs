@@ -1,6 +1,6 @@
 //! One batch of products, from packed operands to its result, on the threads of a pool.
 
-use super::blocking::{Blocking, Order, Shape};
+use super::blocking::{Blocking, HANDED_COLUMNS, Order, Shape, Sums, handed_pitch};
 use super::kernel::{Dots, Tile};
 use super::pack::{BatchStrides, Layout, Left, Right};
 use crate::element::{Element, Real};
@@ -19,6 +19,42 @@ pub(crate) trait Target<T>: Sync {
 
     /// The distance between rows, if it is the same for all and the elements of a row follow each other.
     fn row_stride(&self) -> Option<isize>;
+
+    /// Who takes the result of the only product instead of its going to memory.
+    fn follow(&self) -> Option<&dyn Follow> {
+        None
+    }
+}
+
+/// Takes the result of a product while it is in cache.
+pub(crate) trait Follow: Sync {
+    /// Takes rows of some columns: all, or at most [`HANDED_COLUMNS`] if there are more. They are elements of the
+    /// product's type, the first at `values`, and rows are [`handed_pitch`] sums apart.
+    ///
+    /// # Safety
+    ///
+    /// The rectangle is there; no two calls at a time have the same worker, and no two any element in common.
+    unsafe fn take(&self, worker: usize, rows: Range<usize>, columns: Range<usize>, values: *const u8);
+
+    /// Asks for the memory that taking these rows and columns will need, to have it in a cache by then.
+    fn ask_for(&self, rows: Range<usize>, columns: Range<usize>);
+}
+
+/// A target that is no memory: the result is handed on.
+pub(crate) struct Handed<'a>(pub(crate) &'a dyn Follow);
+
+impl<T> Target<T> for Handed<'_> {
+    fn row(&self, _: usize, _: usize) -> (*mut T, isize) {
+        (std::ptr::null_mut(), 1)
+    }
+
+    fn row_stride(&self) -> Option<isize> {
+        None
+    }
+
+    fn follow(&self) -> Option<&dyn Follow> {
+        Some(self.0)
+    }
 }
 
 /// A matrix whose elements are at fixed distances.
@@ -60,10 +96,20 @@ pub(crate) fn workspace<T: Element>(shape: Shape, in_rows: bool, threads: usize)
     workspace_in::<T>(Order::of(shape, size_of::<T::Acc>()), shape, in_rows, threads)
 }
 
+/// The bytes of workspace of a product into `T` whose result is [`Handed`] on.
+pub(crate) fn handed_workspace<T: Element>(shape: Shape, threads: usize) -> usize {
+    let order = Order::of(shape, size_of::<T::Acc>());
+    workspace_to::<T>(order, shape, Sums::Handed, threads)
+}
+
 /// [`workspace`] of a product with an order of summation of its own.
 pub(crate) fn workspace_in<T: Element>(order: Order, shape: Shape, in_rows: bool, threads: usize) -> usize {
+    workspace_to::<T>(order, shape, Sums::of::<T>(in_rows, false), threads)
+}
+
+fn workspace_to<T: Element>(order: Order, shape: Shape, sums: Sums, threads: usize) -> usize {
     let size = size_of::<T::Acc>();
-    let len = |isa| Blocking::new(shape, order, isa, size, T::IS_ACC && in_rows, threads).len(threads);
+    let len = |isa| Blocking::new(shape, order, isa, size, sums, threads).len(threads);
     let Shape { batch, m, n, k } = shape;
     if [batch, m, n, k].contains(&0) {
         return 0;
@@ -108,9 +154,9 @@ where
         if [batch, m, n].contains(&0) {
             return;
         }
-        let in_place = T::IS_ACC && self.target.row_stride().is_some();
+        let sums = Sums::of::<T>(self.target.row_stride().is_some(), self.target.follow().is_some());
         let size = size_of::<T::Acc>();
-        let blocking = Blocking::new(self.shape, order, isa, size, in_place, threads);
+        let blocking = Blocking::new(self.shape, order, isa, size, sums, threads);
         let bytes = if k == 0 { 0 } else { blocking.len(threads) * size };
         let scratch = workspace.as_mut_ptr();
         assert!(
@@ -120,9 +166,10 @@ where
         );
         assert!(bytes == 0 || scratch.addr().is_multiple_of(WORKSPACE_ALIGN), "workspace is not aligned");
         let job =
-            Job { product: self, blocking, in_place, scratch: scratch.cast::<T::Acc>(), lanes: PhantomData };
+            Job { product: self, blocking, sums, scratch: scratch.cast::<T::Acc>(), lanes: PhantomData };
 
         if k == 0 {
+            assert!(sums != Sums::Handed, "a product over nothing has nothing to hand on");
             if !self.accumulate {
                 // SAFETY: the caller vouches for the target.
                 unsafe { job.clear() };
@@ -138,10 +185,10 @@ where
         });
         if splits > 1 {
             let rows_per_task = 4096usize.div_ceil(n);
-            pool.run((batch * m).div_ceil(rows_per_task), &|_, task| {
+            pool.run((batch * m).div_ceil(rows_per_task), &|worker, task| {
                 let first = task * rows_per_task;
                 let rows = first..(batch * m).min(first + rows_per_task);
-                isa.run(Sums { job: &job, rows });
+                isa.run(Totals { job: &job, worker, rows });
             });
         }
     }
@@ -151,7 +198,7 @@ where
 struct Job<'a, T: Element, A, B, C> {
     product: &'a Product<'a, T, A, B, C>,
     blocking: Blocking,
-    in_place: bool,
+    sums: Sums,
     /// Partial sums, then the workspace of each thread.
     scratch: *mut T::Acc,
     lanes: PhantomData<T>,
@@ -186,12 +233,13 @@ where
 }
 
 /// Some rows of the result, from their partial sums.
-struct Sums<'a, T: Element, A, B, C> {
+struct Totals<'a, T: Element, A, B, C> {
     job: &'a Job<'a, T, A, B, C>,
+    worker: usize,
     rows: Range<usize>,
 }
 
-impl<T, A, B, C> Body<T::Acc> for Sums<'_, T, A, B, C>
+impl<T, A, B, C> Body<T::Acc> for Totals<'_, T, A, B, C>
 where
     T: Element,
     A: Left<T::Acc>,
@@ -208,8 +256,22 @@ where
             let (batch, row) = (row / m, row % m);
             let splits = blocking.order.splits;
             let sums = scratch.wrapping_add((batch * splits * m + row) * n);
-            // SAFETY: every tile has been computed, so all partial sums of the row are there.
-            unsafe { self.job.write(batch, row, 0..n, sums, splits, m * n) };
+            // SAFETY: every tile has been computed, so all partial sums of the row are there, and the thread's
+            // workspace has room for the columns that are handed on at once.
+            unsafe {
+                let Some(follow) = product.target.follow() else {
+                    self.job.write(batch, row, 0..n, sums, splits, m * n);
+                    continue;
+                };
+                let whole = self.job.own_sums(self.worker).cast::<T>();
+                for columns in cut(0..n, HANDED_COLUMNS) {
+                    let parts = sums.wrapping_add(columns.start);
+                    self.job.total(columns.len(), parts, splits, m * n, |at, total| {
+                        whole.add(at).write(T::narrow(total.mul_add(product.alpha, T::Acc::ZERO)));
+                    });
+                    follow.take(self.worker, row..row + 1, columns, whole.cast_const().cast());
+                }
+            }
         }
     }
 }
@@ -241,22 +303,23 @@ where
         let columns = across * tile_n..n.min((across + 1) * tile_n);
         let depth = split * split_depth..k.min((split + 1) * split_depth);
 
-        let own = self.scratch.wrapping_add(self.blocking.partial_len + worker * self.blocking.worker_len());
-        let sums = own.wrapping_add(self.blocking.a_len + self.blocking.b_len);
+        let own = self.own(worker);
+        let sums = self.own_sums(worker);
         let place = if splits > 1 {
             let start = self.scratch.wrapping_add((unit * m + rows.start) * n + columns.start);
             Place { start, stride: n as isize, alpha: T::Acc::ONE, add: false }
-        } else if self.in_place {
+        } else if self.sums == Sums::InPlace {
             let start = self.product.target.row(batch, rows.start).0.wrapping_add(columns.start).cast();
             let stride = self.product.target.row_stride().unwrap_or(0);
             Place { start, stride, alpha: self.product.alpha, add: self.product.accumulate }
         } else {
-            Place { start: sums, stride: tile_n as isize, alpha: T::Acc::ONE, add: false }
+            let stride = if self.sums == Sums::Handed { handed_pitch(n) } else { tile_n };
+            Place { start: sums, stride: stride as isize, alpha: T::Acc::ONE, add: false }
         };
         // SAFETY: the ranges are within the product, and the place has room for the tile.
         unsafe {
-            self.blocks::<V>(batch, rows.clone(), columns.clone(), depth, own, place);
-            if splits == 1 && !self.in_place {
+            self.blocks::<V>(worker, batch, rows.clone(), columns.clone(), depth, own, place);
+            if splits == 1 && self.sums == Sums::InTile {
                 for (i, row) in rows.enumerate() {
                     self.write(batch, row, columns.clone(), sums.add(i * tile_n), 1, 0);
                 }
@@ -264,10 +327,22 @@ where
         }
     }
 
+    /// A thread's own workspace.
+    fn own(&self, worker: usize) -> *mut T::Acc {
+        self.scratch.wrapping_add(self.blocking.partial_len + worker * self.blocking.worker_len())
+    }
+
+    /// The part of a thread's own workspace that is for sums.
+    fn own_sums(&self, worker: usize) -> *mut T::Acc {
+        self.own(worker).wrapping_add(self.blocking.a_len + self.blocking.b_len)
+    }
+
     /// Sums up a tile, block by block.
     #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "one call")]
     unsafe fn blocks<V: Vector<Scalar = T::Acc>>(
         &self,
+        worker: usize,
         batch: usize,
         rows: Range<usize>,
         columns: Range<usize>,
@@ -310,17 +385,23 @@ where
             Some(_) => columns.end - columns.len() % tile_columns,
             None => columns.start,
         };
+        let follow = self.product.target.follow().filter(|_| order.splits == 1);
+        // Rows that are finished in one block need a place only until they are handed on.
+        let keeps_rows = follow.is_none() || depth.len() > order.depth;
         // SAFETY: all ranges are within the product; each packed part is within the thread's workspace.
         unsafe {
             for block in cut(depth.clone(), order.depth) {
                 b.pack::<V>(batch, packed_from..columns.end, block.clone(), packed_b, tile_columns);
+                let follow = follow.filter(|_| block.end == depth.end);
+                let mut held = rows.start;
 
                 for row_tile in cut(rows.clone(), tile_rows) {
                     let a = match a_in_place {
                         Some(a) => Layout { start: a.at(row_tile.start, block.start), ..a },
                         None => a.pack::<V>(batch, row_tile.clone(), block.clone(), packed_a),
                     };
-                    let row = (row_tile.start - rows.start) as isize;
+                    let first = if keeps_rows { rows.start } else { held };
+                    let row = (row_tile.start - first) as isize;
                     let c = place.start.wrapping_offset(row * place.stride);
                     for column_tile in cut(columns.clone(), tile_columns) {
                         let (b, b_depth) = match b_in_place {
@@ -332,6 +413,9 @@ where
                                 (panel.cast_const(), tile_columns as isize)
                             }
                         };
+                        if let Some(follow) = follow {
+                            follow.ask_for(row_tile.clone(), column_tile.clone());
+                        }
                         Tile {
                             depth: block.len(),
                             a: a.start,
@@ -349,6 +433,32 @@ where
                         }
                         .run::<V>();
                     }
+                    let is_full = row_tile.end - held + tile_rows > self.blocking.held;
+                    if let Some(follow) = follow.filter(|_| is_full || row_tile.end == rows.end) {
+                        let c = place.start.wrapping_offset((held - first) as isize * place.stride);
+                        self.narrow(c, place.stride, row_tile.end - held, columns.len());
+                        follow.take(worker, held..row_tile.end, columns.clone(), c.cast_const().cast());
+                        held = row_tile.end;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Rounds sums to elements where they are: an element is never larger than its sum.
+    #[inline(always)]
+    unsafe fn narrow(&self, sums: *mut T::Acc, stride: isize, rows: usize, columns: usize) {
+        if T::IS_ACC {
+            return;
+        }
+        for row in 0..rows as isize {
+            let sums = sums.wrapping_offset(row * stride);
+            for column in 0..columns {
+                // SAFETY: the sums are the thread's own, and each is read before an element is written over it.
+                unsafe {
+                    let total = *sums.add(column);
+                    let element = T::narrow(total.mul_add(self.product.alpha, T::Acc::ZERO));
+                    sums.cast::<T>().add(column).write(element);
                 }
             }
         }
@@ -365,23 +475,40 @@ where
         parts: usize,
         part_stride: usize,
     ) {
-        const CHUNK: usize = 64;
         let (target, stride) = self.product.target.row(batch, row);
-        for chunk in cut(columns.clone(), CHUNK) {
+        // SAFETY: the sums have a scalar for every column, and the row is the caller's to write.
+        unsafe {
+            self.total(columns.len(), sums, parts, part_stride, |at, total| {
+                let element = target.wrapping_offset((columns.start + at) as isize * stride);
+                let old = if self.product.accumulate { (*element).widen() } else { T::Acc::ZERO };
+                *element = T::narrow(total.mul_add(self.product.alpha, old));
+            });
+        }
+    }
+
+    /// Calls `done` with the position and the sum of each of `count` columns: that of `parts` rows of sums,
+    /// `part_stride` apart.
+    #[inline(always)]
+    unsafe fn total(
+        &self,
+        count: usize,
+        sums: *const T::Acc,
+        parts: usize,
+        part_stride: usize,
+        mut done: impl FnMut(usize, T::Acc),
+    ) {
+        const CHUNK: usize = 64;
+        for chunk in cut(0..count, CHUNK) {
             let mut total = [T::Acc::ZERO; CHUNK];
-            // SAFETY: the sums have a scalar for every column, and the row is the caller's to write.
-            unsafe {
-                for part in 0..parts {
-                    let sums = sums.add(part * part_stride + chunk.start - columns.start);
-                    for (j, total) in total[..chunk.len()].iter_mut().enumerate() {
-                        *total += *sums.add(j);
-                    }
+            for part in 0..parts {
+                let sums = sums.wrapping_add(part * part_stride + chunk.start);
+                for (j, total) in total[..chunk.len()].iter_mut().enumerate() {
+                    // SAFETY: the caller vouches for a scalar for every column of every part.
+                    *total += unsafe { *sums.add(j) };
                 }
-                for (&total, column) in total.iter().zip(chunk) {
-                    let element = target.wrapping_offset(column as isize * stride);
-                    let old = if self.product.accumulate { (*element).widen() } else { T::Acc::ZERO };
-                    *element = T::narrow(total.mul_add(self.product.alpha, old));
-                }
+            }
+            for (&total, column) in total.iter().zip(chunk) {
+                done(column, total);
             }
         }
     }

@@ -1,11 +1,14 @@
 //! Convolutions and their gradients, as routines.
 
 use super::common::*;
+use super::then::Hands;
 use crate::conv::{
-    ConvShape, conv_forward, conv_forward_workspace, conv_grad_filter, conv_grad_filter_workspace,
-    conv_grad_input, conv_grad_input_workspace,
+    ConvShape, conv_forward, conv_forward_handed, conv_forward_handed_workspace, conv_forward_workspace,
+    conv_grad_filter, conv_grad_filter_workspace, conv_grad_input, conv_grad_input_handed,
+    conv_grad_input_handed_workspace, conv_grad_input_workspace, hands_on_grad_input, hands_on_output,
 };
 use crate::element::Element;
+use crate::gemm::Follow;
 use crate::routine::{Call, Routine};
 use plimsoll_graph::Shape;
 use plimsoll_graph::op::Conv2d;
@@ -28,6 +31,30 @@ pub(crate) fn prepare_input_grad(conv: Conv2d, reads: &[Operand], writes: &[Oper
 pub(crate) fn prepare_filter_grad(conv: Conv2d, reads: &[Operand], writes: &[Operand]) -> Box<dyn Routine> {
     let shape = sizes(conv, &reads[0].view.shape, &writes[0].view.shape);
     for_float!(reads[0].dtype, Convolution::new(Pass::FilterGrad, shape))
+}
+
+/// Prepares `Op::Conv2d` to hand its output on, if it can.
+pub(crate) fn prepare_handed(conv: Conv2d, reads: &[Operand]) -> Option<Box<dyn Hands>> {
+    let shape = sizes(conv, &reads[0].view.shape, &reads[1].view.shape);
+    if !hands_on_output(&shape) {
+        return None;
+    }
+    let routine: Box<dyn Hands> = for_float!(reads[0].dtype, Convolution::new(Pass::Forward, shape));
+    Some(routine)
+}
+
+/// Prepares `Op::Conv2dInputGrad` to hand the gradient on, if it can.
+pub(crate) fn prepare_input_grad_handed(
+    conv: Conv2d,
+    reads: &[Operand],
+    input: &Shape,
+) -> Option<Box<dyn Hands>> {
+    let shape = sizes(conv, input, &reads[0].view.shape);
+    if !hands_on_grad_input(&shape) {
+        return None;
+    }
+    let routine: Box<dyn Hands> = for_float!(reads[0].dtype, Convolution::new(Pass::InputGrad, shape));
+    Some(routine)
 }
 
 /// The sizes of a convolution that the graph has checked.
@@ -79,6 +106,33 @@ impl<T: Element> Routine for Convolution<T> {
                 // The filter is the first operand of the op, the last of the function.
                 Pass::InputGrad => conv_grad_input(pool, shape, b, a, to, workspace),
                 Pass::FilterGrad => conv_grad_filter(pool, shape, a, b, to, workspace),
+            }
+        }
+    }
+}
+
+impl<T: Element> Hands for Convolution<T> {
+    fn sum_bytes(&self) -> usize {
+        size_of::<T::Acc>()
+    }
+
+    fn handed_workspace(&self, threads: usize) -> usize {
+        match self.pass {
+            Pass::Forward => conv_forward_handed_workspace::<T>(&self.shape, threads),
+            Pass::InputGrad => conv_grad_input_handed_workspace::<T>(&self.shape, threads),
+            Pass::FilterGrad => unreachable!("the gradient of a filter is not handed on"),
+        }
+    }
+
+    unsafe fn hand_on(&self, call: &Call<'_>, follow: &dyn Follow, workspace: &mut [u8]) {
+        let [a, b] = [0, 1].map(|index| Address::<T>::read(call, index).pointer().cast_const());
+        let (shape, pool) = (&self.shape, call.pool);
+        // SAFETY: the operands are dense and of the sizes that the graph has checked.
+        unsafe {
+            match self.pass {
+                Pass::Forward => conv_forward_handed(pool, shape, a, b, follow, workspace),
+                Pass::InputGrad => conv_grad_input_handed(pool, shape, b, a, follow, workspace),
+                Pass::FilterGrad => unreachable!("the gradient of a filter is not handed on"),
             }
         }
     }

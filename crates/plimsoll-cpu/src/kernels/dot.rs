@@ -5,8 +5,11 @@
 //! batch of rows against one matrix is a longer matrix, and what is still left over is a loop.
 
 use super::common::*;
+use super::then::Hands;
 use crate::element::{Element, Real};
-use crate::gemm::{Gemm, Matrix, MatrixMut, gemm, gemm_workspace};
+use crate::gemm::{
+    Follow, Gemm, Matrix, MatrixMut, NARROW, gemm, gemm_handed, gemm_handed_workspace, gemm_workspace,
+};
 use crate::routine::{Call, Routine};
 use plimsoll_graph::MAX_RANK;
 use plimsoll_graph::program::Operand;
@@ -21,6 +24,23 @@ pub(crate) fn prepare(
 ) -> Box<dyn Routine> {
     let products = Products::new(transpose_a, transpose_b, &reads[0], &reads[1]);
     for_float!(reads[0].dtype, Dot::new(products))
+}
+
+/// Prepares `Op::Dot` to hand its result on, if it is one product that is worth it.
+pub(crate) fn prepare_handed(
+    transpose_a: bool,
+    transpose_b: bool,
+    reads: &[Operand],
+) -> Option<Box<dyn Hands>> {
+    let products = Products::new(transpose_a, transpose_b, &reads[0], &reads[1]);
+    let Products { m, k, rank, .. } = products;
+    // Products of few rows may be computed as their transposes.
+    let worth = rank == 0 && k > 0 && m > NARROW;
+    if !worth {
+        return None;
+    }
+    let routine: Box<dyn Hands> = for_float!(reads[0].dtype, Dot::new(products));
+    Some(routine)
 }
 
 /// An axis of a batch: how many matrices there are along it, and the distances between those of a, b and c.
@@ -164,6 +184,29 @@ impl<T: Element> Routine for Dot<T> {
             // SAFETY: the views are within their buffers, and the result is dense in its own.
             unsafe { gemm(call.pool, &args, workspace) };
         }
+    }
+}
+
+impl<T: Element> Hands for Dot<T> {
+    fn sum_bytes(&self) -> usize {
+        size_of::<T::Acc>()
+    }
+
+    fn handed_workspace(&self, threads: usize) -> usize {
+        let Products { m, n, k, .. } = self.products;
+        gemm_handed_workspace::<T>(m, n, k, threads)
+    }
+
+    unsafe fn hand_on(&self, call: &Call<'_>, follow: &dyn Follow, workspace: &mut [u8]) {
+        let Products { m, n, k, a, b, .. } = self.products;
+        let matrix = |read: usize, [offset, row, column]: [usize; 3]| Matrix {
+            start: Address::<T>::read(call, read).at(offset).pointer().cast_const(),
+            row_stride: row as isize,
+            column_stride: column as isize,
+            batch_strides: [0; 2],
+        };
+        // SAFETY: the views are within their buffers.
+        unsafe { gemm_handed(call.pool, [m, n, k], matrix(0, a), matrix(1, b), follow, workspace) }
     }
 }
 

@@ -24,6 +24,7 @@ pub(crate) mod pool2d;
 pub(crate) mod projected_cross_entropy;
 mod recurrent;
 pub(crate) mod reduce;
+pub(crate) mod then;
 
 #[cfg(test)]
 mod harness;

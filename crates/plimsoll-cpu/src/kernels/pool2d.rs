@@ -242,7 +242,8 @@ impl<T: FloatElement> PoolGrad<T> {
     fn new(windows: Windows) -> Self {
         let [height, width] = windows.image;
         let stride = windows.pool.stride[0];
-        // A window that reaches into two bands is looked at for both, so a band is several windows high.
+        // A window that reaches into two bands is looked at for both, so a band is several windows high. Where windows
+        // are disjoint none does: a band's elements have been read when it is written, and may be replaced.
         let band = rows_per_task(width * windows.channels).max(4 * stride).next_multiple_of(stride);
         Self { isa: Isa::detect(), windows, band: band.min(height.max(1)), element: PhantomData }
     }

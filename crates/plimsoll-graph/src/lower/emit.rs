@@ -451,7 +451,7 @@ impl LoopWriter<'_, '_> {
 }
 
 /// A kernel and what it costs.
-fn kernel(
+pub(super) fn kernel(
     scope: &str,
     body: Body,
     reads: Vec<Operand>,
@@ -477,13 +477,15 @@ fn replaceable_by_op(op: &Op) -> &'static [(usize, usize)] {
         // x, or the gradient of y.
         Op::LayerNormGrad | Op::BatchNormGrad { .. } => &[(0, 0), (0, 4)],
         Op::ProjectedCrossEntropy { .. } => &[(2, 0)],
+        // Every window is done with before its elements are replaced.
+        Op::Pool2dGrad(pool) if pool.is_disjoint() => &[(0, 0)],
         _ => &[],
     }
 }
 
 /// The pairs of a write and a read that may share an address: same element size, the whole domain, and the
 /// buffer is read in no other way.
-fn replaceable(body: &Loop, reads: &[Operand], writes: &[Operand]) -> Vec<(usize, usize)> {
+pub(super) fn replaceable(body: &Loop, reads: &[Operand], writes: &[Operand]) -> Vec<(usize, usize)> {
     let mut pairs = vec![];
     let loaded_by_element = |read: usize| {
         body.instructions.iter().any(|i| {

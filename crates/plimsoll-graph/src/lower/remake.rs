@@ -19,20 +19,38 @@ use crate::program::{
 pub(super) fn remakes(program: &Program) -> Vec<Kernel> {
     let mut remakes = vec![];
     for kernel in &program.kernels {
-        let Body::Loop(body) = &kernel.body else { continue };
-        if body.stores.len() < 2 {
-            continue;
-        }
+        let Some(whole) = Whole::of(kernel).filter(|whole| whole.body.stores.len() > 1) else { continue };
         let dropped = |&store: &usize| keep(program, kernel.writes[store].buffer) == Keep::WhileUsed;
-        for store in (0..body.stores.len()).filter(dropped) {
-            let from_results = Cut::new(program, kernel, body, store, true);
-            let from_operands = Cut::new(program, kernel, body, store, false);
+        for store in (0..whole.body.stores.len()).filter(dropped) {
+            let from_results = Cut::new(program, &whole, store, true);
+            let from_operands = Cut::new(program, &whole, store, false);
             let distinct = from_operands.filter(|cut| Some(cut) != from_results.as_ref());
             let cuts = from_results.into_iter().chain(distinct);
-            remakes.extend(cuts.filter_map(|cut| cut.finish(kernel, body, store)));
+            remakes.extend(cuts.filter_map(|cut| cut.finish(&whole, store)));
         }
     }
     remakes
+}
+
+/// A kernel that is or ends in a loop.
+struct Whole<'a> {
+    kernel: &'a Kernel,
+    body: &'a Loop,
+    /// What the loop reads: the result of the op before it, of no buffer, and the kernel's operands.
+    reads: Vec<Operand>,
+}
+
+impl<'a> Whole<'a> {
+    fn of(kernel: &'a Kernel) -> Option<Whole<'a>> {
+        match &kernel.body {
+            Body::Loop(body) => Some(Whole { kernel, body, reads: kernel.reads.clone() }),
+            Body::Then(then) => {
+                let reads = [&[then.made()], &kernel.reads[then.operands..]].concat();
+                Some(Whole { kernel, body: &then.body, reads })
+            }
+            _ => None,
+        }
+    }
 }
 
 fn keep(program: &Program, buffer: BufferId) -> Keep {
@@ -48,8 +66,10 @@ struct Cut {
 
 impl Cut {
     /// What `store` needs, from the loop's operands and, if `from_results`, from its other results. There is none
-    /// if that takes a state which the loop writes: it no longer holds what the loop read.
-    fn new(program: &Program, kernel: &Kernel, body: &Loop, store: usize, from_results: bool) -> Option<Cut> {
+    /// if that takes a state which the loop writes, since it no longer holds what the loop read, or the result of the
+    /// op before it, which is nowhere.
+    fn new(program: &Program, whole: &Whole<'_>, store: usize, from_results: bool) -> Option<Cut> {
+        let Whole { kernel, body, reads } = whole;
         let wanted = body.stores[store];
         let result = |register: Register| {
             let found =
@@ -85,14 +105,14 @@ impl Cut {
                     };
                     Scalar::Load { read: cut.read(Operand { view: View::dense(shape), ..*write }) }
                 }
-                None => cut.renamed(instruction.scalar, &renamed, &kernel.reads),
+                None => cut.renamed(instruction.scalar, &renamed, reads),
             };
             renamed[usize::from(register)] = cut.instructions.len() as Register;
             cut.instructions.push(Instruction { scalar, ..*instruction });
         }
         let is_gone = |read: &Operand| {
-            keep(program, read.buffer) == Keep::Always
-                && kernel.writes.iter().any(|write| write.buffer == read.buffer)
+            let Some(buffer) = program.buffers.get(read.buffer.index()) else { return true };
+            buffer.keep == Keep::Always && kernel.writes.iter().any(|write| write.buffer == read.buffer)
         };
         (!cut.reads.iter().any(is_gone)).then_some(cut)
     }
@@ -127,7 +147,8 @@ impl Cut {
     }
 
     /// The cut as a kernel, unless running the whole loop again takes no more and no other operands.
-    fn finish(self, kernel: &Kernel, body: &Loop, store: usize) -> Option<Kernel> {
+    fn finish(self, whole: &Whole<'_>, store: usize) -> Option<Kernel> {
+        let Whole { kernel, body, .. } = whole;
         let Cut { instructions, reads } = self;
         let count = instructions.len();
         // Where nothing is of rows, elements are computed one by one, whatever the rows are.

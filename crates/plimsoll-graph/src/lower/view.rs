@@ -83,6 +83,25 @@ impl View {
         Some(View { shape, offset: self.offset, strides })
     }
 
+    /// The same walk with all axes but the last made one, as `domain` says, or `None` if no stride walks them so.
+    pub(crate) fn joined_to(&self, domain: Shape) -> Option<View> {
+        let last = self.shape.rank() - 1;
+        let mut strides = [0; MAX_RANK];
+        let mut lead = (0..last).rev().filter(|&axis| self.shape[axis] != 1);
+        if let Some(inner) = lead.next() {
+            strides[0] = self.strides[inner];
+            let mut step = strides[0] * self.shape[inner];
+            for axis in lead {
+                if self.strides[axis] != step {
+                    return None;
+                }
+                step *= self.shape[axis];
+            }
+        }
+        strides[1] = self.strides[last];
+        Some(View { shape: domain, offset: self.offset, strides })
+    }
+
     /// The view of its elements without those axes, if it is the same along them.
     pub(crate) fn constant_along_last(&self, axes: usize) -> Option<View> {
         let lead = self.shape.rank() - axes;

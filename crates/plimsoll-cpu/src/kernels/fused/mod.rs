@@ -11,6 +11,7 @@
 
 mod analysis;
 mod emit;
+mod follower;
 mod functions;
 mod geometry;
 mod map;
@@ -24,6 +25,7 @@ use crate::routine::{Call, Routine};
 use crate::simd::Isa;
 use analysis::Analysis;
 use emit::Emitter;
+pub(crate) use follower::Follower;
 use geometry::{Geometry, Part};
 use map::{CHUNK, MapArgs, Place};
 use plimsoll_graph::program::{Loop, Operand};
@@ -126,6 +128,8 @@ struct Worker<'a> {
     /// The worker's memory after the table.
     memory: *mut u8,
     places: *mut Place,
+    /// Where the result of an op that the loop follows is, as if all of it were there.
+    made: Option<*const u8>,
     part: Part,
     rows: usize,
     /// The first element of the row's chunk.
@@ -137,47 +141,72 @@ impl Fused {
     /// # Safety
     /// As for [`Routine::run`]; the part of the workspace that belongs to `worker` is used by no one else.
     unsafe fn task(&self, call: &Call<'_>, worker: usize, tiles: Range<usize>) {
-        let geometry = &self.geometry;
         // SAFETY: the workspace has this many bytes for each worker.
         unsafe {
-            let memory = call.workspace.add(worker * self.memory());
+            let mut at = self.worker(call, call.workspace.add(worker * self.memory()), None);
+            for tile in tiles {
+                at.tile(self.geometry.tile(tile));
+            }
+        }
+    }
+
+    /// A worker that is ready for its first tile.
+    ///
+    /// # Safety
+    /// As for [`Routine::run`]; `memory` is as much as [`memory`](Self::memory) says and used by no one else.
+    unsafe fn worker<'a>(
+        &'a self,
+        call: &'a Call<'a>,
+        memory: *mut u8,
+        made: Option<*const u8>,
+    ) -> Worker<'a> {
+        // SAFETY: the memory begins with the table.
+        unsafe {
             let mut at = Worker {
                 loops: self,
                 call,
                 memory: memory.add(self.table()),
                 places: memory.cast(),
-                part: geometry.tile(tiles.start),
+                made,
+                part: self.geometry.tile(0),
                 rows: 0,
                 start: 0,
                 elements: 0,
             };
             at.set_fixed_places();
             at.take(&self.steps.prologue);
-            for tile in tiles {
-                at.part = geometry.tile(tile);
-                at.rows = geometry.rows(&at.part);
-                at.start_chunk(0);
-                for stage in &self.steps.stages {
-                    at.take(&stage.rows);
-                    if stage.elements.is_empty() {
-                        continue;
-                    }
-                    if at.start != 0 {
-                        at.start_chunk(0);
-                    }
-                    at.take(&stage.elements);
-                    while at.start + geometry.chunk < geometry.row {
-                        at.start_chunk(at.start + geometry.chunk);
-                        at.take(&stage.elements);
-                    }
-                }
-                at.take(&self.steps.epilogue);
-            }
+            at
         }
     }
 }
 
 impl Worker<'_> {
+    /// Works on one tile.
+    unsafe fn tile(&mut self, part: Part) {
+        let Fused { geometry, steps } = self.loops;
+        self.part = part;
+        self.rows = geometry.rows(&part);
+        // SAFETY: the places are set for each chunk before steps are taken on it.
+        unsafe {
+            self.start_chunk(0);
+            for stage in &steps.stages {
+                self.take(&stage.rows);
+                if stage.elements.is_empty() {
+                    continue;
+                }
+                if self.start != 0 {
+                    self.start_chunk(0);
+                }
+                self.take(&stage.elements);
+                while self.start + geometry.chunk < geometry.row {
+                    self.start_chunk(self.start + geometry.chunk);
+                    self.take(&stage.elements);
+                }
+            }
+            self.take(&steps.epilogue);
+        }
+    }
+
     /// Fills in the places that are the same for all tiles.
     unsafe fn set_fixed_places(&mut self) {
         for (index, slot) in self.loops.steps.slots.iter().enumerate() {
@@ -218,15 +247,15 @@ impl Worker<'_> {
     }
 
     /// Where an access begins at this tile.
-    unsafe fn address(&self, access: usize) -> *mut u8 {
+    fn address(&self, access: usize) -> *mut u8 {
         let access = &self.loops.steps.accesses[access];
-        let buffer = match access.operand {
-            AccessOf::Read(read) => self.call.reads[read].cast_mut(),
-            AccessOf::Write(write) => self.call.writes[write],
-            AccessOf::Positions => return self.memory,
+        let buffer = match (access.operand, self.made) {
+            (AccessOf::Read(0), Some(made)) => made.cast_mut(),
+            (AccessOf::Read(read), _) => self.call.reads[read].cast_mut(),
+            (AccessOf::Write(write), _) => self.call.writes[write],
+            (AccessOf::Positions, _) => return self.memory,
         };
-        // SAFETY: the tile is within the view, and the view within the buffer.
-        unsafe { buffer.add(access.walk.start(&self.part) * access.size) }
+        buffer.wrapping_add(access.walk.start(&self.part) * access.size)
     }
 
     /// Takes some steps, in order.

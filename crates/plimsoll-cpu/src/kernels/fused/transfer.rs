@@ -100,11 +100,30 @@ impl<S: Stored> Kernel for Load<S> {
                     load_transposed(tile, memory, pane.extents, across);
                     continue;
                 }
+                if down == 0 && rows > 1 {
+                    load_run(tile, memory, columns, across);
+                    repeat_first(tile, rows * columns, columns);
+                    continue;
+                }
                 for row in 0..rows {
                     load_run(tile.add(row * columns), memory.add(row * down), columns, across);
                 }
             }
         }
+    }
+}
+
+/// Fills a tile with copies of its first elements, each time with all that is there.
+///
+/// # Safety
+/// The tile has `count` elements, of which the first `there`, one at least, are there.
+#[inline(always)]
+unsafe fn repeat_first<N>(tile: *mut N, count: usize, mut there: usize) {
+    while there < count {
+        let more = there.min(count - there);
+        // SAFETY: the copies are behind what is there, and within the tile.
+        unsafe { tile.add(there).copy_from_nonoverlapping(tile, more) };
+        there += more;
     }
 }
 

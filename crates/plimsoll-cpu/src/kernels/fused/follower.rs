@@ -1,0 +1,134 @@
+//! A loop that takes in the result of an op, a rectangle at a time, while it is in cache.
+
+use super::Fused;
+use super::geometry::Part;
+use super::steps::AccessOf;
+use crate::gemm::handed_pitch;
+use crate::routine::Call;
+use crate::simd::{Isa, prefetch};
+use plimsoll_graph::MAX_RANK;
+use plimsoll_graph::program::{Operand, Then};
+use std::ops::Range;
+
+/// The loop of a [`Then`], ready to take in its op's result in rectangles.
+pub(crate) struct Follower {
+    fused: Fused,
+    /// How many operands the op has.
+    operands: usize,
+    /// The bytes of an element of the op's result and from one row of a rectangle to the next.
+    size: usize,
+    pitch: usize,
+    /// The reads and writes that have an element of their own for each of the result's, in rows.
+    matrices: Vec<Matrix>,
+}
+
+/// A matrix that the loop walks over, in bytes.
+struct Matrix {
+    /// Which of the kernel's reads it is, or of its writes.
+    operand: AccessOf,
+    offset: usize,
+    row: usize,
+    element: usize,
+}
+
+impl Follower {
+    /// Prepares the loop of a kernel. The op hands on rows of elements, at a distance of [`handed_pitch`] sums of
+    /// `sum` bytes.
+    pub(crate) fn new(
+        then: &Then,
+        reads: &[Operand],
+        writes: &[Operand],
+        in_place: &[(usize, usize)],
+        sum: usize,
+    ) -> Self {
+        let (operands, size) = (then.operands, then.dtype.size());
+        let pitch = handed_pitch(then.body.domain[1]) * sum;
+        let mut made = then.made();
+        made.view.shape = then.body.domain;
+        made.view.strides = [0; MAX_RANK];
+        made.view.strides[..2].copy_from_slice(&[pitch / size, 1]);
+        let seen = [&[made], &reads[operands..]].concat();
+        // Pairs of a write and an operand of the op are never declared.
+        let in_place: Vec<(usize, usize)> =
+            in_place.iter().map(|&(write, read)| (write, read + 1 - operands)).collect();
+        let fused = Fused::new(&then.body, &seen, writes, &in_place, Isa::detect());
+        let matrix = |operand: AccessOf, of: &Operand| {
+            let [row, column] = [of.view.strides[0], of.view.strides[1]];
+            let element = of.dtype.size();
+            let walks = of.view.shape == then.body.domain && column == 1 && row > 0;
+            walks.then(|| Matrix { operand, offset: of.view.offset * element, row: row * element, element })
+        };
+        let own = reads.iter().enumerate().skip(operands);
+        let read = own.clone().filter_map(|(index, of)| matrix(AccessOf::Read(index), of));
+        // What is replaced is asked for as what is read.
+        let is_read = |write: &Operand| own.clone().any(|(_, read)| read.buffer == write.buffer);
+        let written = writes.iter().enumerate().filter(|(_, write)| !is_read(write));
+        let matrices =
+            read.chain(written.filter_map(|(index, of)| matrix(AccessOf::Write(index), of))).collect();
+        Self { fused, operands, size, pitch, matrices }
+    }
+
+    /// The bytes of workspace that each thread needs.
+    pub(crate) fn memory(&self) -> usize {
+        self.fused.memory()
+    }
+
+    /// Asks for the memory that taking in a rectangle will need.
+    pub(crate) fn ask_for(&self, call: &Call<'_>, rows: Range<usize>, columns: Range<usize>) {
+        for matrix in &self.matrices {
+            let start = match matrix.operand {
+                AccessOf::Write(write) => call.writes[write].cast_const(),
+                AccessOf::Read(read) => call.reads[read],
+                AccessOf::Positions => continue,
+            };
+            let first = start.wrapping_add(matrix.offset + columns.start * matrix.element);
+            for row in rows.clone() {
+                let row = first.wrapping_add(row * matrix.row);
+                for line in (0..columns.len() * matrix.element).step_by(64) {
+                    prefetch(row.wrapping_add(line));
+                }
+            }
+        }
+    }
+
+    /// Takes in a rectangle of the op's result, whose first element is at `values`, as a product hands it on.
+    ///
+    /// # Safety
+    /// `call` is that of the whole kernel, as for [`Routine::run`](crate::routine::Routine::run); `memory` is a
+    /// thread's own, of as many bytes as [`memory`](Self::memory) says; the rectangle is within the result, at the
+    /// pitch that the follower was prepared for, and no other call has any of its elements at the same time.
+    pub(crate) unsafe fn take(
+        &self,
+        call: &Call<'_>,
+        memory: *mut u8,
+        rows: Range<usize>,
+        columns: Range<usize>,
+        values: *const u8,
+    ) {
+        let before = rows.start * self.pitch + columns.start * self.size;
+        // The place of the op's result among the reads is that of the op's last operand, which is not looked at.
+        let call = Call { reads: &call.reads[self.operands - 1..], ..*call };
+        let geometry = &self.fused.geometry;
+        // Where everything is dense, rows and columns are one axis, and all columns are taken.
+        let ([rows, columns], tile) = match geometry.tile[..] {
+            [down, across] => ([rows, columns], [down, across]),
+            [along] => ([0..1, rows.start * columns.len()..rows.end * columns.len()], [1, along]),
+            _ => unreachable!("a matrix has two axes"),
+        };
+        // SAFETY: the caller vouches for the addresses and the memory.
+        unsafe {
+            let mut at = self.fused.worker(&call, memory, Some(values.wrapping_sub(before)));
+            for row in rows.clone().step_by(tile[0]) {
+                for column in columns.clone().step_by(tile[1]) {
+                    let mut part = Part { start: [0; MAX_RANK], extents: [1; MAX_RANK] };
+                    let starts = [row, column];
+                    let extents = [tile[0].min(rows.end - row), tile[1].min(columns.end - column)];
+                    let axes = geometry.tile.len();
+                    part.start[..axes].copy_from_slice(&starts[2 - axes..]);
+                    part.extents[..axes].copy_from_slice(&extents[2 - axes..]);
+                    at.tile(part);
+                }
+            }
+        }
+    }
+}

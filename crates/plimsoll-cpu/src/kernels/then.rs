@@ -1,0 +1,152 @@
+//! An op and the loop that follows it, as one routine.
+//!
+//! Products hand their results on a few rows at a time, while these are in a cache: what they would have written to
+//! memory and read back they do not, and a gradient that only its optimizer reads never exists. An op that cannot
+//! hand its result on, or is too small for it to matter, leaves it in workspace.
+
+use super::common::*;
+use super::fused::{self, Follower};
+use super::{conv2d, dot};
+use crate::gemm::Follow;
+use crate::prepare::prepare_op;
+use crate::routine::{ALIGNMENT, Call, Routine};
+use plimsoll_graph::Op;
+use plimsoll_graph::program::{Operand, Then, View};
+use std::ops::Range;
+
+/// An op that can hand its result on.
+pub(crate) trait Hands: Send + Sync {
+    /// The bytes of a sum, in which the pitch of rows that are handed on is counted.
+    fn sum_bytes(&self) -> usize;
+
+    /// The scratch bytes of a run on `threads` threads, whoever follows.
+    fn handed_workspace(&self, threads: usize) -> usize;
+
+    /// Computes the op's result and hands it to `follow`.
+    ///
+    /// # Safety
+    /// As for [`Routine::run`], of the op's operands alone; `workspace` is as large as asked for.
+    unsafe fn hand_on(&self, call: &Call<'_>, follow: &dyn Follow, workspace: &mut [u8]);
+}
+
+/// Prepares an op and its loop.
+pub(crate) fn prepare(
+    then: &Then,
+    reads: &[Operand],
+    writes: &[Operand],
+    in_place: &[(usize, usize)],
+) -> Box<dyn Routine> {
+    let operands = &reads[..then.operands];
+    let hands = match &then.op {
+        Op::Dot { transpose_a, transpose_b } => dot::prepare_handed(*transpose_a, *transpose_b, operands),
+        Op::Conv2d(conv) => conv2d::prepare_handed(*conv, operands),
+        Op::Conv2dInputGrad { conv, input } => conv2d::prepare_input_grad_handed(*conv, operands, input),
+        _ => None,
+    };
+    match hands {
+        Some(op) => {
+            let follower = Follower::new(then, reads, writes, in_place, op.sum_bytes());
+            Box::new(InCache { op, follower })
+        }
+        None => Box::new(InWorkspace::new(then, reads, writes, in_place)),
+    }
+}
+
+/// An op that hands its result on.
+struct InCache {
+    op: Box<dyn Hands>,
+    follower: Follower,
+}
+
+impl InCache {
+    fn own_bytes(&self, threads: usize) -> usize {
+        self.op.handed_workspace(threads).next_multiple_of(2 * ALIGNMENT)
+    }
+}
+
+impl Routine for InCache {
+    fn workspace(&self, threads: usize) -> usize {
+        self.own_bytes(threads) + threads * self.follower.memory()
+    }
+
+    unsafe fn run(&self, call: &Call<'_>) {
+        let bytes = self.own_bytes(call.pool.threads());
+        // SAFETY: the workspace is as large as was asked for, and the caller vouches for the rest.
+        unsafe {
+            let memory = call.workspace.add(bytes);
+            let follow = Following { follower: &self.follower, call, memory };
+            self.op.hand_on(call, &follow, Address::workspace(call, 0).slice_mut(bytes));
+        }
+    }
+}
+
+/// A follower and the memory of its workers.
+struct Following<'a> {
+    follower: &'a Follower,
+    call: &'a Call<'a>,
+    memory: *mut u8,
+}
+
+// SAFETY: workers have memory of their own, and work on different elements.
+unsafe impl Sync for Following<'_> {}
+
+impl Follow for Following<'_> {
+    unsafe fn take(&self, worker: usize, rows: Range<usize>, columns: Range<usize>, values: *const u8) {
+        // SAFETY: there is this much memory for each worker; the op vouches for the rectangle.
+        unsafe {
+            let memory = self.memory.add(worker * self.follower.memory());
+            self.follower.take(self.call, memory, rows, columns, values);
+        }
+    }
+
+    fn ask_for(&self, rows: Range<usize>, columns: Range<usize>) {
+        self.follower.ask_for(self.call, rows, columns);
+    }
+}
+
+/// An op whose result is in workspace until its loop has run.
+struct InWorkspace {
+    op: Box<dyn Routine>,
+    body: Box<dyn Routine>,
+    operands: usize,
+    /// The bytes of the result, and of the table of the loop's addresses behind it.
+    made: usize,
+    table: usize,
+}
+
+impl InWorkspace {
+    fn new(then: &Then, reads: &[Operand], writes: &[Operand], in_place: &[(usize, usize)]) -> Self {
+        let operands = then.operands;
+        let mut made = then.made();
+        let op = prepare_op(&then.op, &reads[..operands], &[made]);
+        made.view = View::dense(then.body.domain);
+        let seen = [&[made], &reads[operands..]].concat();
+        let in_place: Vec<(usize, usize)> =
+            in_place.iter().map(|&(write, read)| (write, read + 1 - operands)).collect();
+        let body = fused::prepare(&then.body, &seen, writes, &in_place);
+        let made = (then.shape.elements() * then.dtype.size()).next_multiple_of(ALIGNMENT);
+        let table = (seen.len() * size_of::<*const u8>()).next_multiple_of(ALIGNMENT);
+        Self { op, body, operands, made, table }
+    }
+}
+
+impl Routine for InWorkspace {
+    fn workspace(&self, threads: usize) -> usize {
+        self.made + self.table + self.op.workspace(threads).max(self.body.workspace(threads))
+    }
+
+    unsafe fn run(&self, call: &Call<'_>) {
+        let (made, reads) = (call.workspace, &call.reads[self.operands - 1..]);
+        // SAFETY: the workspace begins with the result and the table; what is left is for whichever of the two runs.
+        unsafe {
+            let workspace = made.add(self.made + self.table);
+            let table = made.add(self.made).cast::<*const u8>();
+            table.write(made.cast_const());
+            table.add(1).copy_from_nonoverlapping(reads[1..].as_ptr(), reads.len() - 1);
+            let seen = std::slice::from_raw_parts(table.cast_const(), reads.len());
+            let (operands, writes) = (&call.reads[..self.operands], [made]);
+            self.op.run(&Call { reads: operands, writes: &writes, workspace, pool: call.pool });
+            self.body.run(&Call { reads: seen, workspace, ..*call });
+        }
+    }
+}
