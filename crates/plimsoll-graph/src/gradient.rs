@@ -16,16 +16,19 @@ mod elementwise;
 mod movement;
 mod products;
 mod structured;
+mod tiles;
 
 use crate::op::{Op, Unary};
 use crate::{Error, Graph, NodeId, Result, ValueId};
+use tiles::Tiles;
 
 /// Appends the gradients of `Σ outputs · seeds` for the values `wrt`, and returns them in the order of `wrt`:
 /// `None` where no path leads from the value to an output.
 ///
 /// An output is a float value with its upstream gradient, of the same type; `None` stands for ones. Seeds are
 /// taken as they are: nothing is differentiated through them. Where a value is used many times, contributions
-/// are added from the last use to the first. New nodes are in the scopes of the forward nodes they belong to.
+/// are added from the last use to the first; those of slices that cover it side by side are put together instead.
+/// New nodes are in the scopes of the forward nodes they belong to.
 ///
 /// Time and memory are linear in the size of the graph; only nodes between `wrt` and `outputs` get new ones.
 ///
@@ -64,10 +67,23 @@ pub fn gradients(
             accumulate(graph, &mut gradients[value.index()], seed)
         })?;
     }
+    let mut tiles = Tiles::default();
     for node in (first..=last).rev().map(NodeId) {
+        for result in graph.node(node).results() {
+            for (slice, upstream) in tiles.left_over(result) {
+                in_scope_of(graph, slice, |graph| {
+                    let contribution = movement::padded(graph, slice, upstream)?;
+                    accumulate(graph, &mut gradients[result.index()], contribution)
+                })?;
+            }
+        }
         if let Some(site) = Site::new(graph, node, &gradients, &depends)? {
             in_scope_of(graph, node, |graph| {
-                for (&operand, contribution) in site.operands.iter().zip(rule(graph, &site)?) {
+                let contributions = match tiles.add(graph, &site)? {
+                    Some(contributions) => contributions,
+                    None => rule(graph, &site)?,
+                };
+                for (&operand, contribution) in site.operands.iter().zip(contributions) {
                     if let Some(contribution) = contribution {
                         accumulate(graph, &mut gradients[operand.index()], contribution)?;
                     }
@@ -227,7 +243,7 @@ fn rule(graph: &mut Graph, site: &Site) -> Result<Contributions> {
         Op::Broadcast { .. } => movement::broadcast(graph, site),
         Op::Reshape { .. } => movement::reshape(graph, site),
         Op::Permute { order } => movement::permute(graph, site, order),
-        Op::Slice(slice) => movement::slice(graph, site, slice),
+        Op::Slice(_) => movement::slice(graph, site),
         Op::Pad(pad) => movement::pad(graph, site, pad),
         Op::Concat { axis } => movement::concat(graph, site, *axis),
         Op::Gather => movement::gather(graph, site),

@@ -132,8 +132,8 @@ pub struct Kernel {
 pub enum Body {
     /// A fused loop over elements, perhaps with reductions over rows.
     Loop(Loop),
-    /// One op with a kernel of its own. Operands are densely packed, except those of [`Op::Dot`] and
-    /// [`Op::Attention`], which may be strided views.
+    /// One op with a kernel of its own. Operands are densely packed, except those of [`Op::Dot`],
+    /// [`Op::Attention`] and [`Op::AttentionGrad`], which may be strided views.
     Op(Op),
     /// An op whose result a loop takes in as it is made, so that the result never has an address.
     Then(Box<Then>),

@@ -3,7 +3,7 @@
 
 use super::{Contributions, Site, precisely};
 use crate::op::{Op, Pad, Reduction, Slice};
-use crate::{Axes, Graph, Result, Shape, ValueId};
+use crate::{Axes, Graph, NodeId, Result, Shape, ValueId};
 
 /// A sum's transpose repeats. A largest (or smallest) element gets the gradient; several that are equally
 /// large share it in equal parts.
@@ -54,15 +54,22 @@ pub(super) fn permute(g: &mut Graph, site: &Site, order: &Shape) -> Result<Contr
 }
 
 /// Zeros around and between.
-pub(super) fn slice(g: &mut Graph, site: &Site, slice: &Slice) -> Result<Contributions> {
-    let (whole, part) = (g.shape(site.operands[0]), g.shape(site.results[0]));
+pub(super) fn slice(g: &mut Graph, site: &Site) -> Result<Contributions> {
+    Ok(vec![Some(padded(g, g.producer(site.results[0]), site.upstream)?)])
+}
+
+/// The gradient `upstream` of a slice, with zeros wherever its operand was not taken.
+pub(super) fn padded(g: &mut Graph, slice: NodeId, upstream: ValueId) -> Result<ValueId> {
+    let node = g.node(slice);
+    let (Op::Slice(slice), whole) = (&node.op, g.shape(node.operands[0])) else { return Ok(upstream) };
+    let part = g.shape(upstream);
     let mut pad = Pad { before: slice.start, after: whole, between: slice.step, value: 0.0 };
     for axis in 0..whole.rank() {
         pad.between[axis] = slice.step[axis] - 1;
         let covered = part[axis] + part[axis].saturating_sub(1) * pad.between[axis];
         pad.after[axis] = whole[axis] - pad.before[axis] - covered;
     }
-    Ok(vec![Some(g.apply(Op::Pad(Box::new(pad)), &[site.upstream])?)])
+    g.apply(Op::Pad(Box::new(pad)), &[upstream])
 }
 
 /// The part inside the border; the border itself is constant.
