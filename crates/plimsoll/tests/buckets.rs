@@ -138,7 +138,7 @@ fn the_arena_of_buckets_is_that_of_the_longest_length_alone() {
 fn refusal(trainer: &Trainer, data: &Dataset) -> String {
     let error = trainer.forecast(data).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Argument);
-    let trained = trainer.fit(data, None, &mut |_| {}).err().expect("training is refused as well");
+    let trained = trainer.fit(data, None, &mut |_| {}).expect_err("training is refused as well");
     assert_eq!(trained.to_string(), error.to_string());
     error.to_string()
 }
