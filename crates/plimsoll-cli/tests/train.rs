@@ -111,6 +111,19 @@ train = { batch = 4, steps = 30, lengths = [3, 24] }
     assert_eq!(run["losses"].as_array().map(Vec::len), Some(30));
     assert_eq!(run["allocations_after_first_step"], 0);
     assert_eq!(run["predicted_peak_bytes"], run["arena_bytes"]);
+    let losses = |run: &serde_json::Value| -> Vec<f64> {
+        run["losses"].as_array().into_iter().flatten().filter_map(serde_json::Value::as_f64).collect()
+    };
+    for (name, buckets) in [("multiples", "8"), ("list", "[6, 16, 24]")] {
+        let padded = text.replace("[3, 24]", &format!("[3, 24], buckets = {buckets}"));
+        place.write(&format!("{name}.toml"), &padded);
+        place.succeed(&["train", &format!("{name}.toml")]);
+        let other = place.json(&format!("runs/{name}/run.json"));
+        assert_eq!(other["allocations_after_first_step"], 0);
+        for (a, b) in losses(&run).iter().zip(losses(&other)) {
+            assert!((a - b).abs() < 1e-3, "{name}: {a} and {b}");
+        }
+    }
 }
 
 #[test]

@@ -98,19 +98,9 @@ impl Kernel for Normal {
 
     #[inline(always)]
     unsafe fn run(args: &Args) {
-        // Words are made apart from what is made of them: the former is vector code, the latter calls functions.
-        const TILE: usize = 128;
-        let mut words = [[0; TILE]; 2];
-        for start in (0..args.count).step_by(TILE) {
-            let count = TILE.min(args.count - start);
-            let [a, b] = &mut words;
-            for (index, (a, b)) in a.iter_mut().zip(b).take(count).enumerate() {
-                [*a, *b, ..] = args.words(start + index);
-            }
-            for (index, (&a, &b)) in words[0].iter().zip(&words[1]).take(count).enumerate() {
-                // SAFETY: the caller vouches for `count` elements.
-                unsafe { args.write(start + index, random::normal([a, b, 0, 0]) * args.scale) };
-            }
+        for index in 0..args.count {
+            // SAFETY: the caller vouches for `count` elements.
+            unsafe { args.write(index, random::normal(args.words(index)) * args.scale) };
         }
     }
 }

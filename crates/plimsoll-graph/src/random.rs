@@ -50,13 +50,63 @@ pub fn uniform64(block: [u32; 4]) -> f64 {
 }
 
 /// A number with mean 0 and deviation 1, by Box and Muller's transformation, to be rounded to the type asked
-/// for: √(−2 ln u) cos 2πv with u in `(0, 1]` and v in `[0, 1)`, both of 24 bits.
+/// for: √(−2 ln u) cos 2πv with u in `(0, 1]` and v in `[0, 1)`, both of 24 bits. Logarithm and cosine are sums and
+/// products in this order, to some units in the last place: the functions of a system's library differ in their bits
+/// from one to the next, and are not made for vectors.
 #[inline(always)]
 pub fn normal(block: [u32; 4]) -> f64 {
     let scale = 1.0 / f64::from(1u32 << 24);
-    let u = f64::from((block[0] >> 8) + 1) * scale;
-    let v = f64::from(block[1] >> 8) * scale;
-    (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+    // Of 25 bits at most: signed words are what most machines turn into numbers at once.
+    let u = f64::from(((block[0] >> 8) + 1) as i32) * scale;
+    let v = f64::from((block[1] >> 8) as i32) * scale;
+    (-2.0 * ln(u)).sqrt() * cos_turns(v)
+}
+
+/// The natural logarithm of a normal positive number.
+#[inline(always)]
+fn ln(x: f64) -> f64 {
+    const SQRT_HALF: u64 = std::f64::consts::FRAC_1_SQRT_2.to_bits();
+    // x = m 2ⁿ with m from √½ to √2; the exponent is a signed number of twelve bits.
+    let shifted = x.to_bits().wrapping_sub(SQRT_HALF);
+    let n = f64::from(((shifted >> 52) as i32) << 20 >> 20);
+    let m = f64::from_bits((shifted & ((1 << 52) - 1)) + SQRT_HALF);
+    // ln m = 2 artanh s = 2 (s + s³/3 + s⁵/5 + …)
+    let s = (m - 1.0) / (m + 1.0);
+    let z = s * s;
+    let mut p = 1.0 / 21.0;
+    p = p * z + 1.0 / 19.0;
+    p = p * z + 1.0 / 17.0;
+    p = p * z + 1.0 / 15.0;
+    p = p * z + 1.0 / 13.0;
+    p = p * z + 1.0 / 11.0;
+    p = p * z + 1.0 / 9.0;
+    p = p * z + 1.0 / 7.0;
+    p = p * z + 1.0 / 5.0;
+    p = p * z + 1.0 / 3.0;
+    p = p * z + 1.0;
+    n * std::f64::consts::LN_2 + 2.0 * s * p
+}
+
+/// The cosine of so many turns, from 0 to 1.
+#[inline(always)]
+fn cos_turns(turns: f64) -> f64 {
+    // cos 2πv = sin 2π(|v − ½| − ¼), an angle of at most a quarter turn, and exact.
+    let x = std::f64::consts::TAU * ((turns - 0.5).abs() - 0.25);
+    // sin x = x − x³/3! + x⁵/5! − …
+    let z = x * x;
+    let mut p = -1.0 / 25_852_016_738_884_976_640_000.0;
+    p = p * z + 1.0 / 51_090_942_171_709_440_000.0;
+    p = p * z - 1.0 / 121_645_100_408_832_000.0;
+    p = p * z + 1.0 / 355_687_428_096_000.0;
+    p = p * z - 1.0 / 1_307_674_368_000.0;
+    p = p * z + 1.0 / 6_227_020_800.0;
+    p = p * z - 1.0 / 39_916_800.0;
+    p = p * z + 1.0 / 362_880.0;
+    p = p * z - 1.0 / 5_040.0;
+    p = p * z + 1.0 / 120.0;
+    p = p * z - 1.0 / 6.0;
+    p = p * z + 1.0;
+    p * x
 }
 
 /// The largest number below one of a float type: what rounds up to one is taken down to it, so that uniform

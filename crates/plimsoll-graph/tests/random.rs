@@ -60,3 +60,20 @@ fn normal_numbers_have_the_moments_of_the_normal_distribution() {
     // The words that would take the logarithm of zero give the most distant number there is.
     assert!((normal([0; 4]) - (48.0 * 2f64.ln()).sqrt()).abs() < 1e-12);
 }
+
+#[test]
+fn normal_numbers_are_those_of_box_and_mullers_formula_to_a_few_roundings() {
+    let scale = 0.5f64.powi(24);
+    let mut corners: Vec<u32> =
+        (0..24).flat_map(|bit| [1 << bit, (1 << bit) - 1, (1 << 24) - (1 << bit)]).collect();
+    corners.extend((0..8).map(|eighth| eighth << 21));
+    let corners = corners.iter().flat_map(|&a| corners.iter().map(move |&b| [a << 8, b << 8, 0, 0]));
+    for words in corners.chain((0..100_000).map(|i| block(3, 0, 1, i))) {
+        let u = f64::from((words[0] >> 8) + 1) * scale;
+        // An angle near which the cosine is small is exact as its distance from where it is 0.
+        let angle = std::f64::consts::TAU * ((f64::from(words[1] >> 8) * scale - 0.5).abs() - 0.25);
+        let expected = (-2.0 * u.ln()).sqrt() * angle.sin();
+        let error = (normal(words) - expected).abs();
+        assert!(error <= 8.0 * f64::EPSILON * expected.abs(), "{words:?}: {} {expected}", normal(words));
+    }
+}

@@ -75,4 +75,4 @@ pub use run::{RunReport, Trained, Weight};
 pub use spec::Spec;
 pub use tape::GradientTape;
 pub use tensor::Tensor;
-pub use trainer::{Progress, RunMemory, Trainer};
+pub use trainer::{Buckets, Progress, RunMemory, Trainer};

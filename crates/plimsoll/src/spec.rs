@@ -45,7 +45,11 @@
 //! | `[model]` resnet50 | `classes` |
 //! | `[model]` unet | `channels`, those of its result |
 //! | `[optimizer]` | `rate`, `warmup`, `schedule`, `weight_decay`, `clip`; and the constants of its `kind` |
-//! | `[train]` | `batch`, `micro_batches`; `epochs` or `steps`; `seed`, `precision`, `held_out`, `lengths`, `budget` |
+//! | `[train]` | `batch`, `micro_batches`; `epochs` or `steps`; `seed`, `precision`, `held_out`; `lengths`, `buckets`; `budget` |
+//!
+//! `lengths = [16, 256]` crops the sequences of each step to a length drawn from this range. Each length has a step of
+//! its own, unless `buckets` round lengths up, by padding that is masked: `buckets = 32` to multiples of 32, or
+//! `buckets = [64, 128, 256]`.
 //!
 //! A schedule is `{ cosine = steps }`, `{ linear = steps }`, `{ exponential = factor, every = steps }` or
 //! `{ staircase = factor, every = steps }`; a clip `{ norm = limit }` or `{ value = limit }`. Constants are

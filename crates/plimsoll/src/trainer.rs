@@ -1,11 +1,13 @@
 //! The trainer: a model, a loss, an optimizer and a budget, from forecast to trained weights.
 
 mod advice;
+mod buckets;
 mod fitting;
 mod frontier;
 mod runner;
 mod steps;
 
+pub use buckets::Buckets;
 pub(crate) use runner::Runner;
 
 use crate::compile::Compiled;
@@ -66,6 +68,7 @@ pub struct Trainer {
     profile: Option<Profile>,
     threads: Option<usize>,
     lengths: Option<RangeInclusive<usize>>,
+    buckets: Option<Buckets>,
     accuracy: bool,
     shuffle: bool,
     weights: BTreeMap<String, Vec<f32>>,
@@ -135,6 +138,7 @@ impl Trainer {
             profile: None,
             threads: None,
             lengths: None,
+            buckets: None,
             shuffle: true,
             weights: BTreeMap::new(),
         }
@@ -221,6 +225,18 @@ impl Trainer {
     /// Crops the sequences of each step to a length drawn from this range.
     pub fn lengths(mut self, lengths: RangeInclusive<usize>) -> Self {
         self.lengths = Some(lengths);
+        self
+    }
+
+    /// Pads the sequences of each step to the smallest of some lengths that holds them, so that no more steps than these
+    /// are compiled: `buckets(32)` for multiples of 32, or `buckets([64, 128, 256])`. Without this every length has a
+    /// step of its own, made when it first comes up.
+    ///
+    /// Padding is masked: what is trained is the same up to rounding, but that dropout draws other numbers. It takes
+    /// integer labels for every token and a model in which a token depends on none after it: attention that is not
+    /// causal and statistics of the batch are refused, other such models are not recognised.
+    pub fn buckets(mut self, buckets: impl Into<Buckets>) -> Self {
+        self.buckets = Some(buckets.into());
         self
     }
 
@@ -427,12 +443,12 @@ impl Trainer {
         Err(Error::new(ErrorKind::Argument, message))
     }
 
-    /// Refuses lengths that the data's sequences do not have.
+    /// Refuses lengths that the data's sequences do not have, and buckets that do not go with them.
     fn check_lengths(&self, data: &Dataset) -> Result<()> {
-        let Some(lengths) = &self.lengths else { return Ok(()) };
+        let Some(lengths) = &self.lengths else { return self.check_buckets(data) };
         let longest = data.fields().iter().filter_map(|f| f.shape().first()).min().copied().unwrap_or(0);
         if *lengths.start() > 0 && !lengths.is_empty() && *lengths.end() <= longest {
-            return Ok(());
+            return self.check_buckets(data);
         }
         let (start, end) = (lengths.start(), lengths.end());
         let message =

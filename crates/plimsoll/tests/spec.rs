@@ -184,6 +184,12 @@ fn a_value_out_of_range_is_shown_with_the_range() {
             "steps = 3\nlengths = [9, 2]",
             "20:11: `lengths` is a list; expected two whole numbers, the shortest and the longest, such as [16, 256]",
         ),
+        (
+            "steps = 3",
+            "steps = 3\nlengths = [2, 9]\nbuckets = 0",
+            "21:11: `buckets` is 0; expected a whole number, at least 1, whose multiples they are, or a rising list, \
+             such as [64, 128, 256]",
+        ),
     ] {
         assert_eq!(complaint(TOKENS, from, to), format!("mine.toml:{expected}"));
     }
@@ -232,6 +238,20 @@ fn parts_that_do_not_go_together_are_refused_where_they_stand() {
     assert_eq!(
         complaint(DIGITS, "epochs = 2", "epochs = 2\nlengths = [4, 64]"),
         "mine.toml:21:11: `lengths` are those of sequences, which this data does not have"
+    );
+    for (buckets, expected) in [
+        ("[4, 8]", "the largest bucket is 8, but the longest of `lengths` is 32"),
+        ("[16, 8, 32]", "buckets go up, but 16 is followed by 8"),
+        ("[]", "there are no buckets in the list; give at least one, the longest length"),
+    ] {
+        assert_eq!(
+            complaint(TOKENS, "steps = 3", &format!("steps = 3\nlengths = [4, 32]\nbuckets = {buckets}")),
+            format!("mine.toml:21:11: {expected}")
+        );
+    }
+    assert_eq!(
+        complaint(TOKENS, "steps = 3", "steps = 3\nbuckets = 8"),
+        "mine.toml:20:11: `buckets` are what `lengths` are rounded up to, and there are none"
     );
     assert_eq!(
         complaint(DIGITS, "epochs = 2", "epochs = 2\nmicro_batches = 33"),

@@ -2,7 +2,7 @@
 
 use super::data::Data;
 use super::read::{COUNT, Kind, POSITIVE, SHAPE, TEXT, Table, WHOLE};
-use crate::{Precision, Result, Trainer};
+use crate::{Buckets, Precision, Result, Trainer};
 use plimsoll_memory::parse_bytes;
 use std::ops::RangeInclusive;
 
@@ -16,6 +16,7 @@ pub(super) struct Train {
     pub(super) precision: Precision,
     pub(super) held_out: Option<f64>,
     pub(super) lengths: Option<RangeInclusive<usize>>,
+    pub(super) buckets: Option<Buckets>,
     pub(super) budget: Option<u64>,
     pub(super) threads: Option<usize>,
 }
@@ -38,6 +39,14 @@ const LENGTHS: Kind<RangeInclusive<usize>> = Kind {
     },
 };
 
+const BUCKETS: Kind<Buckets> = Kind {
+    expected: "a whole number, at least 1, whose multiples they are, or a rising list, such as [64, 128, 256]",
+    read: |v| match v.as_array() {
+        None => (COUNT.read)(v).map(Buckets::Multiples),
+        Some(_) => (SHAPE.read)(v).map(Buckets::List),
+    },
+};
+
 impl Train {
     /// Reads the section of a workload with this data.
     pub(super) fn read(table: &Table<'_>, data: &Data) -> Result<Train> {
@@ -50,6 +59,7 @@ impl Train {
             "precision",
             "held_out",
             "lengths",
+            "buckets",
             "budget",
         ])?;
         let batch = table.need("batch", COUNT)?;
@@ -58,6 +68,7 @@ impl Train {
             (None, Some(steps)) => Duration::Steps(steps),
             _ => return Err(table.error("[train] needs exactly one of `epochs` and `steps`")),
         };
+        let lengths = read_lengths(table, data)?;
         Ok(Train {
             batch,
             micro_batches: read_micro_batches(table, batch)?,
@@ -65,7 +76,8 @@ impl Train {
             seed: table.find_or("seed", WHOLE, 0)?,
             precision: table.find_named("precision")?.unwrap_or_default(),
             held_out: table.find("held_out", SHARE)?,
-            lengths: read_lengths(table, data)?,
+            buckets: read_buckets(table, lengths.as_ref())?,
+            lengths,
             budget: read_budget(table)?,
             threads: None,
         })
@@ -81,6 +93,9 @@ impl Train {
         };
         if let Some(lengths) = &self.lengths {
             trainer = trainer.lengths(lengths.clone());
+        }
+        if let Some(buckets) = &self.buckets {
+            trainer = trainer.buckets(buckets.clone());
         }
         if let Some(budget) = self.budget {
             trainer = trainer.budget(budget);
@@ -112,6 +127,18 @@ fn read_lengths(table: &Table<'_>, data: &Data) -> Result<Option<RangeInclusive<
             lengths.end()
         ))),
         None => Err(value.error("`lengths` are those of sequences, which this data does not have")),
+    }
+}
+
+fn read_buckets(table: &Table<'_>, lengths: Option<&RangeInclusive<usize>>) -> Result<Option<Buckets>> {
+    let Some(value) = table.value("buckets") else { return Ok(None) };
+    let buckets = value.get(BUCKETS)?;
+    let Some(lengths) = lengths else {
+        return Err(value.error("`buckets` are what `lengths` are rounded up to, and there are none"));
+    };
+    match buckets.complaint(*lengths.end()) {
+        Some(complaint) => Err(value.error(complaint)),
+        None => Ok(Some(buckets)),
     }
 }
 

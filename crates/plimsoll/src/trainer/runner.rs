@@ -40,10 +40,12 @@ impl<'a> Runner<'a> {
         let (kind, length) = (Kind::of_training(micro_batches), self.trainer.length(number));
         let mut means = [0.0; 2];
         for part in batch.parts(self.trainer.samples_at_once(micro_batches)) {
-            let shapes = Shapes { samples: part.samples(), length, kind };
+            let bucket = length.map(|length| self.trainer.bucket(length));
+            let shapes = Shapes { samples: part.samples(), length: bucket, kind };
             self.ensure(self.data, shapes)?;
             let weight = part.samples() as f64 / batch.samples() as f64;
-            let values = run(&mut self.session, shapes, &part, weight as f32, &mut self.cropped)?;
+            let numbers = self.trainer.numbers(length, weight as f32);
+            let values = run(&mut self.session, shapes, &part, length, numbers, &mut self.cropped)?;
             for (mean, value) in means.iter_mut().zip(values) {
                 *mean += weight * f64::from(value);
             }
@@ -64,7 +66,8 @@ impl<'a> Runner<'a> {
         for batch in data.batches(samples)?.epoch(0) {
             let shapes = self.trainer.evaluation(batch.samples(), self.plans.choice.micro_batches);
             self.ensure(data, shapes)?;
-            let values = run(&mut self.session, shapes, &batch, 1.0, &mut cropped)?;
+            let numbers = self.trainer.numbers(shapes.length, 1.0);
+            let values = run(&mut self.session, shapes, &batch, shapes.length, numbers, &mut cropped)?;
             for (sum, value) in sums.iter_mut().zip(values) {
                 *sum += f64::from(value) * batch.samples() as f64;
             }
@@ -87,24 +90,37 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Runs a step on a batch and returns its loss and, if there is one, its accuracy. `weight` is the part of its window
-/// that the batch is; a step that accumulates has it as its input after the data's fields.
+impl Trainer {
+    /// The inputs of a step on sequences of a length after the data's fields: where there are buckets, how many
+    /// positions there are for each that is real; then, of a step that accumulates, the `weight` of the batch in its
+    /// window.
+    fn numbers(&self, length: Option<usize>, weight: f32) -> [f32; 2] {
+        match length {
+            Some(length) if self.buckets.is_some() => [self.bucket(length) as f32 / length as f32, weight],
+            _ => [weight, 0.0],
+        }
+    }
+}
+
+/// Runs a step on a batch, cropped to a length, and returns its loss and, if there is one, its accuracy. `numbers` are
+/// its inputs after the data's fields.
 fn run(
     session: &mut Session<Shapes>,
     shapes: Shapes,
     batch: &Batch<'_>,
-    weight: f32,
+    length: Option<usize>,
+    numbers: [f32; 2],
     cropped: &mut Cropped,
 ) -> Result<[f32; 2]> {
     let mut values = [0.0; 2];
     session.run(
         &shapes,
-        |input, out| {
-            if input < cropped.fields.len() {
-                return cropped.read(batch, input, shapes.length, out);
+        |input, out| match input.checked_sub(cropped.fields.len()) {
+            None => cropped.read(batch, input, length, out),
+            Some(number) => {
+                out.copy_from_slice(&numbers[number].to_ne_bytes());
+                Ok(())
             }
-            out.copy_from_slice(&weight.to_ne_bytes());
-            Ok(())
         },
         |index, bytes| {
             if let (Some(value), Ok(number)) = (values.get_mut(index), bytes.try_into()) {
@@ -115,7 +131,8 @@ fn run(
     Ok(values)
 }
 
-/// Reads batches, cropping sequences to a length: the first axis of a sample is time.
+/// Reads batches, cropping sequences to a length: the first axis of a sample is time. Where there is more room it is
+/// padded, inputs with zeros and targets with labels that stand for nothing.
 struct Cropped {
     fields: Vec<Field>,
     whole: Vec<u8>,
@@ -128,13 +145,20 @@ impl Cropped {
     }
 
     fn read(&mut self, batch: &Batch<'_>, field: usize, length: Option<usize>, out: &mut [u8]) -> Result<()> {
+        /// Of four of these bytes is the label −1.
+        const NO_LABEL: u8 = 0xff;
         let of = &self.fields[field];
         match (length, of.shape().first()) {
             (Some(length), Some(&whole)) if length < whole => {
                 let read = batch.read(field, &mut self.whole)?;
                 let (row, kept) = (of.bytes(), of.bytes() / whole * length);
-                for (from, to) in self.whole[..read].chunks_exact(row).zip(out.chunks_exact_mut(kept)) {
-                    to.copy_from_slice(&from[..kept]);
+                let room = out.len() / batch.samples().max(1);
+                let padding = if field == 0 { 0 } else { NO_LABEL };
+                for (from, to) in self.whole[..read].chunks_exact(row).zip(out.chunks_exact_mut(room.max(1)))
+                {
+                    let (cropped, rest) = to.split_at_mut(kept);
+                    cropped.copy_from_slice(&from[..kept]);
+                    rest.fill(padding);
                 }
             }
             _ => {

@@ -12,7 +12,7 @@ use plimsoll_graph::{Step, random};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Shapes {
     pub(crate) samples: usize,
-    /// The length sequences are cropped to.
+    /// The length of sequences: what they are cropped to, or the bucket that holds that.
     pub(crate) length: Option<usize>,
     pub(crate) kind: Kind,
 }
@@ -62,8 +62,9 @@ impl Trainer {
         match &self.lengths {
             Some(lengths) => {
                 // A shorter step can need a larger workspace; trying some lengths finds that out before training.
-                let step = (lengths.end() - lengths.start() + 1).div_ceil(LENGTHS_TRIED).max(1);
-                wanted.extend(lengths.clone().step_by(step).map(|l| Shapes { length: Some(l), ..largest }));
+                let step = self.bucketed(lengths).count().div_ceil(LENGTHS_TRIED).max(1);
+                let tried = self.bucketed(lengths).step_by(step);
+                wanted.extend(tried.map(|length| Shapes { length: Some(length), ..largest }));
             }
             None => {
                 let windows = [self.batch.min(data.samples()), data.samples() % self.batch];
@@ -168,11 +169,14 @@ impl Trainer {
         cx.declare_random_state()?;
         let x = cx.input(input.name(), &batch_shape(input, shapes), dtype(input))?;
         let y = cx.target(target.name(), &batch_shape(target, shapes), dtype(target))?;
+        // Padding has no loss and is never right: what is a mean over all positions becomes one over those that are real.
+        let padded = self.buckets.as_ref().map(|_| cx.target(PADDED, &[], DType::F32)).transpose()?;
+        let over_real = |mean: Tensor| padded.as_ref().map_or(Ok(mean.clone()), |padded| mean.mul(padded));
         let prediction = self.model.forward(cx, &x)?;
-        let loss = self.loss.of(&prediction, &y)?;
+        let loss = over_real(self.loss.of(&prediction, &y)?)?;
         cx.output("loss", &loss)?;
         if self.accuracy {
-            cx.output("accuracy", &metric::accuracy(&prediction, &y)?)?;
+            cx.output("accuracy", &over_real(metric::accuracy(&prediction, &y)?)?)?;
         }
         Ok(loss)
     }
@@ -185,6 +189,9 @@ impl Trainer {
         Ok(self.model.forward(&cx, &x)?.shape().to_vec())
     }
 }
+
+/// The name of the input, after the data's fields, that says how many positions there are for each that is not padding.
+const PADDED: &str = "bucket/padded";
 
 /// How many lengths are tried before training.
 const LENGTHS_TRIED: usize = 32;
