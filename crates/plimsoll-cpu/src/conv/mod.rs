@@ -3,12 +3,13 @@
 //! The usual way to convolve by matrix product first copies every window of the image into a matrix, which is the
 //! largest buffer of the whole step. Here the product packs its blocks straight from the image, so that the only
 //! workspace is that of a product. Convolutions of single channels have no product to speak of and loops of their
-//! own.
+//! own; filters of three by three over many channels, which most are, have [`winograd`] to save multiplications.
 
 mod depthwise;
 mod grad_input;
 mod shape;
 mod window;
+mod winograd;
 
 use crate::element::{Element, Real};
 use crate::gemm::{BatchStrides, Product, Shape, Strided, StridedMut, workspace};
@@ -20,7 +21,13 @@ use window::{WindowColumns, Windows};
 
 /// The bytes of workspace that [`conv_forward`] needs on a pool of `threads`. The same on every machine.
 pub fn conv_forward_workspace<T: Element>(shape: &ConvShape, threads: usize) -> usize {
-    if depthwise::fits(shape) { 0 } else { workspace::<T>(forward_product(shape), true, threads) }
+    if depthwise::fits(shape) {
+        0
+    } else if winograd::fits::<T>(shape) {
+        winograd::convolution_workspace(shape.channels, shape.out_channels, threads)
+    } else {
+        workspace::<T>(forward_product(shape), true, threads)
+    }
 }
 
 /// Computes a convolution: `output` from `input` and `filter`.
@@ -70,6 +77,24 @@ pub unsafe fn conv_forward_with<T: Element>(
         unsafe { depthwise::forward(isa, pool, shape, input, filter, output) };
         return;
     }
+    if winograd::fits::<T>(shape) {
+        let convolution = winograd::Convolution {
+            batch: shape.batch,
+            from: winograd::Images { start: input.cast(), size: shape.input, channels: shape.channels },
+            filter: winograd::Filter {
+                start: filter.cast(),
+                strides: [shape.channels * shape.out_channels, shape.out_channels, 1],
+                flipped: false,
+            },
+            corner: shape.padding.map(|[before, _]| -(before as isize)),
+            to: output.cast(),
+            to_size: shape.output,
+            to_channels: shape.out_channels,
+        };
+        // SAFETY: the elements are `f32`, and the caller vouches for the pointers.
+        unsafe { convolution.run(isa, pool, workspace) };
+        return;
+    }
     let product = Product {
         shape: forward_product(shape),
         a: &input_windows(shape, input),
@@ -96,6 +121,9 @@ pub unsafe fn conv_forward_with<T: Element>(
 pub fn conv_grad_input_workspace<T: Element>(shape: &ConvShape, threads: usize) -> usize {
     if depthwise::fits(shape) {
         return 0;
+    }
+    if winograd::fits::<T>(shape) {
+        return winograd::convolution_workspace(shape.out_channels, shape.channels, threads);
     }
     let bytes = phases(shape).map(|phase| workspace::<T>(phase.product(), phase.is_whole(), threads));
     bytes.max().unwrap_or(0)
@@ -148,6 +176,29 @@ pub unsafe fn conv_grad_input_with<T: Element>(
         unsafe { depthwise::grad_input(isa, pool, shape, output_grad, filter, input_grad) };
         return;
     }
+    if winograd::fits::<T>(shape) {
+        // Every input pixel is seen by the windows around it, through the taps from the last to the first.
+        let convolution = winograd::Convolution {
+            batch: shape.batch,
+            from: winograd::Images {
+                start: output_grad.cast(),
+                size: shape.output,
+                channels: shape.out_channels,
+            },
+            filter: winograd::Filter {
+                start: filter.cast(),
+                strides: [shape.channels * shape.out_channels, 1, shape.out_channels],
+                flipped: true,
+            },
+            corner: shape.padding.map(|[before, _]| before as isize - 2),
+            to: input_grad.cast(),
+            to_size: shape.input,
+            to_channels: shape.channels,
+        };
+        // SAFETY: the elements are `f32`, and the caller vouches for the pointers.
+        unsafe { convolution.run(isa, pool, workspace) };
+        return;
+    }
     for phases in phases(shape) {
         let product = Product {
             shape: phases.product(),
@@ -166,6 +217,8 @@ pub unsafe fn conv_grad_input_with<T: Element>(
 pub fn conv_grad_filter_workspace<T: Element>(shape: &ConvShape, threads: usize) -> usize {
     if depthwise::fits(shape) {
         depthwise::grad_filter_workspace::<T>(shape)
+    } else if winograd::fits::<T>(shape) {
+        winograd::grad_filter_workspace(shape, threads)
     } else {
         workspace::<T>(grad_filter_product(shape), false, threads)
     }
@@ -216,6 +269,12 @@ pub unsafe fn conv_grad_filter_with<T: Element>(
     if depthwise::fits(shape) {
         // SAFETY: the caller vouches for the pointers.
         unsafe { depthwise::grad_filter(isa, pool, shape, input, output_grad, filter_grad, workspace) };
+        return;
+    }
+    if winograd::fits::<T>(shape) {
+        let (input, output_grad, filter_grad) = (input.cast(), output_grad.cast(), filter_grad.cast());
+        // SAFETY: the elements are `f32`, and the caller vouches for the pointers.
+        unsafe { winograd::grad_filter(isa, pool, shape, input, output_grad, filter_grad, workspace) };
         return;
     }
     let product = Product {
