@@ -106,7 +106,8 @@ fn compute<T: Scalar>(shape: &ConvShape, isa: Isa, pool: &Pool) -> Results<T> {
     results
 }
 
-fn check<T: Scalar>(shape: &ConvShape, results: &Results<T>) {
+/// The three kernels' results by direct loops.
+fn exact<T: Scalar>(shape: &ConvShape) -> Results<Sum> {
     let Operands { input, filter, output_grad } = operands::<T>(shape);
     let mut forward = vec![Sum::default(); output_grad.len()];
     let mut grad_input = vec![Sum::default(); input.len()];
@@ -116,6 +117,11 @@ fn check<T: Scalar>(shape: &ConvShape, results: &Results<T>) {
         grad_input[i].add(output_grad[o].to_f64() * filter[f].to_f64());
         grad_filter[f].add(output_grad[o].to_f64() * input[i].to_f64());
     });
+    Results { forward, grad_input, grad_filter }
+}
+
+fn check<T: Scalar>(shape: &ConvShape, results: &Results<T>) {
+    let Results { forward, grad_input, grad_filter } = exact::<T>(shape);
     let compare = |name: &str, values: &[T], sums: &[Sum]| {
         for (i, (value, sum)) in values.iter().zip(sums).enumerate() {
             let error = (value.to_f64() - sum.value).abs();
@@ -130,6 +136,26 @@ fn check<T: Scalar>(shape: &ConvShape, results: &Results<T>) {
     compare("output", &results.forward, &forward);
     compare("input gradient", &results.grad_input, &grad_input);
     compare("filter gradient", &results.grad_filter, &grad_filter);
+}
+
+/// Checks results in which errors are relative to the largest terms of neighbouring pixels too, not to those of each
+/// sum alone: no error is more than eight rounding errors of the largest sum of magnitudes.
+fn check_by_tiles(shape: &ConvShape, results: &Results<f32>) {
+    let exact = exact::<f32>(shape);
+    let compare = |name: &str, values: &[f32], sums: &[Sum]| {
+        let largest = sums.iter().fold(0.0, |largest: f64, sum| largest.max(sum.magnitude));
+        for (i, (&value, sum)) in values.iter().zip(sums).enumerate() {
+            let error = (f64::from(value) - sum.value).abs();
+            assert!(
+                error <= 8.0 * f64::from(f32::EPSILON) * largest,
+                "{name} {i} of {shape:?} is {value:?}, not {}: off by {error}, in sums of up to {largest}",
+                sum.value
+            );
+        }
+    };
+    compare("output", &results.forward, &exact.forward);
+    compare("input gradient", &results.grad_input, &exact.grad_input);
+    compare("filter gradient", &results.grad_filter, &exact.grad_filter);
 }
 
 fn check_everywhere<T: Scalar>(shape: &ConvShape) {
@@ -180,6 +206,68 @@ proptest! {
     fn convolutions_of_bf16_and_their_gradients_match_direct_loops(shape in shape()) {
         check_everywhere::<bf16>(&shape);
     }
+}
+
+/// Filters of three by three over many channels, on many images with odd sizes and paddings.
+fn winograd_shape() -> impl Strategy<Value = ConvShape> {
+    let padding = [[0..3usize, 0..3usize], [0..3usize, 0..3usize]];
+    (32..40usize, [3..10usize, 3..10usize], padding, 16..40usize, 16..72usize).prop_filter_map(
+        "the filter reaches beyond the image",
+        |(batch, [height, width], padding, channels, out_channels)| {
+            let (image, filter) = ([batch, height, width, channels], [3, 3, channels, out_channels]);
+            ConvShape::new(image, filter, [1, 1], padding, [1, 1], 1).ok()
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn filters_of_three_by_three_match_direct_loops_with_the_same_bits_on_any_number_of_threads(
+        shape in winograd_shape()
+    ) {
+        for isa in isas() {
+            let first = compute::<f32>(&shape, isa, &Pool::new(1).unwrap());
+            check_by_tiles(&shape, &first);
+            for threads in [2, 3] {
+                let other = compute::<f32>(&shape, isa, &Pool::new(threads).unwrap());
+                assert_same_bits(&first.forward, &other.forward);
+                assert_same_bits(&first.grad_input, &other.grad_input);
+                assert_same_bits(&first.grad_filter, &other.grad_filter);
+            }
+        }
+    }
+}
+
+#[test]
+fn filters_of_three_by_three_are_as_accurate_as_sums_of_products() {
+    let shape = same([8, 8, 48, 64], 1);
+    let Operands { input, filter, output_grad } = operands::<f32>(&shape);
+    let mut sums = Results {
+        forward: vec![0f32; output_grad.len()],
+        grad_input: vec![0f32; input.len()],
+        grad_filter: vec![0f32; filter.len()],
+    };
+    for_each_product(&shape, |i, f, o| {
+        sums.forward[o] += input[i] * filter[f];
+        sums.grad_input[i] += output_grad[o] * filter[f];
+        sums.grad_filter[f] += output_grad[o] * input[i];
+    });
+    let exact = exact::<f32>(&shape);
+    let results = compute::<f32>(&shape, Isa::detect(), &Pool::new(2).unwrap());
+    let compare = |name: &str, values: &[f32], sums: &[f32], exact: &[Sum]| {
+        let errors = |values: &[f32]| -> [f64; 2] {
+            let errors = values.iter().zip(exact).map(|(&value, sum)| (f64::from(value) - sum.value).abs());
+            errors.fold([0.0; 2], |[squares, most], error| [squares + error * error, most.max(error)])
+        };
+        let ([squares, most], [sum_squares, sum_most]) = (errors(values), errors(sums));
+        assert!(squares.sqrt() <= 2.5 * sum_squares.sqrt(), "{name}: {squares} and {sum_squares}");
+        assert!(most <= 4.0 * sum_most, "{name}: {most} and {sum_most}");
+    };
+    compare("output", &results.forward, &sums.forward, &exact.forward);
+    compare("input gradient", &results.grad_input, &sums.grad_input, &exact.grad_input);
+    compare("filter gradient", &results.grad_filter, &sums.grad_filter, &exact.grad_filter);
 }
 
 fn same([batch, size, channels, out_channels]: [usize; 4], stride: usize) -> ConvShape {

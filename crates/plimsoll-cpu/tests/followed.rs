@@ -113,7 +113,7 @@ fn matrix_products_of_any_size_and_type_hand_on_the_bits_they_would_have_written
 fn convolutions_hand_on_their_outputs_and_the_gradients_of_their_images() {
     for dtype in [DType::F32, DType::BF16] {
         for ([batch, size, channels, filters], padding) in
-            [([2, 6, 3, 5], 1), ([3, 9, 64, 40], 1), ([1, 12, 17, 600], 0)]
+            [([2, 6, 3, 5], 1), ([3, 9, 64, 40], 1), ([1, 12, 17, 600], 0), ([5, 14, 20, 40], 1)]
         {
             let conv = Conv2d { padding: [padding; 4], ..Conv2d::default() };
             let out = size + 2 * padding - 2;

@@ -150,7 +150,7 @@ fn smaller_parts_need_less_memory_and_the_forecast_says_how_much() {
         .then(Dense::new(5));
     let data = Synthetic::new(2048, 1).normal("features", &[16]).unwrap().classes("label", 5).unwrap();
     let data = Dataset::new(data).unwrap();
-    let trainer = Trainer::new(model, Loss::SparseCrossEntropy, Optimizer::adam(1e-3)).batch(1024).steps(2);
+    let trainer = Trainer::new(model, Loss::SparseCrossEntropy, Optimizer::adam(1e-3)).batch(2048).steps(2);
     let peaks = [1, 4, 16].map(|parts| {
         let trainer = trainer.clone().micro_batches(parts);
         let forecast = trainer.forecast(&data).unwrap();

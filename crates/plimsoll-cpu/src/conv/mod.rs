@@ -3,12 +3,13 @@
 //! The usual way to convolve by matrix product first copies every window of the image into a matrix, which is the
 //! largest buffer of the whole step. Here the product packs its blocks straight from the image, so that the only
 //! workspace is that of a product. Convolutions of single channels have no product to speak of and loops of their
-//! own.
+//! own; filters of three by three over many channels, which most are, have [`winograd`] to save multiplications.
 
 mod depthwise;
 mod grad_input;
 mod shape;
 mod window;
+mod winograd;
 
 use crate::element::{Element, Real};
 use crate::gemm::{
@@ -19,10 +20,17 @@ use crate::simd::Isa;
 use grad_input::{FlippedFilter, PhasePixels, Phases, phases};
 pub use shape::{ConvError, ConvShape};
 use window::{WindowColumns, Windows};
+use winograd::To;
 
 /// The bytes of workspace that [`conv_forward`] needs on a pool of `threads`. The same on every machine.
 pub fn conv_forward_workspace<T: Element>(shape: &ConvShape, threads: usize) -> usize {
-    if depthwise::fits(shape) { 0 } else { workspace::<T>(forward_product(shape), true, threads) }
+    if depthwise::fits(shape) {
+        0
+    } else if winograd::fits::<T>(shape) {
+        winograd::convolution_workspace(shape.channels, shape.out_channels, false, threads)
+    } else {
+        workspace::<T>(forward_product(shape), true, threads)
+    }
 }
 
 /// Computes a convolution: `output` from `input` and `filter`.
@@ -72,6 +80,12 @@ pub unsafe fn conv_forward_with<T: Element>(
         unsafe { depthwise::forward(isa, pool, shape, input, filter, output) };
         return;
     }
+    if winograd::fits::<T>(shape) {
+        let convolution = winograd_forward(shape, input, filter, To::Images(output.cast()));
+        // SAFETY: the elements are `f32`, and the caller vouches for the pointers.
+        unsafe { convolution.run(isa, pool, workspace) };
+        return;
+    }
     let target = StridedMut {
         start: output,
         row_stride: shape.out_channels as isize,
@@ -110,13 +124,68 @@ unsafe fn forward_to<T: Element>(
     unsafe { product.run(pool, isa, workspace) }
 }
 
-/// Whether a convolution can hand on its output, pixel by pixel: it is a product over something.
-pub(crate) fn hands_on_output(shape: &ConvShape) -> bool {
+/// A convolution of `f32` by Winograd's algorithm.
+fn winograd_forward<'a, T>(
+    shape: &ConvShape,
+    input: *const T,
+    filter: *const T,
+    to: To<'a>,
+) -> winograd::Convolution<'a> {
+    winograd::Convolution {
+        batch: shape.batch,
+        from: winograd::Images { start: input.cast(), size: shape.input, channels: shape.channels },
+        filter: winograd::Filter {
+            start: filter.cast(),
+            strides: [shape.channels * shape.out_channels, shape.out_channels, 1],
+            flipped: false,
+        },
+        corner: shape.padding.map(|[before, _]| -(before as isize)),
+        to,
+        to_size: shape.output,
+        to_channels: shape.out_channels,
+    }
+}
+
+/// The gradient of the input of a convolution of `f32`, as a convolution by Winograd's algorithm: every input pixel is
+/// seen by the windows around it, through the taps from the last to the first.
+fn winograd_grad_input<'a, T>(
+    shape: &ConvShape,
+    output_grad: *const T,
+    filter: *const T,
+    to: To<'a>,
+) -> winograd::Convolution<'a> {
+    winograd::Convolution {
+        batch: shape.batch,
+        from: winograd::Images {
+            start: output_grad.cast(),
+            size: shape.output,
+            channels: shape.out_channels,
+        },
+        filter: winograd::Filter {
+            start: filter.cast(),
+            strides: [shape.channels * shape.out_channels, 1, shape.out_channels],
+            flipped: true,
+        },
+        corner: shape.padding.map(|[before, _]| before as isize - 2),
+        to,
+        to_size: shape.input,
+        to_channels: shape.channels,
+    }
+}
+
+/// Whether a convolution can hand on its output, pixel by pixel.
+pub(crate) fn hands_on_output<T: Element>(shape: &ConvShape) -> bool {
+    if winograd::fits::<T>(shape) {
+        return winograd::hands_on(shape.channels, shape.out_channels);
+    }
     shape.groups == 1 && !depthwise::fits(shape) && forward_product(shape).k > 0
 }
 
 /// The bytes of workspace that [`conv_forward_handed`] needs.
 pub(crate) fn conv_forward_handed_workspace<T: Element>(shape: &ConvShape, threads: usize) -> usize {
+    if winograd::fits::<T>(shape) {
+        return winograd::convolution_workspace(shape.channels, shape.out_channels, true, threads);
+    }
     handed_workspace::<T>(forward_product(shape), threads)
 }
 
@@ -133,14 +202,24 @@ pub(crate) unsafe fn conv_forward_handed<T: Element>(
     follow: &dyn Follow,
     workspace: &mut [u8],
 ) {
+    let isa = Isa::detect();
     // SAFETY: the contract is the same.
-    unsafe { forward_to(Isa::detect(), pool, shape, input, filter, &Handed(follow), workspace) }
+    unsafe {
+        if winograd::fits::<T>(shape) {
+            winograd_forward(shape, input, filter, To::Follow(follow)).run(isa, pool, workspace);
+        } else {
+            forward_to(isa, pool, shape, input, filter, &Handed(follow), workspace);
+        }
+    }
 }
 
 /// The bytes of workspace that [`conv_grad_input`] needs on a pool of `threads`. The same on every machine.
 pub fn conv_grad_input_workspace<T: Element>(shape: &ConvShape, threads: usize) -> usize {
     if depthwise::fits(shape) {
         return 0;
+    }
+    if winograd::fits::<T>(shape) {
+        return winograd::convolution_workspace(shape.out_channels, shape.channels, false, threads);
     }
     let bytes = phases(shape).map(|phase| workspace::<T>(phase.product(), phase.is_whole(), threads));
     bytes.max().unwrap_or(0)
@@ -193,6 +272,12 @@ pub unsafe fn conv_grad_input_with<T: Element>(
         unsafe { depthwise::grad_input(isa, pool, shape, output_grad, filter, input_grad) };
         return;
     }
+    if winograd::fits::<T>(shape) {
+        let convolution = winograd_grad_input(shape, output_grad, filter, To::Images(input_grad.cast()));
+        // SAFETY: the elements are `f32`, and the caller vouches for the pointers.
+        unsafe { convolution.run(isa, pool, workspace) };
+        return;
+    }
     for phases in phases(shape) {
         // SAFETY: the caller vouches for the pointers.
         unsafe {
@@ -232,12 +317,18 @@ fn handed_phase(shape: &ConvShape) -> Option<Phases> {
 }
 
 /// Whether the gradient of the input can be handed on, pixel by pixel.
-pub(crate) fn hands_on_grad_input(shape: &ConvShape) -> bool {
+pub(crate) fn hands_on_grad_input<T: Element>(shape: &ConvShape) -> bool {
+    if winograd::fits::<T>(shape) {
+        return winograd::hands_on(shape.out_channels, shape.channels);
+    }
     handed_phase(shape).is_some()
 }
 
 /// The bytes of workspace that [`conv_grad_input_handed`] needs.
 pub(crate) fn conv_grad_input_handed_workspace<T: Element>(shape: &ConvShape, threads: usize) -> usize {
+    if winograd::fits::<T>(shape) {
+        return winograd::convolution_workspace(shape.out_channels, shape.channels, true, threads);
+    }
     handed_phase(shape).map_or(0, |phase| handed_workspace::<T>(phase.product(), threads))
 }
 
@@ -254,10 +345,14 @@ pub(crate) unsafe fn conv_grad_input_handed<T: Element>(
     follow: &dyn Follow,
     workspace: &mut [u8],
 ) {
-    if let Some(phases) = handed_phase(shape) {
-        let target = Handed(follow);
-        // SAFETY: the contract is the same.
-        unsafe { phase_to(Isa::detect(), pool, phases, output_grad, filter, &target, workspace) }
+    let isa = Isa::detect();
+    // SAFETY: the contract is the same.
+    unsafe {
+        if winograd::fits::<T>(shape) {
+            winograd_grad_input(shape, output_grad, filter, To::Follow(follow)).run(isa, pool, workspace);
+        } else if let Some(phases) = handed_phase(shape) {
+            phase_to(isa, pool, phases, output_grad, filter, &Handed(follow), workspace);
+        }
     }
 }
 
@@ -265,6 +360,8 @@ pub(crate) unsafe fn conv_grad_input_handed<T: Element>(
 pub fn conv_grad_filter_workspace<T: Element>(shape: &ConvShape, threads: usize) -> usize {
     if depthwise::fits(shape) {
         depthwise::grad_filter_workspace::<T>(shape)
+    } else if winograd::fits::<T>(shape) {
+        winograd::grad_filter_workspace(shape, threads)
     } else {
         workspace::<T>(grad_filter_product(shape), false, threads)
     }
@@ -315,6 +412,12 @@ pub unsafe fn conv_grad_filter_with<T: Element>(
     if depthwise::fits(shape) {
         // SAFETY: the caller vouches for the pointers.
         unsafe { depthwise::grad_filter(isa, pool, shape, input, output_grad, filter_grad, workspace) };
+        return;
+    }
+    if winograd::fits::<T>(shape) {
+        let (input, output_grad, filter_grad) = (input.cast(), output_grad.cast(), filter_grad.cast());
+        // SAFETY: the elements are `f32`, and the caller vouches for the pointers.
+        unsafe { winograd::grad_filter(isa, pool, shape, input, output_grad, filter_grad, workspace) };
         return;
     }
     let product = Product {

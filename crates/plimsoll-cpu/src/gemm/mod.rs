@@ -16,11 +16,11 @@ use crate::pool::Pool;
 use crate::simd::Isa;
 use blocking::Order;
 pub(crate) use blocking::{Shape, handed_pitch};
-pub(crate) use kernel::MAX_ROWS;
+pub(crate) use kernel::{MAX_ROWS, Tile, max_rows};
 pub(crate) use pack::{BatchStrides, Layout, Left, Right, Strided, copy, pack_transposed, row_pitch};
 pub(crate) use parts::{DepthSum, gemm_rows, gemm_rows_workspace};
 pub use product::WORKSPACE_ALIGN;
-pub(crate) use product::{Follow, Handed, Product, StridedMut, Target, handed_workspace, workspace};
+pub(crate) use product::{Follow, Handed, Product, StridedMut, Target, cut, handed_workspace, workspace};
 
 /// A batch of matrices to read, with all distances in elements. Transposed, broadcast and reversed matrices are
 /// matters of strides.

@@ -528,7 +528,7 @@ where
 
 /// Cuts a range into pieces of `step` and a last one of what remains.
 #[inline(always)]
-fn cut(range: Range<usize>, step: usize) -> impl Iterator<Item = Range<usize>> {
+pub(crate) fn cut(range: Range<usize>, step: usize) -> impl Iterator<Item = Range<usize>> {
     let end = range.end;
     range.step_by(step).map(move |start| start..end.min(start + step))
 }

@@ -36,11 +36,8 @@ pub(crate) fn prepare_filter_grad(conv: Conv2d, reads: &[Operand], writes: &[Ope
 /// Prepares `Op::Conv2d` to hand its output on, if it can.
 pub(crate) fn prepare_handed(conv: Conv2d, reads: &[Operand]) -> Option<Box<dyn Hands>> {
     let shape = sizes(conv, &reads[0].view.shape, &reads[1].view.shape);
-    if !hands_on_output(&shape) {
-        return None;
-    }
     let routine: Box<dyn Hands> = for_float!(reads[0].dtype, Convolution::new(Pass::Forward, shape));
-    Some(routine)
+    routine.can_hand_on().then_some(routine)
 }
 
 /// Prepares `Op::Conv2dInputGrad` to hand the gradient on, if it can.
@@ -50,11 +47,8 @@ pub(crate) fn prepare_input_grad_handed(
     input: &Shape,
 ) -> Option<Box<dyn Hands>> {
     let shape = sizes(conv, input, &reads[0].view.shape);
-    if !hands_on_grad_input(&shape) {
-        return None;
-    }
     let routine: Box<dyn Hands> = for_float!(reads[0].dtype, Convolution::new(Pass::InputGrad, shape));
-    Some(routine)
+    routine.can_hand_on().then_some(routine)
 }
 
 /// The sizes of a convolution that the graph has checked.
@@ -112,6 +106,14 @@ impl<T: Element> Routine for Convolution<T> {
 }
 
 impl<T: Element> Hands for Convolution<T> {
+    fn can_hand_on(&self) -> bool {
+        match self.pass {
+            Pass::Forward => hands_on_output::<T>(&self.shape),
+            Pass::InputGrad => hands_on_grad_input::<T>(&self.shape),
+            Pass::FilterGrad => false,
+        }
+    }
+
     fn sum_bytes(&self) -> usize {
         size_of::<T::Acc>()
     }

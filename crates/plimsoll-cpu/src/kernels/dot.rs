@@ -33,14 +33,8 @@ pub(crate) fn prepare_handed(
     reads: &[Operand],
 ) -> Option<Box<dyn Hands>> {
     let products = Products::new(transpose_a, transpose_b, &reads[0], &reads[1]);
-    let Products { m, k, rank, .. } = products;
-    // Products of few rows may be computed as their transposes.
-    let worth = rank == 0 && k > 0 && m > NARROW;
-    if !worth {
-        return None;
-    }
     let routine: Box<dyn Hands> = for_float!(reads[0].dtype, Dot::new(products));
-    Some(routine)
+    routine.can_hand_on().then_some(routine)
 }
 
 /// An axis of a batch: how many matrices there are along it, and the distances between those of a, b and c.
@@ -188,6 +182,12 @@ impl<T: Element> Routine for Dot<T> {
 }
 
 impl<T: Element> Hands for Dot<T> {
+    fn can_hand_on(&self) -> bool {
+        let Products { m, k, rank, .. } = self.products;
+        // Products of few rows may be computed as their transposes.
+        rank == 0 && k > 0 && m > NARROW
+    }
+
     fn sum_bytes(&self) -> usize {
         size_of::<T::Acc>()
     }

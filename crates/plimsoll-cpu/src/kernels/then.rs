@@ -16,6 +16,9 @@ use std::ops::Range;
 
 /// An op that can hand its result on.
 pub(crate) trait Hands: Send + Sync {
+    /// Whether it can do so, and it is worth it.
+    fn can_hand_on(&self) -> bool;
+
     /// The bytes of a sum, in which the pitch of rows that are handed on is counted.
     fn sum_bytes(&self) -> usize;
 
