@@ -29,8 +29,8 @@ pub struct BenchReport {
     pub steps: usize,
     /// The bytes of the arena.
     pub arena_bytes: u64,
-    /// The most memory that the process ever had, over what it had when measuring began: the arena, the data, the
-    /// device's threads and all else. `None` where the system does not tell.
+    /// The most memory that the process ever had, over what it had when measuring began, with the data there: the arena,
+    /// plans, the device's threads and all else. `None` where the system does not tell.
     pub peak_rss_over_start_bytes: Option<u64>,
     /// The threads it ran on.
     pub threads: usize,
@@ -45,8 +45,8 @@ impl Trainer {
         if steps == 0 {
             return Err(Error::new(ErrorKind::Argument, "nothing is measured in 0 steps; use at least 1"));
         }
-        let start_rss = resident_bytes();
         make(data)?;
+        let start_rss = resident_bytes();
         let begin = Instant::now();
         let (mut runner, ..) = self.open(data, None)?;
         let ready_seconds = begin.elapsed().as_secs_f64();
