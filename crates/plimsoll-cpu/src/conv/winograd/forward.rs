@@ -366,10 +366,10 @@ impl Block<'_> {
             unsafe {
                 let square =
                     both_ways::<V, transform::Output, 6, 4>(&values, column - columns.start, V::LANES);
-                for dy in 0..TILE {
-                    for dx in 0..TILE {
+                for (dy, row) in square.into_iter().enumerate() {
+                    for (dx, value) in row.into_iter().enumerate() {
                         if dy < down && dx < across {
-                            store(square[dy][dx], pixel(dy, dx).add(column), lanes);
+                            store(value, pixel(dy, dx).add(column), lanes);
                         }
                     }
                 }
