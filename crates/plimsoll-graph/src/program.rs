@@ -181,6 +181,17 @@ impl Then {
     pub fn made(&self) -> Operand {
         Operand { buffer: BufferId(u32::MAX), dtype: self.dtype, view: View::dense(self.shape) }
     }
+
+    /// What the loop reads: the op's result as a matrix, then those of the kernel's reads that are not the op's.
+    pub fn loop_reads(&self, reads: &[Operand]) -> Vec<Operand> {
+        let made = Operand { view: View::dense(self.body.domain), ..self.made() };
+        [&[made], &reads[self.operands..]].concat()
+    }
+
+    /// The kernel's pairs of a write and a read that may share an address, by the loop's reads. None is the op's.
+    pub fn loop_pairs(&self, in_place: &[(usize, usize)]) -> Vec<(usize, usize)> {
+        in_place.iter().map(|&(write, read)| (write, read + 1 - self.operands)).collect()
+    }
 }
 
 /// A view of a buffer: the buffer's elements as a kernel sees them.

@@ -3,7 +3,8 @@
 //! The usual way to convolve by matrix product first copies every window of the image into a matrix, which is the
 //! largest buffer of the whole step. Here the product packs its blocks straight from the image, so that the only
 //! workspace is that of a product. Convolutions of single channels have no product to speak of and loops of their
-//! own; filters of three by three over many channels, which most are, go by Winograd's algorithm, which saves multiplications.
+//! own; filters of three by three over many channels, which most are, go by Winograd's algorithm, which saves
+//! multiplications.
 
 mod depthwise;
 mod grad_input;

@@ -303,7 +303,6 @@ where
         let columns = across * tile_n..n.min((across + 1) * tile_n);
         let depth = split * split_depth..k.min((split + 1) * split_depth);
 
-        let own = self.own(worker);
         let sums = self.own_sums(worker);
         let place = if splits > 1 {
             let start = self.scratch.wrapping_add((unit * m + rows.start) * n + columns.start);
@@ -318,7 +317,7 @@ where
         };
         // SAFETY: the ranges are within the product, and the place has room for the tile.
         unsafe {
-            self.blocks::<V>(worker, batch, rows.clone(), columns.clone(), depth, own, place);
+            self.blocks::<V>(worker, batch, rows.clone(), columns.clone(), depth, place);
             if splits == 1 && self.sums == Sums::InTile {
                 for (i, row) in rows.enumerate() {
                     self.write(batch, row, columns.clone(), sums.add(i * tile_n), 1, 0);
@@ -339,7 +338,6 @@ where
 
     /// Sums up a tile, block by block.
     #[inline(always)]
-    #[expect(clippy::too_many_arguments, reason = "one call")]
     unsafe fn blocks<V: Vector<Scalar = T::Acc>>(
         &self,
         worker: usize,
@@ -347,11 +345,11 @@ where
         rows: Range<usize>,
         columns: Range<usize>,
         depth: Range<usize>,
-        own: *mut T::Acc,
         place: Place<T::Acc>,
     ) {
         let (a, b) = (self.product.a, self.product.b);
-        let (packed_a, packed_b) = (own, own.wrapping_add(self.blocking.a_len));
+        let packed_a = self.own(worker);
+        let packed_b = packed_a.wrapping_add(self.blocking.a_len);
         let a_in_place = a.in_place(batch);
         // Rows at a distance of pages compete for one set of a first-level cache, which has room for eight lines.
         let crowded =

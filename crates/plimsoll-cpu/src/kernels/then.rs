@@ -11,7 +11,7 @@ use crate::gemm::Follow;
 use crate::prepare::prepare_op;
 use crate::routine::{ALIGNMENT, Call, Routine};
 use plimsoll_graph::Op;
-use plimsoll_graph::program::{Operand, Then, View};
+use plimsoll_graph::program::{Operand, Then};
 use std::ops::Range;
 
 /// An op that can hand its result on.
@@ -119,14 +119,9 @@ struct InWorkspace {
 
 impl InWorkspace {
     fn new(then: &Then, reads: &[Operand], writes: &[Operand], in_place: &[(usize, usize)]) -> Self {
-        let operands = then.operands;
-        let mut made = then.made();
-        let op = prepare_op(&then.op, &reads[..operands], &[made]);
-        made.view = View::dense(then.body.domain);
-        let seen = [&[made], &reads[operands..]].concat();
-        let in_place: Vec<(usize, usize)> =
-            in_place.iter().map(|&(write, read)| (write, read + 1 - operands)).collect();
-        let body = fused::prepare(&then.body, &seen, writes, &in_place);
+        let (operands, seen) = (then.operands, then.loop_reads(reads));
+        let op = prepare_op(&then.op, &reads[..operands], &[then.made()]);
+        let body = fused::prepare(&then.body, &seen, writes, &then.loop_pairs(in_place));
         let made = (then.shape.elements() * then.dtype.size()).next_multiple_of(ALIGNMENT);
         let table = (seen.len() * size_of::<*const u8>()).next_multiple_of(ALIGNMENT);
         Self { op, body, operands, made, table }

@@ -132,7 +132,7 @@ fn join(op: &Op, product: &Kernel, follower: &Kernel) -> Option<Kernel> {
     let operands = product.reads.len();
     let then = Then { op: op.clone(), operands, shape: made.view.shape, dtype: made.dtype, body };
     let all: Vec<Operand> = product.reads.iter().chain(&reads).copied().collect();
-    let seen: Vec<Operand> = [&[then.made()], &reads[..]].concat();
+    let seen = then.loop_reads(&all);
     let in_place = replaceable(&then.body, &seen, &writes)
         .into_iter()
         .filter(|&(_, read)| read > 0 && !product.reads.iter().any(|o| o.buffer == seen[read].buffer))

@@ -45,8 +45,7 @@ impl<'a> Whole<'a> {
         match &kernel.body {
             Body::Loop(body) => Some(Whole { kernel, body, reads: kernel.reads.clone() }),
             Body::Then(then) => {
-                let reads = [&[then.made()], &kernel.reads[then.operands..]].concat();
-                Some(Whole { kernel, body: &then.body, reads })
+                Some(Whole { kernel, body: &then.body, reads: then.loop_reads(&kernel.reads) })
             }
             _ => None,
         }

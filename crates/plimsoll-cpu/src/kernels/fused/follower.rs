@@ -43,15 +43,9 @@ impl Follower {
     ) -> Self {
         let (operands, size) = (then.operands, then.dtype.size());
         let pitch = handed_pitch(then.body.domain[1]) * sum;
-        let mut made = then.made();
-        made.view.shape = then.body.domain;
-        made.view.strides = [0; MAX_RANK];
-        made.view.strides[..2].copy_from_slice(&[pitch / size, 1]);
-        let seen = [&[made], &reads[operands..]].concat();
-        // Pairs of a write and an operand of the op are never declared.
-        let in_place: Vec<(usize, usize)> =
-            in_place.iter().map(|&(write, read)| (write, read + 1 - operands)).collect();
-        let fused = Fused::new(&then.body, &seen, writes, &in_place, Isa::detect());
+        let mut seen = then.loop_reads(reads);
+        seen[0].view.strides[0] = pitch / size;
+        let fused = Fused::new(&then.body, &seen, writes, &then.loop_pairs(in_place), Isa::detect());
         let matrix = |operand: AccessOf, of: &Operand| {
             let [row, column] = [of.view.strides[0], of.view.strides[1]];
             let element = of.dtype.size();
