@@ -18,6 +18,7 @@ mod print;
 pub mod program;
 pub mod random;
 mod reorder;
+pub mod scaling;
 pub mod schedule;
 mod shape;
 pub mod step;

@@ -6,6 +6,7 @@
 
 use crate::op::Reduction;
 use crate::program::Role;
+use crate::scaling::Scaling;
 use crate::schedule::Schedule;
 use crate::step::{Initial, Step};
 use crate::{DType, Error, Result, ValueId};
@@ -126,9 +127,15 @@ impl Optimizer {
         self
     }
 
-    /// Extends `step`, whose gradients are known, by the updates of the states `trainable`. `clock` is the
-    /// random state, which counts the steps.
-    pub(crate) fn update(&self, step: &mut Step, clock: ValueId, trainable: &[usize]) -> Result<()> {
+    /// Extends `step` by the updates of the states `trainable` by their gradients. `clock` is the random state, which
+    /// counts the steps.
+    pub(crate) fn update(
+        &self,
+        step: &mut Step,
+        gradients: Vec<ValueId>,
+        clock: ValueId,
+        trainable: &[usize],
+    ) -> Result<()> {
         self.check()?;
         let scope = step.graph.enter("optimizer");
         let mut times: Vec<(DType, Time)> = vec![];
@@ -138,7 +145,7 @@ impl Optimizer {
                 times.push((dtype, self.time(step, clock, dtype)?));
             }
         }
-        let gradients = self.clipped(step)?;
+        let gradients = self.clipped(step, gradients)?;
         step.graph.leave(scope);
         for (&index, gradient) in trainable.iter().zip(gradients) {
             let (name, parameter) = (step.states[index].name.clone(), step.states[index].value);
@@ -180,12 +187,17 @@ impl Optimizer {
         }
     }
 
-    /// The scalars that all updates of parameters of one type share, computed in `f64` from the step number.
+    /// The scalars that all updates of parameters of one type share, computed in `f64` from the number of updates
+    /// before: that of the step, less those that were skipped.
     fn time(&self, step: &mut Step, clock: ValueId, dtype: DType) -> Result<Time> {
+        let scaling = Scaling::of(step);
         let g = &mut step.graph;
         let count = g.slice_axis(clock, 0, 1..2)?;
         let count = g.reshape(count, &[])?;
-        let count = g.cast(count, DType::F64)?;
+        let mut count = g.cast(count, DType::F64)?;
+        if let Some(scaling) = scaling {
+            count = scaling.updates(g, count)?;
+        }
         let rate = self.schedule.rate(g, count)?;
         let (mut scaled_rate, mut root_correction) = (rate, None);
         if let Rule::Adam { beta1, beta2, .. } = self.rule {
@@ -214,8 +226,7 @@ impl Optimizer {
     }
 
     /// The gradients after clipping.
-    fn clipped(&self, step: &mut Step) -> Result<Vec<ValueId>> {
-        let gradients = step.gradients.clone();
+    fn clipped(&self, step: &mut Step, gradients: Vec<ValueId>) -> Result<Vec<ValueId>> {
         let g = &mut step.graph;
         match self.clip {
             None => Ok(gradients),

@@ -5,9 +5,11 @@
 //! are all *states*: values that survive from one step to the next. An inference step is the same thing
 //! with states that stay as they are.
 
+use crate::gradient::gradient_from;
 use crate::optimizer::Optimizer;
 use crate::program::Role;
-use crate::{DType, Error, Graph, Op, Result, ValueId, gradient};
+use crate::scaling::Scaling;
+use crate::{DType, Error, Graph, Op, Result, ValueId};
 use serde::Serialize;
 
 /// A graph, what its values are for, and what survives it.
@@ -21,7 +23,7 @@ pub struct Step {
     pub inputs: Vec<Named>,
     /// What is reported after every step.
     pub outputs: Vec<Named>,
-    /// The gradients of parameters, where there are any.
+    /// The gradients of parameters, where there are any; of a scaled loss, in the type that they were computed in.
     pub gradients: Vec<ValueId>,
 }
 
@@ -155,9 +157,15 @@ impl Step {
         let clock = self.random_state()?;
         let parameters = self.trainable_values()?;
         self.reorder();
-        let gradients = gradient(&mut self.graph, loss, &parameters)?;
+        let gradients = self.gradients_of(loss, &parameters)?;
         self.apply_gradients(gradients, clock, optimizer)?;
         self.next_step(clock)
+    }
+
+    /// The gradients of a loss, or of a multiple of it if this step scales its loss.
+    pub(crate) fn gradients_of(&mut self, loss: ValueId, parameters: &[ValueId]) -> Result<Vec<ValueId>> {
+        let seed = Scaling::of(self).map(|scaling| scaling.seed(&mut self.graph, loss)).transpose()?;
+        gradient_from(&mut self.graph, loss, seed, parameters)
     }
 
     /// Puts ops where they take fewer bytes, before gradients are taken.
@@ -180,7 +188,8 @@ impl Step {
     }
 
     /// Extends the step with an optimizer's updates of all trainable states by their gradients, given in their
-    /// order. `clock` is the random state, which counts the steps.
+    /// order. `clock` is the random state, which counts the steps. If this step scales its loss, these are gradients
+    /// of the scaled one.
     ///
     /// # Errors
     /// If the optimizer's constants are not usable, or a gradient is of another shape than its parameter.
@@ -191,8 +200,13 @@ impl Step {
         optimizer: &Optimizer,
     ) -> Result<()> {
         let trainable: Vec<usize> = (0..self.states.len()).filter(|&i| self.states[i].trainable).collect();
-        self.gradients = gradients;
-        optimizer.update(self, clock, &trainable)
+        match Scaling::of(self) {
+            Some(scaling) => scaling.apply(self, &gradients, clock, optimizer, &trainable),
+            None => {
+                self.gradients.clone_from(&gradients);
+                optimizer.update(self, gradients, clock, &trainable)
+            }
+        }
     }
 
     /// The values of all trainable states.

@@ -7,7 +7,7 @@
 use crate::optimizer::Optimizer;
 use crate::program::Role;
 use crate::step::{Initial, Step};
-use crate::{DType, Error, Result, ValueId, gradient};
+use crate::{DType, Error, Result, ValueId};
 
 /// The name of the input that says which part of its window a micro-batch is: its samples over the window's. It is
 /// the last input of a step that accumulates.
@@ -24,12 +24,12 @@ impl Step {
         let clock = self.random_state()?;
         let parameters = self.trainable_values()?;
         let weight = self.input(WEIGHT, &[], DType::F32)?;
-        let scaled = self.graph.scoped("window", |g| {
+        let weighted = self.graph.scoped("window", |g| {
             let weight = g.cast(weight, g.dtype(loss))?;
             g.mul(loss, weight)
         })?;
         self.reorder();
-        self.gradients = gradient(&mut self.graph, scaled, &parameters)?;
+        self.gradients = self.gradients_of(weighted, &parameters)?;
         let names: Vec<String> =
             self.states.iter().filter(|s| s.trainable).map(|s| format!("{}:gradient", s.name)).collect();
         for (index, name) in names.iter().enumerate() {
