@@ -78,6 +78,9 @@ fn summarise(trained: &Trained, folder: &Path, out: &mut dyn Write) -> Result {
         writeln!(out, "{name:<10} {value:.4}")?;
     }
     writeln!(out, "{:<10} {:.1} steps a second", "speed", report.steps_per_second)?;
+    if let Some(scale) = report.loss_scale {
+        writeln!(out, "{:<10} {}, {} steps skipped", "loss scale", scale.last, scale.skipped_steps)?;
+    }
     writeln!(
         out,
         "{:<10} {} predicted, {} reserved, {} allocations after the first step",

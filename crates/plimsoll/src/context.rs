@@ -323,14 +323,28 @@ impl Context {
     pub fn minimise(&self, loss: &Tensor, optimizer: &Optimizer) -> Result<()> {
         let trace = self.traced()?;
         let value = loss.traced_in(trace)?;
-        trace.extend(|step| Ok(step.train(value, optimizer)?))
+        trace.extend(|step| {
+            self.scale_loss(step)?;
+            Ok(step.train(value, optimizer)?)
+        })
     }
 
     /// Extends the step with the gradients of `loss`, a mean over `samples`, added to those of its window.
     pub(crate) fn accumulate(&self, loss: &Tensor, samples: usize) -> Result<()> {
         let trace = self.traced()?;
         let value = loss.traced_in(trace)?;
-        trace.extend(|step| Ok(step.accumulate(value, samples)?))
+        trace.extend(|step| {
+            self.scale_loss(step)?;
+            Ok(step.accumulate(value, samples)?)
+        })
+    }
+
+    /// Has a step scale its loss where gradients of activations would vanish.
+    fn scale_loss(&self, step: &mut Step) -> Result<()> {
+        if self.precision == Precision::F16 {
+            step.scale_loss()?;
+        }
+        Ok(())
     }
 
     /// Declares the random state, whether the model draws from it or not.

@@ -71,7 +71,7 @@ pub use plimsoll_memory as memory;
 pub use plimsoll_plan::Profile;
 pub use precision::Precision;
 pub use remedy::{Class, Remedy, RemedyKind};
-pub use run::{RunReport, Trained, Weight};
+pub use run::{LossScale, RunReport, Trained, Weight};
 pub use spec::Spec;
 pub use tape::GradientTape;
 pub use tensor::Tensor;

@@ -13,7 +13,10 @@ pub enum Precision {
     F32,
     /// Activations in `bf16`: half the bytes, the range of `f32`.
     Bf16,
-    /// Activations in `f16`: half the bytes, more digits and far less range than `bf16`.
+    /// Activations in `f16`: half the bytes, more digits and far less range than `bf16`. Training scales the loss so
+    /// that gradients of activations do not vanish: by 2¹⁵ at first, half of that after a step with a gradient that is
+    /// not finite, twice that after 2,000 steps without one, never less than one. A step with such a gradient changes
+    /// nothing else, and the optimizer does not count it. The loss that is reported and clipping see nothing of the scale.
     F16,
 }
 

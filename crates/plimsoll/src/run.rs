@@ -6,6 +6,7 @@ use crate::save::Files;
 use crate::session::Session;
 use crate::{DType, Error, ErrorKind, Result};
 use plimsoll_graph::program::Role;
+use plimsoll_graph::scaling;
 use plimsoll_memory::{Ledger, TraceFile};
 use safetensors::tensor::TensorView;
 use serde_json::{Value, json};
@@ -47,6 +48,30 @@ pub struct RunReport {
     pub threads: usize,
     /// The element type that the model computed in.
     pub precision: String,
+    /// How the loss was scaled, if it was: in `f16`.
+    pub loss_scale: Option<LossScale>,
+}
+
+/// What became of the scale of a loss.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LossScale {
+    /// The scale after the last step.
+    pub last: f32,
+    /// How many steps changed nothing but the scale, because a gradient was not finite.
+    pub skipped_steps: u64,
+}
+
+impl LossScale {
+    /// That of a session whose steps scale their loss.
+    pub(crate) fn of<K: Eq + Hash + Clone>(session: &Session<K>) -> Option<LossScale> {
+        let find = |name: &str| session.states().find(|(state, ..)| &*state.name == name);
+        let (_, _, _, scale) = find(scaling::SCALE)?;
+        let (_, _, _, skipped) = find(scaling::SKIPPED_STEPS)?;
+        Some(LossScale {
+            last: f32::from_ne_bytes(scale.try_into().ok()?),
+            skipped_steps: u64::from_ne_bytes(skipped.try_into().ok()?),
+        })
+    }
 }
 
 impl RunReport {
@@ -69,6 +94,9 @@ impl RunReport {
             "seed": self.seed,
             "threads": self.threads,
             "precision": self.precision,
+            "loss_scale": self.loss_scale.map(|scale| {
+                json!({ "last": scale.last, "skipped_steps": scale.skipped_steps })
+            }),
             "version": env!("CARGO_PKG_VERSION"),
         })
     }

@@ -15,7 +15,7 @@ use crate::forecast::Forecast;
 use crate::layers::Layer;
 use crate::loss::Loss;
 use crate::remedy::Remedy;
-use crate::run::{Clock, RunReport, Trained};
+use crate::run::{Clock, LossScale, RunReport, Trained};
 use crate::session::Session;
 use crate::target::Target;
 use crate::{Error, ErrorKind, Optimizer, Precision, Result, devices, memory_trace};
@@ -358,6 +358,7 @@ impl Trainer {
             seed: self.seed,
             threads: session.device().threads(),
             precision: self.precision.to_string(),
+            loss_scale: LossScale::of(session),
         };
         Ok(Trained::new(report, trace, session))
     }

@@ -82,6 +82,8 @@ fn a_gpt_trains_to_the_same_bits_in_less_memory() {
         (20, false, Precision::F32),
         (20, true, Precision::Bf16),
         (20, false, Precision::Bf16),
+        (20, true, Precision::F16),
+        (20, false, Precision::F16),
     ] {
         let what = format!("batch {batch}, tied: {tied_head}, {precision:?}");
         let plain = step(batch, tied_head, precision);

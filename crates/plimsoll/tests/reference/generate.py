@@ -19,6 +19,10 @@ Models (`mlp`, `cnn`, `gpt`, `lstm`): 20 steps of Adam over 5 batches in turn.
 
 `optimizers.json`: the path of a vector of six under each optimizer and the same ten gradients, in float64.
 
+`scaler.json`: a vector of six under Adam and a `GradScaler`, in float32. The loss of a step is the product with the
+next of the ten gradients in turn, times `overflow` in the steps `overflows`. `scales` are pairs of a step and the
+scale after it, where that is another than before; `parameters` are after the steps `seen`.
+
 `ops.safetensors`, `ops.json`: single layers in float64. For each case, `<case>/in/*`, `<case>/out/*`, the gradients
 that arrive at the outputs `<case>/upstream/*`, and those of the inputs `<case>/grad/*`.
 
@@ -299,6 +303,35 @@ def write_optimizers():
     write_json("optimizers", {"initial": start, "gradients": gradients, "cases": paths})
 
 
+# Loss scaling.
+
+
+def write_scaler():
+    random = np.random.RandomState(7)
+    start = np.round(random.standard_normal(6), 3).tolist()
+    gradients = np.round(random.standard_normal((10, 6)), 4).tolist()
+    overflow, overflows, steps = 1e36, [0, 1, 2, 9, 40, 2050, 2061], 4070
+    seen = [2, 3, 4, 8, 9, 10, 11, 100, 2049, 2050, 2051, 4069]
+    parameter = torch.tensor(start, dtype=torch.float32, requires_grad=True)
+    adam = torch.optim.Adam([parameter], lr=ADAM["lr"], betas=tuple(ADAM["betas"]), eps=ADAM["eps"])
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**15, growth_interval=2000)
+    scales, path, last = [], [], scaler.get_scale()
+    for step in range(steps):
+        gradient = torch.tensor(gradients[step % len(gradients)], dtype=torch.float32)
+        gradient = gradient * (overflow if step in overflows else 1.0)
+        adam.zero_grad()
+        scaler.scale((parameter * gradient).sum()).backward()
+        scaler.step(adam)
+        scaler.update()
+        if scaler.get_scale() != last:
+            last = scaler.get_scale()
+            scales.append([step, last])
+        if step in seen:
+            path.append(parameter.tolist())
+    content = {"initial": start, "gradients": gradients, "overflow": overflow, "overflows": overflows, "steps": steps}
+    write_json("scaler", content | {"optimizer": ADAM, "scales": scales, "seen": seen, "parameters": path})
+
+
 # Single layers.
 
 
@@ -437,6 +470,7 @@ write_model("cnn", cnn())
 write_model("gpt", gpt())
 write_model("lstm", lstm_model())
 write_optimizers()
+write_scaler()
 write_ops()
 for path in sorted(HERE.iterdir()):
     print(f"{path.stat().st_size:8} {path.name}")
