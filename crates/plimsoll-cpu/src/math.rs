@@ -10,6 +10,8 @@ pub(crate) mod double;
 pub(crate) mod single;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod ulps;
 
 /// The elementary functions of a float, for code that is generic over precision.
 pub(crate) trait Float: Copy + PartialOrd {

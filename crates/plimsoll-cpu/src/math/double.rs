@@ -1,4 +1,4 @@
-//! Double precision, one number at a time.
+//! Double precision, one number at a time. The tests hold it against correctly rounded results (`exact.txt`).
 
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
