@@ -11,6 +11,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import common  # noqa: E402
 import tensorflow as tf  # noqa: E402
+from workload import PADDING  # noqa: E402
 
 
 def sequential(workload):
@@ -80,7 +81,7 @@ def build(workload, variant, weights):
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(y, 0), prediction)
         if variant != "xla-buckets":
             return tf.reduce_mean(losses)
-        real = tf.cast(y != common.PADDING, tf.float32)
+        real = tf.cast(y != PADDING, tf.float32)
         return tf.reduce_sum(losses * real) / tf.reduce_sum(real)
 
     def step(x, y):
