@@ -79,7 +79,7 @@ def order(samples, epoch):
 def philox(position, stream, step):
     """The first two of the four words of Philox4x32-10, for the seed 0; see `plimsoll-graph/src/random.rs`.
 
-    `position` is an array of signed 64-bit numbers, NumPy's or PyTorch's. Products wrap around, and only their bits count.
+    `position` is an array of signed 64-bit numbers, NumPy's or PyTorch's. Products wrap around; only their bits count.
     """
     mask = 0xFFFFFFFF
     a, b = position & mask, position >> 32
@@ -163,6 +163,38 @@ class Workload:
     def features(self):
         """The shape of a sample's inputs, where they are not tokens."""
         return self._data["features"]
+
+    @property
+    def target(self):
+        """The shape of a sample's target, where it is numbers."""
+        return self._data["target"]
+
+    @property
+    def classes(self):
+        """How many classes a sample's target is one of."""
+        return self._data["classes"]
+
+    @property
+    def tokens(self):
+        """How many tokens a sample has."""
+        return self._data["length"]
+
+    def shrink(self):
+        """Makes everything as small as it goes while it stays what it is, for trying scripts."""
+        self.batch, model, data = 2, self.model, self._data
+        data["samples"] = 16
+        if model["kind"] == "gpt":
+            model |= {"layers": 2, "width": 32, "heads": 2, "context": 32, "vocabulary": 101}
+            data |= {"length": 32, "vocabulary": 101}
+            self.batches = self.batches and [1, 2, 3, 4]
+            self.lengths = self.lengths and [8, 32]
+        elif model["kind"] == "resnet50":
+            data["features"] = [64, 64, 3]
+        else:
+            data |= {name: [32] for name in ("features", "target") if name in data}
+            model["layers"] = [layer | {"dense": 64} for layer in model["layers"][:-1]] + [
+                {"dense": data["target"][0] if "target" in data else data["classes"]}
+            ]
 
     @property
     def varies(self):
