@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::show;
-use crate::target::{Fitting, Target, count};
+use crate::target::{Fitting, Place, Target, count};
 use std::io::Write;
 
 /// Measure how long a training step takes on this machine
@@ -12,9 +12,14 @@ pub(crate) struct Args {
     target: Target,
     #[command(flatten)]
     fitting: Fitting,
+    #[command(flatten)]
+    place: Place,
     /// Steps to measure
     #[arg(long, value_name = "N", default_value = "30", value_parser = count)]
     steps: usize,
+    /// Time every kernel of the step instead
+    #[arg(long, conflicts_with = "steps")]
+    kernels: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -23,7 +28,12 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     let spec = args.target.spec()?;
     let (data, _) = spec.datasets()?;
-    let report = args.fitting.trainer(spec.clone()).bench(&data, args.steps)?;
+    let trainer = args.place.of(args.fitting.trainer(spec.clone()));
+    if args.kernels {
+        let times = trainer.kernel_times(&data)?;
+        return if args.json { show::json(&times.to_json(), out) } else { Ok(write!(out, "{times}")?) };
+    }
+    let report = trainer.bench(&data, args.steps)?;
     if args.json {
         return show::json(&report.to_json(), out);
     }

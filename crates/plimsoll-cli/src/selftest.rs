@@ -1,56 +1,200 @@
-//! `plimsoll selftest`: whether memory on this machine does what is relied on.
+//! `plimsoll selftest`: whether memory on this machine does what is relied on, and kernels compute what they should.
 
 use crate::Result;
 use crate::show;
-use plimsoll_cuda::{CudaDevice, selftest, selftest_host};
+use plimsoll::CpuDevice;
+use plimsoll::selftest::{Report, Verdict, cases, executor, trainings};
+use plimsoll_cuda::{Check, CudaDevice, selftest, selftest_host};
 use serde_json::json;
 use std::io::Write;
+use std::process::Command;
 
-/// Try what a device's memory is relied on for, on the device itself
+/// Try what a device is relied on for, on the device itself
 ///
-/// A GPU is filled for a moment, so nothing else should be using it.
+/// Its memory first, then every kind of kernel against the CPU. A GPU is filled for a moment, so nothing else should
+/// be using it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The device: cuda: and its number, or cpu
     #[arg(long, value_name = "DEVICE", default_value = "cuda:0")]
     device: String,
+    /// Try only kernels whose name has this in it
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Begin with the kernel of this number
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, hide = true)]
+    from: usize,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
+/// A kernel, or something else that was tried, and what came of it.
+type Tried = (String, Report);
+
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
-    let checks = match args.device.as_str() {
-        "cpu" => selftest_host(),
-        name => {
-            let id = name.parse().map_err(|error: plimsoll_cuda::Error| format!("{error}, or cpu"))?;
-            selftest(&CudaDevice::open(id)?)
+    if args.device == "cpu" {
+        let checks = selftest_host();
+        if args.json {
+            return json_report(args, &checks, &[], out);
         }
-    };
-    let failed = checks.iter().filter(|check| !check.passed).count();
+        show_checks(&checks, out)?;
+        return summary(args, &checks, &[], out);
+    }
+    let id = args.device.parse().map_err(|error: plimsoll_cuda::Error| format!("{error}, or cpu"))?;
+    let device = CudaDevice::open(id)?;
+    let everything = args.only.is_none() && args.from == 0;
+    let checks = if everything { selftest(&device) } else { Vec::new() };
+    if !args.json {
+        show_checks(&checks, out)?;
+    }
+    let (tried, broken_at) = try_kernels(args, &device, everything, out)?;
+    drop(device);
     if args.json {
-        let checks: Vec<_> = checks
-            .iter()
-            .map(|check| {
-                json!({
-                    "name": check.name,
-                    "passed": check.passed,
-                    "detail": check.detail,
-                    "seconds": check.seconds,
-                })
-            })
-            .collect();
-        show::json(&json!({ "device": args.device, "passed": failed == 0, "checks": checks }), out)?;
-    } else {
-        for check in &checks {
-            let mark = if check.passed { "ok" } else { "FAILED" };
-            writeln!(out, "{mark:<6}  {:>6.2} s  {}", check.seconds, check.name)?;
-            writeln!(out, "{:18}{}", "", check.detail)?;
+        return json_report(args, &checks, &tried, out);
+    }
+    let result = summary(args, &checks, &tried, out);
+    match broken_at {
+        // Only another process can use the device after a kernel broke it.
+        Some(next) => go_on(args, next, out).and(result),
+        None => result,
+    }
+}
+
+/// Tries kernels one after another; the number of the next one if the device broke.
+fn try_kernels(
+    args: &Args,
+    device: &CudaDevice,
+    everything: bool,
+    out: &mut dyn Write,
+) -> Result<(Vec<Tried>, Option<usize>)> {
+    let mut tried = Vec::new();
+    if everything {
+        tried.extend(executor(device).into_iter().map(|(name, report)| (name.to_string(), report)));
+    }
+    for (name, report) in &tried {
+        show_tried(args, name, report, out)?;
+    }
+    let cpu = CpuDevice::new(None)?;
+    let wanted = |name: &str| args.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
+    for (number, case) in cases().iter().enumerate().skip(args.from) {
+        if !wanted(case.name()) {
+            continue;
         }
+        let report = case.run(&cpu, device);
+        show_tried(args, case.name(), &report, out)?;
+        let broken = report.verdict == Verdict::Broken;
+        tried.push((case.name().to_string(), report));
+        if broken {
+            return Ok((tried, Some(number + 1)));
+        }
+    }
+    let mut shown = Ok(());
+    trainings(device.id(), &wanted, &mut |name, report| {
+        if shown.is_ok() {
+            shown = show_tried(args, &name, &report, out);
+        }
+        tried.push((name, report));
+    });
+    shown?;
+    Ok((tried, None))
+}
+
+/// Tries the rest in another process.
+fn go_on(args: &Args, next: usize, out: &mut dyn Write) -> Result {
+    writeln!(out, "\nthe device is of no more use to this process; another goes on\n")?;
+    out.flush()?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["selftest", "--device", &args.device, "--from", &next.to_string()]);
+    if let Some(only) = &args.only {
+        command.args(["--only", only]);
+    }
+    match command.status()?.success() {
+        true => Ok(()),
+        false => Err("the checks that another process went on with failed".into()),
+    }
+}
+
+fn show_checks(checks: &[Check], out: &mut dyn Write) -> Result {
+    for check in checks {
+        let mark = if check.passed { "ok" } else { "FAILED" };
+        writeln!(out, "{mark:<6}  {:>6.2} s  {}", check.seconds, check.name)?;
+        writeln!(out, "{:18}{}", "", check.detail)?;
+    }
+    Ok(())
+}
+
+fn show_tried(args: &Args, name: &str, report: &Report, out: &mut dyn Write) -> Result {
+    if args.json {
+        return Ok(());
+    }
+    let mark = mark(report.verdict);
+    let (seconds, microseconds, error) = (report.seconds, report.microseconds, report.error);
+    writeln!(out, "{mark:<6}  {seconds:>6.2} s {microseconds:>9.1} µs  {error:>8.3} of bound  {name}")?;
+    if report.verdict != Verdict::Passed || microseconds == 0.0 {
+        writeln!(out, "{:18}{}", "", report.detail.replace('\n', "\n                  "))?;
+    }
+    Ok(out.flush()?)
+}
+
+fn mark(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Passed => "ok",
+        Verdict::Failed => "FAILED",
+        Verdict::Missing => "none",
+        Verdict::Broken => "BROKEN",
+    }
+}
+
+fn summary(args: &Args, checks: &[Check], tried: &[Tried], out: &mut dyn Write) -> Result {
+    let failed = checks.iter().filter(|check| !check.passed).count();
+    if !checks.is_empty() {
         writeln!(out, "\n{} of {} checks passed on {}", checks.len() - failed, checks.len(), args.device)?;
     }
+    let count = |verdict| tried.iter().filter(|(_, report)| report.verdict == verdict).count();
+    let (passed, missing) = (count(Verdict::Passed), count(Verdict::Missing));
+    if !tried.is_empty() {
+        let wrong = tried.len() - passed - missing;
+        writeln!(
+            out,
+            "{passed} of {} kernels agree with the CPU, {wrong} do not, {missing} are missing",
+            tried.len()
+        )?;
+        for (name, report) in tried.iter().filter(|(_, report)| report.verdict != Verdict::Passed) {
+            writeln!(out, "{:<6}  {name}", mark(report.verdict))?;
+        }
+    }
+    outcome(args, failed + tried.len() - passed, checks.len() + tried.len())
+}
+
+fn json_report(args: &Args, checks: &[Check], tried: &[Tried], out: &mut dyn Write) -> Result {
+    let passed = |report: &Report| report.verdict == Verdict::Passed;
+    let failed = checks.iter().filter(|check| !check.passed).count()
+        + tried.iter().filter(|(_, report)| !passed(report)).count();
+    let of_checks = checks.iter().map(|check| {
+        json!({ "name": check.name, "passed": check.passed, "detail": check.detail, "seconds": check.seconds })
+    });
+    let of_kernels = tried.iter().map(|(name, report)| {
+        json!({
+            "name": name,
+            "passed": passed(report),
+            "verdict": mark(report.verdict),
+            "error": report.error,
+            "microseconds": report.microseconds,
+            "detail": report.detail,
+            "seconds": report.seconds,
+        })
+    });
+    let (of_checks, of_kernels): (Vec<_>, Vec<_>) = (of_checks.collect(), of_kernels.collect());
+    let all =
+        json!({ "device": args.device, "passed": failed == 0, "checks": of_checks, "kernels": of_kernels });
+    show::json(&all, out)?;
+    outcome(args, failed, checks.len() + tried.len())
+}
+
+fn outcome(args: &Args, failed: usize, all: usize) -> Result {
     match failed {
         0 => Ok(()),
-        _ => Err(format!("{failed} of {} checks failed on {}", checks.len(), args.device).into()),
+        _ => Err(format!("{failed} of {all} checks failed on {}", args.device).into()),
     }
 }

@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::progress::Watcher;
 use crate::show;
-use crate::target::{Fitting, Target, count};
+use crate::target::{Fitting, Place, Target, count};
 use plimsoll::Trained;
 use plimsoll_memory::format_bytes;
 use std::fs;
@@ -29,6 +29,8 @@ pub(crate) struct Args {
     seed: Option<u64>,
     #[command(flatten)]
     fitting: Fitting,
+    #[command(flatten)]
+    place: Place,
     /// Show what holds memory while training
     #[arg(long, conflicts_with = "quiet")]
     watch: bool,
@@ -49,7 +51,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
         spec = spec.seed(seed);
     }
     let folder = args.out.clone().unwrap_or_else(|| Path::new("runs").join(spec.name()));
-    let trainer = args.fitting.trainer(spec.clone());
+    let trainer = args.place.of(args.fitting.trainer(spec.clone()));
     let (data, held_out) = spec.datasets()?;
     if !args.quiet {
         show::title(&spec, out)?;

@@ -39,6 +39,11 @@ impl CpuDevice {
         self.pool.threads()
     }
 
+    /// Calls `task` with every number below `tasks`, on all threads at once.
+    pub fn in_parallel(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        self.pool.run(tasks, &|_, number| task(number));
+    }
+
     /// The scratch bytes a kernel needs on this device.
     pub fn workspace(&self, kernel: &Kernel) -> u64 {
         prepare(kernel).workspace(self.threads()) as u64

@@ -9,6 +9,7 @@ use plimsoll_graph::program::{Body, BufferId, Home};
 use plimsoll_memory::Arena;
 use plimsoll_plan::Plan;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The memory that programs run in: the device's arena, and the host's for what is kept there.
 ///
@@ -28,6 +29,8 @@ pub struct Memory {
 pub struct Executable {
     pool: Arc<Pool>,
     launches: Vec<Launch>,
+    /// How many kernels the plan has.
+    positions: usize,
     starts: [*const u8; 2],
     states: Vec<Place>,
     inputs: Vec<Place>,
@@ -36,6 +39,8 @@ pub struct Executable {
 
 /// A kernel with its addresses.
 struct Launch {
+    /// Where it is in the plan's order.
+    position: usize,
     routine: Box<dyn Routine>,
     reads: Box<[*const u8]>,
     writes: Box<[*mut u8]>,
@@ -86,7 +91,7 @@ impl Executable {
                 .ok_or_else(|| outside(&program.buffers[id.index()].name, bytes))
         };
         let mut launches = Vec::with_capacity(program.kernels.len());
-        for &index in &plan.order {
+        for (position, &index) in plan.order.iter().enumerate() {
             let kernel = &program.kernels[index as usize];
             if matches!(kernel.body, Body::Wait) {
                 // Here a copy has ended when it returns.
@@ -101,12 +106,13 @@ impl Executable {
             let reads: Result<Box<[*const u8]>> =
                 kernel.reads.iter().map(|o| address(o.buffer).map(|a| a.cast_const())).collect();
             let writes: Result<Box<[*mut u8]>> = kernel.writes.iter().map(|o| address(o.buffer)).collect();
-            launches.push(Launch { routine, reads: reads?, writes: writes?, workspace });
+            launches.push(Launch { position, routine, reads: reads?, writes: writes?, workspace });
         }
         let places = |ids: &[BufferId]| ids.iter().map(|&id| place(id)).collect();
         Ok(Executable {
             pool,
             launches,
+            positions: plan.order.len(),
             starts: memory.starts(),
             states: places(&program.states),
             inputs: places(&program.inputs),
@@ -120,19 +126,47 @@ impl Executable {
     /// If `memory` is not the one it was loaded for.
     pub fn run(&self, memory: &mut Memory) {
         assert_eq!(memory.starts(), self.starts, "an executable runs only in the arenas it was loaded for");
+        self.launches.iter().for_each(|launch| self.run_one(launch));
+    }
+
+    /// Runs the program once, and returns the seconds of each kernel, in the plan's order. Waiting takes none.
+    ///
+    /// # Panics
+    /// If `memory` is not the one it was loaded for.
+    pub fn time_kernels(&self, memory: &mut Memory) -> Vec<f64> {
+        assert_eq!(memory.starts(), self.starts, "an executable runs only in the arenas it was loaded for");
+        let mut seconds = vec![0.0; self.positions];
         for launch in &self.launches {
-            let call = Call {
-                reads: &launch.reads,
-                writes: &launch.writes,
-                workspace: launch.workspace,
-                pool: &self.pool,
-            };
-            // SAFETY: the addresses are inside the arenas, which are borrowed mutably and so used by nobody else,
-            // and aligned, as the plan's alignment is; every buffer is large enough for its operand. That
-            // buffers which live at once do not overlap, and reads come after their writes, is what
-            // `plimsoll_plan::check` verifies of every plan.
-            unsafe { launch.routine.run(&call) };
+            let start = Instant::now();
+            self.run_one(launch);
+            seconds[launch.position] = start.elapsed().as_secs_f64();
         }
+        seconds
+    }
+
+    /// Runs a kernel; the memory it was loaded for is borrowed mutably by the caller.
+    fn run_one(&self, launch: &Launch) {
+        let call = Call {
+            reads: &launch.reads,
+            writes: &launch.writes,
+            workspace: launch.workspace,
+            pool: &self.pool,
+        };
+        // SAFETY: the addresses are inside the arenas, which are borrowed mutably and so used by nobody else,
+        // and aligned, as the plan's alignment is; every buffer is large enough for its operand. That
+        // buffers which live at once do not overlap, and reads come after their writes, is what
+        // `plimsoll_plan::check` verifies of every plan.
+        unsafe { launch.routine.run(&call) };
+    }
+
+    /// How many inputs there are.
+    pub fn inputs(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// How many outputs there are.
+    pub fn outputs(&self) -> usize {
+        self.outputs.len()
     }
 
     /// The bytes of a state.

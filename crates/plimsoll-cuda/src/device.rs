@@ -1,6 +1,7 @@
 //! One CUDA device that is in use: its context, and the books of its addresses.
 
 use crate::driver::Driver;
+use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ranges::Ranges;
 use cudarc::driver::sys::{
@@ -13,7 +14,8 @@ use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
 use std::ptr;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Which CUDA device, by the driver's count: `cuda:0` is the first.
 ///
@@ -49,6 +51,9 @@ impl FromStr for DeviceId {
 #[derive(Clone)]
 pub struct CudaDevice {
     pub(crate) shared: Arc<Shared>,
+    /// What compiles and runs kernels; made when the first is asked for, as most of what it loads is not needed
+    /// to look at memory.
+    engine: Arc<OnceLock<Result<Arc<Engine>>>>,
 }
 
 pub(crate) struct Shared {
@@ -57,6 +62,10 @@ pub(crate) struct Shared {
     pub(crate) device: CUdevice,
     context: CUcontext,
     ranges: Mutex<Ranges>,
+    /// Bytes that are mapped by arenas.
+    pub(crate) arenas: AtomicU64,
+    /// Bytes of the device that were taken when it was opened.
+    pub(crate) at_open: u64,
 }
 
 // SAFETY: the context is only handed to the driver, which may be called from any thread; it is pushed and popped
@@ -97,8 +106,17 @@ impl CudaDevice {
         let code = unsafe { (driver.functions.primary_context_retain)(&mut context, device) };
         driver
             .check(code, || format!("make a context on {id}, which takes a few hundred MiB of its memory"))?;
-        let shared = Shared { driver, id, device, context, ranges: Mutex::default() };
-        Ok(CudaDevice { shared: Arc::new(shared) })
+        let (ranges, arenas) = (Mutex::default(), AtomicU64::new(0));
+        let mut shared = Shared { driver, id, device, context, ranges, arenas, at_open: 0 };
+        let info = shared.memory_info()?;
+        shared.at_open = info.total_bytes.saturating_sub(info.free_bytes);
+        Ok(CudaDevice { shared: Arc::new(shared), engine: Arc::default() })
+    }
+
+    /// What compiles and runs kernels on the device.
+    pub(crate) fn engine(&self) -> Result<&Arc<Engine>> {
+        let make = || Engine::new(self.shared.clone()).map(Arc::new);
+        self.engine.get_or_init(make).as_ref().map_err(Clone::clone)
     }
 
     /// Which device this is.
@@ -116,7 +134,7 @@ impl CudaDevice {
 
     /// Bytes of the device that are mapped behind addresses by this handle and its copies.
     pub fn mapped_bytes(&self) -> u64 {
-        self.shared.ranges().mapped_bytes()
+        self.shared.ranges().mapped_bytes() + self.shared.arenas.load(Ordering::Relaxed)
     }
 
     /// The least unit in which memory is mapped.

@@ -6,8 +6,9 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use cudarc::driver::sys::{
-    CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUmemAccessDesc, CUmemAllocationGranularity_flags,
-    CUmemAllocationProp, CUmemGenericAllocationHandle, culib, is_culib_present,
+    CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUfunction_attribute, CUgraph,
+    CUgraphExec, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationProp,
+    CUmemGenericAllocationHandle, CUmodule, CUstream, CUstreamCaptureMode, culib, is_culib_present,
 };
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use std::ptr;
@@ -20,8 +21,8 @@ type Code = c_uint;
 const OUT_OF_MEMORY: Code = 2;
 /// The code for a machine without devices, or one where all are hidden.
 const NO_DEVICE: Code = 100;
-/// The first version of the driver that can map memory behind addresses: CUDA 10.2.
-const OLDEST: c_int = 10_020;
+/// The first version of the driver that has all functions that are used: CUDA 11.4.
+const OLDEST: c_int = 11_040;
 
 macro_rules! functions {
     ($($(#[$doc:meta])* $field:ident = $symbol:literal ($($argument:ty),*);)*) => {
@@ -47,7 +48,7 @@ macro_rules! functions {
                 .collect();
             if !missing.is_empty() {
                 let message = format!(
-                    "the NVIDIA driver is too old: it lacks {}; install one for CUDA 10.2 or newer",
+                    "the NVIDIA driver is too old: it lacks {}; install one for CUDA 11.4 or newer",
                     missing.join(", ")
                 );
                 return Err(Error::new(ErrorKind::DriverTooOld, message));
@@ -92,6 +93,37 @@ functions! {
     copy_to_device = c"cuMemcpyHtoD_v2" (CUdeviceptr, *const c_void, usize);
     copy_to_host = c"cuMemcpyDtoH_v2" (*mut c_void, CUdeviceptr, usize);
     set_bytes = c"cuMemsetD8_v2" (CUdeviceptr, c_uchar, usize);
+    mem_alloc = c"cuMemAlloc_v2" (*mut CUdeviceptr, usize);
+    mem_free = c"cuMemFree_v2" (CUdeviceptr);
+    host_alloc = c"cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
+    host_free = c"cuMemFreeHost" (*mut c_void);
+    copy_to_device_async = c"cuMemcpyHtoDAsync_v2" (CUdeviceptr, *const c_void, usize, CUstream);
+    copy_to_host_async = c"cuMemcpyDtoHAsync_v2" (*mut c_void, CUdeviceptr, usize, CUstream);
+    copy_async = c"cuMemcpyDtoDAsync_v2" (CUdeviceptr, CUdeviceptr, usize, CUstream);
+    set_bytes_async = c"cuMemsetD8Async" (CUdeviceptr, c_uchar, usize, CUstream);
+    module_load_data = c"cuModuleLoadData" (*mut CUmodule, *const c_void);
+    module_unload = c"cuModuleUnload" (CUmodule);
+    module_get_function = c"cuModuleGetFunction" (*mut CUfunction, CUmodule, *const c_char);
+    function_set_attribute = c"cuFuncSetAttribute" (CUfunction, CUfunction_attribute, c_int);
+    launch_kernel = c"cuLaunchKernel"
+        (CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void,
+         *mut *mut c_void);
+    stream_create = c"cuStreamCreate" (*mut CUstream, c_uint);
+    stream_destroy = c"cuStreamDestroy_v2" (CUstream);
+    stream_synchronize = c"cuStreamSynchronize" (CUstream);
+    stream_wait_event = c"cuStreamWaitEvent" (CUstream, CUevent, c_uint);
+    stream_begin_capture = c"cuStreamBeginCapture_v2" (CUstream, CUstreamCaptureMode);
+    stream_end_capture = c"cuStreamEndCapture" (CUstream, *mut CUgraph);
+    event_create = c"cuEventCreate" (*mut CUevent, c_uint);
+    event_destroy = c"cuEventDestroy_v2" (CUevent);
+    event_record = c"cuEventRecord" (CUevent, CUstream);
+    event_record_with_flags = c"cuEventRecordWithFlags" (CUevent, CUstream, c_uint);
+    event_synchronize = c"cuEventSynchronize" (CUevent);
+    event_elapsed_time = c"cuEventElapsedTime" (*mut f32, CUevent, CUevent);
+    graph_instantiate = c"cuGraphInstantiateWithFlags" (*mut CUgraphExec, CUgraph, c_ulonglong);
+    graph_destroy = c"cuGraphDestroy" (CUgraph);
+    graph_exec_destroy = c"cuGraphExecDestroy" (CUgraphExec);
+    graph_launch = c"cuGraphLaunch" (CUgraphExec, CUstream);
 }
 
 /// The NVIDIA driver, loaded and initialised.
@@ -134,8 +166,8 @@ impl Driver {
         if driver.version < OLDEST {
             let (major, minor) = driver.version();
             let message = format!(
-                "the NVIDIA driver is too old: it is for CUDA {major}.{minor}, and 10.2 is the least that can map \
-                 memory behind addresses; install a newer one"
+                "the NVIDIA driver is too old: it is for CUDA {major}.{minor}, and 11.4 is the least that can launch \
+                 a step as one graph; install a newer one"
             );
             return Err(Error::new(ErrorKind::DriverTooOld, message));
         }

@@ -29,6 +29,14 @@ pub enum ErrorKind {
     BadRange,
     /// The driver refused a call for another reason.
     Driver,
+    /// A library beside the driver that is needed (NVRTC, cuBLASLt, cuDNN) is missing or too old.
+    NoLibrary,
+    /// A library beside the driver refused a call.
+    Library,
+    /// The source of a kernel does not compile.
+    Compile,
+    /// A plan that does not belong to the program, or does not fit the memory.
+    Plan,
 }
 
 /// The result of using a CUDA device.

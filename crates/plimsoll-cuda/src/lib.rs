@@ -1,4 +1,4 @@
-//! The memory of CUDA devices: which there are, addresses on them, pages behind those, and a self-test.
+//! CUDA devices: which there are, their memory, and programs run on them.
 //!
 //! The NVIDIA driver is loaded at run time, so that this builds and runs where there is none; then every call
 //! answers with an [`Error`] that says what is missing.
@@ -10,17 +10,49 @@
 //! }
 //! ```
 
+mod arena;
+mod attention;
+mod blas;
+mod cache;
+mod compiler;
+mod conv;
 mod copy;
 mod device;
 mod devices;
+mod dnn;
+mod dot;
 mod driver;
+mod engine;
 mod error;
+mod executable;
+mod function;
+mod lanes;
+mod library;
+mod loops;
+mod memory;
+mod number;
+mod ops;
+mod pack;
+mod pinned;
+mod prepare;
+mod product;
+mod queue;
 mod ranges;
+mod recurrent;
+mod routine;
+mod scratch;
 mod selftest;
+mod small;
 mod source;
+mod stream;
+mod then;
 
 pub use device::{CudaDevice, DeviceId, MemoryInfo};
 pub use devices::{DeviceInfo, devices, driver_version};
 pub use error::{Error, ErrorKind, Result};
+pub use executable::Executable;
+pub use memory::{Books, Memory};
+pub use queue::UNDER_WAY;
+pub use routine::ALIGNMENT;
 pub use selftest::{Check, selftest, selftest_host};
 pub use source::CudaSource;

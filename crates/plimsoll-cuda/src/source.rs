@@ -200,7 +200,7 @@ impl CudaSource {
 }
 
 /// Lets the device read and write what was mapped.
-fn allow_access(driver: &Driver, shared: &Shared, address: u64, bytes: u64) -> Result<()> {
+pub(crate) fn allow_access(driver: &Driver, shared: &Shared, address: u64, bytes: u64) -> Result<()> {
     let access = CUmemAccessDesc {
         location: device::location(shared.device),
         flags: Access::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,

@@ -21,6 +21,7 @@ mod reorder;
 pub mod scaling;
 pub mod schedule;
 mod shape;
+mod stage;
 pub mod step;
 mod window;
 
@@ -34,5 +35,6 @@ pub use lower::lower;
 pub use op::Op;
 pub use program::Program;
 pub use shape::{Axes, MAX_RANK, Shape};
+pub use stage::stage_inputs;
 pub use step::Step;
 pub use window::WEIGHT;

@@ -10,6 +10,7 @@ use crate::schedule::{InstanceId, LaunchId, Source};
 use crate::simulate::Simulation;
 use crate::trips::{first_free, last_free};
 use crate::work::{BufferIndex, Home, Keep};
+use plimsoll_memory::Category;
 use std::ops::Range;
 
 /// Bytes that do nothing for a while.
@@ -105,6 +106,10 @@ impl Descent<'_> {
             }
             let state = instance.keep == Keep::Always;
             if instance.home == Home::Host || !(state || instance.keep == Keep::WhileUsed) {
+                continue;
+            }
+            // Where inputs of the next step arrive has to be there all the time.
+            if state && self.setting.work.buffers[instance.buffer as usize].category == Category::Inputs {
                 continue;
             }
             if state {

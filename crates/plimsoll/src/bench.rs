@@ -2,7 +2,8 @@
 
 use crate::trainer::Trainer;
 use crate::{Error, ErrorKind, Result};
-use plimsoll_data::Dataset;
+use plimsoll_cuda::Books;
+use plimsoll_data::{Dataset, Field, Source};
 use plimsoll_memory::{format_bytes, peak_resident_bytes, resident_bytes};
 use serde_json::{Value, json};
 use std::fmt;
@@ -10,6 +11,8 @@ use std::time::Instant;
 
 /// Steps that are run and not counted, so that caches and clocks have settled.
 const WARM_UP: usize = 3;
+/// Batches that are measured on, in turns.
+const BATCHES: usize = 2;
 
 /// The time of a training step, and what it takes.
 #[derive(Debug, Clone)]
@@ -32,8 +35,12 @@ pub struct BenchReport {
     /// The most memory that the process ever had, over what it had when measuring began, with the data there: the arena,
     /// plans, the device's threads and all else. `None` where the system does not tell.
     pub peak_rss_over_start_bytes: Option<u64>,
-    /// The threads it ran on.
+    /// The threads it ran on; those that prepare inputs, where the device is not the CPU.
     pub threads: usize,
+    /// What the device's bytes are taken by at the end, where a driver counts them.
+    pub books: Option<Books>,
+    /// How often memory was reserved after the first step.
+    pub allocations_after_first_step: u64,
 }
 
 impl Trainer {
@@ -45,7 +52,7 @@ impl Trainer {
         if steps == 0 {
             return Err(Error::new(ErrorKind::Argument, "nothing is measured in 0 steps; use at least 1"));
         }
-        make(data)?;
+        let data = &hold(data, BATCHES * self.batch_size())?;
         let start_rss = resident_bytes();
         let begin = Instant::now();
         let (mut runner, ..) = self.open(data, None)?;
@@ -54,20 +61,27 @@ impl Trainer {
         let full =
             |epoch| batches.epoch(epoch).filter(|b| b.samples() == self.batch_size().min(data.samples()));
         let mut times = Vec::with_capacity(steps);
-        let (mut first, mut total) = (0.0, Instant::now());
+        let (mut first, mut reservations, mut total) = (0.0, 0, Instant::now());
+        let mut last = total;
         for (number, batch) in (0..).flat_map(full).take(WARM_UP + steps).enumerate() {
             if number == WARM_UP {
-                total = Instant::now();
+                runner.finish()?;
+                (total, last) = (Instant::now(), Instant::now());
             }
-            let start = Instant::now();
             runner.train(&batch, number)?;
             if number == 0 {
+                runner.finish()?;
                 first = begin.elapsed().as_secs_f64();
+                reservations = runner.session().reservations();
             }
             if number >= WARM_UP {
-                times.push(start.elapsed().as_secs_f64());
+                // Where a step goes on beside the host, the one before has ended when the call returns.
+                let now = Instant::now();
+                times.push((now - last).as_secs_f64());
+                last = now;
             }
         }
+        runner.finish()?;
         let total_seconds = total.elapsed().as_secs_f64();
         times.sort_by(f64::total_cmp);
         let at = |part: f64| times[((times.len() - 1) as f64 * part).round() as usize];
@@ -82,17 +96,54 @@ impl Trainer {
             peak_rss_over_start_bytes: peak_resident_bytes()
                 .zip(start_rss)
                 .map(|(peak, start)| peak.saturating_sub(start)),
-            threads: runner.session().device().threads(),
+            threads: runner.threads(),
+            books: runner.session().books(),
+            allocations_after_first_step: runner.session().reservations() - reservations,
         })
     }
 }
 
-/// Reads a sample, so that data which is made when it is first read is there: making it is not training's time.
-fn make(data: &Dataset) -> Result<()> {
+/// A data set whose samples are the first `held` of another, over and over, in memory: making or reading them is not
+/// training's time.
+pub(crate) fn hold(data: &Dataset, held: usize) -> Result<Dataset> {
+    let (samples, held) = (data.samples(), held.min(data.samples()));
+    let mut values = vec![];
     for (index, field) in data.fields().iter().enumerate() {
-        data.source().read(0, index, &mut vec![0; field.bytes()])?;
+        let mut of_field = vec![0; field.bytes() * held];
+        for (sample, out) in of_field.chunks_exact_mut(field.bytes().max(1)).enumerate() {
+            data.source().read(sample, index, out)?;
+        }
+        values.push(of_field);
     }
-    Ok(())
+    Ok(Dataset::new(Held { fields: data.fields().to_vec(), samples, held, values })?)
+}
+
+/// Samples in memory.
+struct Held {
+    fields: Vec<Field>,
+    samples: usize,
+    held: usize,
+    values: Vec<Vec<u8>>,
+}
+
+impl Source for Held {
+    fn samples(&self) -> usize {
+        self.samples
+    }
+
+    fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    fn read(&self, sample: usize, field: usize, out: &mut [u8]) -> plimsoll_data::Result<()> {
+        let bytes = self.locate(sample, field, out)?.bytes();
+        out.copy_from_slice(&self.values[field][sample % self.held.max(1) * bytes..][..bytes]);
+        Ok(())
+    }
+
+    fn resident_bytes(&self) -> u64 {
+        self.values.iter().map(|values| values.len() as u64).sum()
+    }
 }
 
 impl BenchReport {
@@ -108,6 +159,14 @@ impl BenchReport {
             "arena_bytes": self.arena_bytes,
             "peak_rss_over_start_bytes": self.peak_rss_over_start_bytes,
             "threads": self.threads,
+            "allocations_after_first_step": self.allocations_after_first_step,
+            "device": self.books.map(|books| json!({
+                "total_bytes": books.total_bytes,
+                "used_bytes": books.used_bytes,
+                "at_open_bytes": books.at_open_bytes,
+                "mapped_bytes": books.mapped_bytes,
+                "rest_bytes": books.rest_bytes,
+            })),
         })
     }
 }
@@ -125,7 +184,18 @@ impl fmt::Display for BenchReport {
         )?;
         writeln!(f, "ready       {:.3} s after the start", self.ready_seconds)?;
         writeln!(f, "first step  done {:.3} s after the start", self.first_step_seconds)?;
+        writeln!(f, "in all      {:.3} s, compiling what was new included", self.total_seconds)?;
         writeln!(f, "arena       {}", format_bytes(self.arena_bytes))?;
+        if let Some(books) = &self.books {
+            writeln!(
+                f,
+                "device      {} used: {} when it was opened, {} mapped, {} for code and libraries",
+                format_bytes(books.used_bytes),
+                format_bytes(books.at_open_bytes),
+                format_bytes(books.mapped_bytes),
+                format_bytes(books.rest_bytes.max(0) as u64),
+            )?;
+        }
         match self.peak_rss_over_start_bytes {
             Some(bytes) => writeln!(f, "process     {} at its peak, over the start", format_bytes(bytes)),
             None => Ok(()),

@@ -34,19 +34,28 @@ impl Compiled {
     /// # Errors
     /// If the step needs more bytes than can be addressed. In debug builds every plan is checked as well.
     pub fn new(step: Step, device: &CpuDevice) -> Result<Compiled> {
+        let start = Instant::now();
+        let program = lower(&step);
+        let work = work(&program, |kernel| device.workspace(kernel));
         let options = Options { alignment: ALIGNMENT as u64, effort: Effort::default() };
-        Compiled::plain(step, |kernel| device.workspace(kernel), &options)
+        Compiled::plain(step, program, work, &options, start)
     }
 
     /// Lowers and plans a step for a target, without a budget.
     pub(crate) fn for_target(step: Step, target: &Target) -> Result<Compiled> {
-        Compiled::plain(step, |kernel| target.workspace(kernel), &target.options())
+        let start = Instant::now();
+        let program = target.lower(&step);
+        let work = target.work(&program)?;
+        Compiled::plain(step, program, work, &target.options(), start)
     }
 
-    fn plain(step: Step, workspace: impl Fn(&Kernel) -> u64, options: &Options) -> Result<Compiled> {
-        let start = Instant::now();
-        let program = lower(&step);
-        let work = work(&program, workspace);
+    fn plain(
+        step: Step,
+        program: Program,
+        work: Work,
+        options: &Options,
+        start: Instant,
+    ) -> Result<Compiled> {
         let plan = plan(&work, options)?;
         if cfg!(debug_assertions) {
             check(&work, &plan)?;
@@ -66,21 +75,26 @@ pub(crate) struct Lowered {
 
 impl Lowered {
     /// Lowers a step and finds its frontier. `homes` says where each state is, if that is settled.
-    pub(crate) fn new(step: Step, target: &Target, homes: Option<&[Home]>) -> Lowered {
+    pub(crate) fn new(step: Step, target: &Target, homes: Option<&[Home]>) -> Result<Lowered> {
         let start = Instant::now();
-        let mut program = lower(&step);
+        let mut program = target.lower(&step);
         if let Some(homes) = homes {
             for (state, &home) in program.states.clone().into_iter().zip(homes) {
                 program.buffers[state.index()].home = home;
             }
         }
-        let work = work(&program, |kernel| target.workspace(kernel));
+        let work = target.work(&program)?;
         let costs = target.profile.costs(&work);
         // Where states are settled, all steps have to agree on them.
         let offload = if homes.is_some() { Offload::Values } else { Offload::ValuesAndStates };
         let mut frontier = Frontier::new(work, costs, &target.options(), offload);
         frontier.improve(&|| start.elapsed().as_secs_f64() < target.plan_seconds);
-        Lowered { step, program, frontier, seconds: start.elapsed().as_secs_f64() }
+        Ok(Lowered { step, program, frontier, seconds: start.elapsed().as_secs_f64() })
+    }
+
+    /// The most bytes that live at once and the seconds of a step, from the most memory to the least.
+    pub(crate) fn points(&self) -> impl Iterator<Item = (u64, f64)> {
+        self.frontier.points()
     }
 
     /// The smallest plan there is.
@@ -184,6 +198,12 @@ fn keep_in_program(keep: plimsoll_plan::Keep) -> Keep {
 
 /// What the planner sees of a program on a device whose kernels need `workspace`.
 pub fn work(program: &Program, workspace: impl Fn(&Kernel) -> u64) -> Work {
+    let of = |kernels: &[Kernel]| kernels.iter().map(&workspace).collect::<Vec<u64>>();
+    work_with(program, [of(&program.kernels), of(&program.remakes)])
+}
+
+/// What the planner sees of a program whose kernels, and those that remake what was left out, need these workspaces.
+pub(crate) fn work_with(program: &Program, [kernels, remakes]: [Vec<u64>; 2]) -> Work {
     let buffer = |b: &Buffer| plimsoll_plan::Buffer {
         bytes: b.bytes() as u64,
         category: category(b.role),
@@ -198,19 +218,19 @@ pub fn work(program: &Program, workspace: impl Fn(&Kernel) -> u64) -> Work {
             Home::Host => plimsoll_plan::Home::Host,
         },
     };
-    let kernel = |k: &Kernel| plimsoll_plan::Kernel {
+    let kernel = |(k, workspace): (&Kernel, u64)| plimsoll_plan::Kernel {
         reads: k.reads.iter().map(|o| o.buffer.0).collect(),
         writes: k.writes.iter().map(|o| o.buffer.0).collect(),
         in_place: k.in_place.iter().map(|&(w, r)| (k.writes[w].buffer.0, k.reads[r].buffer.0)).collect(),
-        workspace: workspace(k),
+        workspace,
         flops: k.flops,
         bytes: k.bytes,
         arithmetic: arithmetic(k),
     };
     Work {
         buffers: program.buffers.iter().map(buffer).collect(),
-        kernels: program.kernels.iter().map(kernel).collect(),
-        remakes: program.remakes.iter().map(kernel).collect(),
+        kernels: program.kernels.iter().zip(kernels).map(kernel).collect(),
+        remakes: program.remakes.iter().zip(remakes).map(kernel).collect(),
     }
 }
 

@@ -36,7 +36,7 @@ pub use plimsoll_plan::{Copies, Profile, Rates};
 
 use crate::spec::read::{Document, FLAG, Kind, NOT_NEGATIVE, POSITIVE, TEXT, Table, WHOLE};
 use crate::spec::suggest::nearest;
-use crate::{Error, ErrorKind, Result};
+use crate::{DeviceId, Error, ErrorKind, Result};
 use std::env;
 use std::fs;
 use std::io;
@@ -81,6 +81,27 @@ pub fn find(name_or_path: &str) -> Result<Profile> {
         return parse(&fs::read_to_string(path).map_err(|error| unreadable(path, error))?, path);
     }
     find_in(folder().as_deref(), name_or_path)
+}
+
+/// The profile of a CUDA device of this machine: the one that is known under its name, or else that of the device whose
+/// memory is most like its own; in either case with the bytes that it has.
+///
+/// # Errors
+/// If there is no such device, or no driver.
+pub fn of_cuda(id: DeviceId) -> Result<Profile> {
+    let devices = plimsoll_cuda::devices()?;
+    let Some(device) = devices.into_iter().find(|device| device.id == id) else {
+        return Err(Error::new(ErrorKind::Device, format!("there is no device {id}")));
+    };
+    let known = all()?.into_iter().filter(|profile| profile.copies.overlap);
+    let unlike = |profile: &Profile| {
+        let named = profile.about.split(',').next() == Some(device.name.as_str());
+        (!named, profile.memory_bytes.abs_diff(device.total_bytes))
+    };
+    let Some(profile) = known.min_by_key(unlike) else {
+        return Err(Error::new(ErrorKind::Device, format!("no profile is like {}", device.name)));
+    };
+    Ok(Profile { memory_bytes: device.total_bytes, ..profile })
 }
 
 /// All profiles, a person's own in the place of those built in under their names, and after them.

@@ -126,6 +126,16 @@ impl From<plimsoll_cpu::Error> for Error {
     }
 }
 
+impl From<plimsoll_cuda::Error> for Error {
+    fn from(error: plimsoll_cuda::Error) -> Self {
+        let kind = match error.kind() {
+            plimsoll_cuda::ErrorKind::OutOfMemory => ErrorKind::Budget,
+            _ => ErrorKind::Device,
+        };
+        Error::new(kind, error.to_string()).caused_by(error)
+    }
+}
+
 impl From<plimsoll_data::Error> for Error {
     fn from(error: plimsoll_data::Error) -> Self {
         Error::new(ErrorKind::Data, error.to_string()).caused_by(error)

@@ -5,7 +5,6 @@ use crate::remedy::Remedy;
 use crate::save::Files;
 use crate::session::Session;
 use crate::{DType, Error, ErrorKind, Result};
-use plimsoll_graph::program::Role;
 use plimsoll_graph::scaling;
 use plimsoll_memory::{Ledger, TraceFile};
 use safetensors::tensor::TensorView;
@@ -44,7 +43,9 @@ pub struct RunReport {
     pub host_bytes: u64,
     /// What the run's random numbers were drawn from.
     pub seed: u64,
-    /// The threads it ran on.
+    /// The device it ran on.
+    pub device: String,
+    /// The threads it ran on; those that prepare inputs, where the device is not the CPU.
     pub threads: usize,
     /// The element type that the model computed in.
     pub precision: String,
@@ -63,14 +64,14 @@ pub struct LossScale {
 
 impl LossScale {
     /// That of a session whose steps scale their loss.
-    pub(crate) fn of<K: Eq + Hash + Clone>(session: &Session<K>) -> Option<LossScale> {
-        let find = |name: &str| session.states().find(|(state, ..)| &*state.name == name);
-        let (_, _, _, scale) = find(scaling::SCALE)?;
-        let (_, _, _, skipped) = find(scaling::SKIPPED_STEPS)?;
-        Some(LossScale {
-            last: f32::from_ne_bytes(scale.try_into().ok()?),
-            skipped_steps: u64::from_ne_bytes(skipped.try_into().ok()?),
-        })
+    pub(crate) fn of<K: Eq + Hash + Clone>(session: &Session<K>) -> Result<Option<LossScale>> {
+        let (scale, skipped) = (session.state(scaling::SCALE)?, session.state(scaling::SKIPPED_STEPS)?);
+        Ok(scale.zip(skipped).and_then(|(scale, skipped)| {
+            Some(LossScale {
+                last: f32::from_ne_bytes(scale.try_into().ok()?),
+                skipped_steps: u64::from_ne_bytes(skipped.try_into().ok()?),
+            })
+        }))
     }
 }
 
@@ -92,6 +93,7 @@ impl RunReport {
             "remedies": self.remedies.iter().map(Remedy::to_json).collect::<Vec<_>>(),
             "host_bytes": self.host_bytes,
             "seed": self.seed,
+            "device": self.device,
             "threads": self.threads,
             "precision": self.precision,
             "loss_scale": self.loss_scale.map(|scale| {
@@ -127,17 +129,16 @@ impl Trained {
         report: RunReport,
         memory: TraceFile,
         session: &Session<K>,
-    ) -> Trained {
-        let weights = session
-            .states()
-            .filter(|(state, dtype, ..)| state.role == Role::Parameter && *dtype == DType::F32)
-            .map(|(state, _, shape, bytes)| {
-                let number = |b: &[u8]| f32::from_ne_bytes([b[0], b[1], b[2], b[3]]);
-                let values = bytes.chunks_exact(4).map(number).collect();
-                (state.name.to_string(), Weight { shape, values })
-            })
-            .collect();
-        Trained { report, weights, memory }
+    ) -> Result<Trained> {
+        let mut weights = BTreeMap::new();
+        for parameter in session.parameters() {
+            let (state, ty, bytes) = parameter?;
+            if ty.dtype == DType::F32 {
+                let values = bytes.as_chunks().0.iter().map(|&number| f32::from_ne_bytes(number)).collect();
+                weights.insert(state.name.to_string(), Weight { shape: ty.shape.to_vec(), values });
+            }
+        }
+        Ok(Trained { report, weights, memory })
     }
 
     /// Writes `weights.safetensors`, `run.json` and `memory.jsonl` into a directory, which is made if it is not there.

@@ -4,39 +4,43 @@
 //! what survives a step lies at its bottom, at the same offsets in every plan.
 
 use crate::compile::Compiled;
+use crate::machine::{Fill, Handle, Machine};
 use crate::{Error, ErrorKind, Result};
-use plimsoll_cpu::{CpuDevice, Executable, Memory};
-use plimsoll_graph::program::{Home, Keep, Role};
+use plimsoll_cpu::CpuDevice;
+use plimsoll_cuda::Books;
+use plimsoll_graph::program::{Home, Keep, Kernel, Role};
 use plimsoll_graph::step::{Initial, State};
-use plimsoll_graph::{DType, ValueType};
+use plimsoll_graph::{DType, Program, ValueType};
 use plimsoll_plan::Plan;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
 /// Compiled steps of one model, by key, in one arena.
 pub(crate) struct Session<K> {
-    device: CpuDevice,
-    limit: Option<u64>,
-    memory: Memory,
+    machine: Box<dyn Machine>,
     reservations: u64,
     steps: HashMap<K, Loaded>,
+    /// The steps whose runs were begun and not collected, oldest first.
+    under_way: VecDeque<Handle>,
     /// The states, as the first step declares them; all steps agree.
     states: Vec<State>,
     types: Vec<ValueType>,
 }
 
-/// A compiled step, bound to the arena.
-pub(crate) struct Loaded {
-    pub(crate) compiled: Compiled,
-    pub(crate) executable: Executable,
+/// A step, bound to the arena. Of what was compiled it keeps what loading it again would take: there may be hundreds.
+struct Loaded {
+    program: Program,
+    plan: Plan,
+    handle: Handle,
 }
 
 impl<K: Eq + Hash + Clone> Session<K> {
-    /// Reserves an arena for the largest of the steps, loads them all, and gives states their first values.
+    /// Reserves memory for the largest of the steps by `machine`, which is given the bytes on the device and on the
+    /// host, loads them all, and gives states their first values, drawn on `host`.
     pub(crate) fn new(
-        device: CpuDevice,
+        machine: impl FnOnce([u64; 2]) -> Result<Box<dyn Machine>>,
         steps: Vec<(K, Compiled)>,
-        limit: Option<u64>,
+        host: &CpuDevice,
         seed: u64,
     ) -> Result<Session<K>> {
         let Some((_, first)) = steps.first() else {
@@ -45,19 +49,20 @@ impl<K: Eq + Hash + Clone> Session<K> {
         let states = first.step.states.clone();
         let types = states.iter().map(|s| first.step.graph.ty(s.value)).collect();
         let most = |bytes: fn(&Plan) -> u64| steps.iter().map(|(_, c)| bytes(&c.plan)).max().unwrap_or(0);
-        let memory = Memory::reserve(most(|p| p.peak_bytes), most(|p| p.host_bytes), limit)?;
-        let mut session =
-            Session { device, limit, memory, reservations: 1, steps: HashMap::new(), states, types };
+        let machine = machine([most(|p| p.peak_bytes), most(|p| p.host_bytes)])?;
+        let mut session = Session {
+            machine,
+            reservations: 1,
+            steps: HashMap::new(),
+            under_way: VecDeque::new(),
+            states,
+            types,
+        };
         for (key, compiled) in steps {
             session.load(key, compiled)?;
         }
-        session.initialize(seed);
+        session.initialize(host, seed)?;
         Ok(session)
-    }
-
-    /// The device it runs on.
-    pub(crate) fn device(&self) -> &CpuDevice {
-        &self.device
     }
 
     /// Whether a step of that key is loaded.
@@ -65,19 +70,29 @@ impl<K: Eq + Hash + Clone> Session<K> {
         self.steps.contains_key(key)
     }
 
-    /// Adds a step. If it needs more than the arena has, the arena is replaced by a larger one.
+    /// Adds a step. If it needs more than the arena has, the arena grows. No run may be under way.
     pub(crate) fn add(&mut self, key: K, compiled: Compiled) -> Result<()> {
-        let Plan { peak_bytes, host_bytes, .. } = compiled.plan;
-        if peak_bytes > self.memory.device.bytes() || host_bytes > self.memory.host.bytes() {
-            self.grow(peak_bytes, host_bytes)?;
+        let needed = [compiled.plan.peak_bytes, compiled.plan.host_bytes];
+        let there = self.machine.bytes();
+        if needed[0] > there[0] || needed[1] > there[1] {
+            self.reservations += 1;
+            let kept = [self.state_bytes(Home::Device), self.state_bytes(Home::Host)];
+            if !self.machine.grow(needed, kept)? {
+                for loaded in self.steps.values_mut() {
+                    loaded.handle = self.machine.load(&loaded.program, &loaded.plan)?;
+                }
+            }
         }
         self.load(key, compiled)
     }
 
     fn load(&mut self, key: K, compiled: Compiled) -> Result<()> {
         self.check_states(&compiled)?;
-        let executable = self.device.load(&compiled.program, &compiled.plan, &self.memory)?;
-        self.steps.insert(key, Loaded { compiled, executable });
+        let Compiled { mut program, plan, .. } = compiled;
+        // Those that the plan uses are among its kernels.
+        program.remakes = vec![];
+        let handle = self.machine.load(&program, &plan)?;
+        self.steps.insert(key, Loaded { program, plan, handle });
         Ok(())
     }
 
@@ -99,56 +114,60 @@ impl<K: Eq + Hash + Clone> Session<K> {
         Err(Error::new(ErrorKind::Shape, message))
     }
 
-    fn grow(&mut self, device: u64, host: u64) -> Result<()> {
-        let Memory { device: old_device, host: old_host } = &self.memory;
-        let (device, host) = (device.max(old_device.bytes()), host.max(old_host.bytes()));
-        let mut memory = Memory::reserve(device, host, self.limit)?;
-        self.reservations += 1;
-        for (home, old, new) in
-            [(Home::Device, old_device, &mut memory.device), (Home::Host, old_host, &mut memory.host)]
-        {
-            let kept = self.state_bytes(home);
-            if let (Some(old), Some(new)) = (old.slice(0, kept), new.slice_mut(0, kept)) {
-                new.copy_from_slice(old);
-            }
-        }
-        self.memory = memory;
-        let loaded: Vec<(K, Loaded)> = self.steps.drain().collect();
-        loaded.into_iter().try_for_each(|(key, loaded)| self.load(key, loaded.compiled))
-    }
-
     /// The bytes at the bottom of an arena that survive a step.
     fn state_bytes(&self, home: Home) -> u64 {
         let Some(loaded) = self.steps.values().next() else { return 0 };
-        let Compiled { program, plan, .. } = &loaded.compiled;
+        let Loaded { program, plan, .. } = loaded;
         let buffers = program.buffers.iter().zip(&plan.offsets);
         let kept = buffers.filter(|(b, _)| b.keep == Keep::Always && b.home == home);
         kept.map(|(b, offset)| offset + b.bytes() as u64).max().unwrap_or(0)
     }
 
-    /// Runs one step: `fill` writes each input's bytes, `read` sees each output's.
-    pub(crate) fn run(
-        &mut self,
-        key: &K,
-        mut fill: impl FnMut(usize, &mut [u8]) -> Result<()>,
-        mut read: impl FnMut(usize, &[u8]),
-    ) -> Result<()> {
-        let Some(Loaded { executable, compiled }) = self.steps.get(key) else {
+    /// Begins a run of a step: `fill` writes each input's bytes. Runs are collected in the order in which they begin.
+    pub(crate) fn begin(&mut self, key: &K, fill: Fill<'_>) -> Result<()> {
+        let Some(&Loaded { handle, .. }) = self.steps.get(key) else {
             return Err(Error::new(ErrorKind::Argument, "a step that was not loaded"));
         };
-        for index in 0..compiled.step.inputs.len() {
-            fill(index, executable.input_mut(&mut self.memory, index))?;
-        }
-        executable.run(&mut self.memory);
-        for index in 0..compiled.step.outputs.len() {
-            read(index, executable.output(&self.memory, index));
-        }
+        self.machine.begin(handle, fill)?;
+        self.under_way.push_back(handle);
         Ok(())
+    }
+
+    /// How many runs are under way.
+    pub(crate) fn under_way(&self) -> usize {
+        self.under_way.len()
+    }
+
+    /// How many runs may be under way when the next begins.
+    pub(crate) fn ahead(&self) -> usize {
+        self.machine.ahead()
+    }
+
+    /// Waits for the oldest run under way, if there is one; `read` sees each output's bytes.
+    pub(crate) fn collect(&mut self, read: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
+        let Some(handle) = self.under_way.pop_front() else { return Ok(()) };
+        self.machine.collect(handle, read)
+    }
+
+    /// Runs a step once more, on the inputs that are there: its kernels in the plan's order, with the seconds of each. No
+    /// run may be under way.
+    pub(crate) fn time_kernels(&mut self, key: &K) -> Result<Vec<(&Kernel, f64)>> {
+        let Some(Loaded { program, plan, handle }) = self.steps.get(key) else {
+            return Err(Error::new(ErrorKind::Argument, "a step that was not loaded"));
+        };
+        let seconds = self.machine.time_kernels(*handle)?;
+        let kernels = plan.order.iter().map(|&index| &program.kernels[index as usize]);
+        Ok(kernels.zip(seconds).collect())
     }
 
     /// The bytes of the arena.
     pub(crate) fn arena_bytes(&self) -> u64 {
-        self.memory.device.bytes()
+        self.machine.bytes()[0]
+    }
+
+    /// What the device's bytes are taken by, as its driver counts, where there is one.
+    pub(crate) fn books(&self) -> Option<Books> {
+        self.machine.books()
     }
 
     /// How often memory has been reserved.
@@ -156,12 +175,23 @@ impl<K: Eq + Hash + Clone> Session<K> {
         self.reservations
     }
 
-    /// The states' names, types and bytes, in their order.
-    pub(crate) fn states(&self) -> impl Iterator<Item = (&State, DType, Vec<usize>, &[u8])> {
-        let loaded = self.steps.values().next();
-        self.states.iter().zip(&self.types).enumerate().filter_map(move |(index, (state, ty))| {
-            loaded.map(|l| (state, ty.dtype, ty.shape.to_vec(), l.executable.state(&self.memory, index)))
-        })
+    /// The parameters and statistics, with their types and bytes. No run may be under way.
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = Result<(&State, &ValueType, Vec<u8>)>> {
+        let handle = self.steps.values().next().map(|loaded| loaded.handle);
+        let states = self.states.iter().zip(&self.types).enumerate();
+        states.filter(|(_, (state, _))| state.role == Role::Parameter).filter_map(
+            move |(index, (state, ty))| {
+                let bytes = self.machine.state(handle?, index, ty.bytes());
+                Some(bytes.map(|bytes| (state, ty, bytes)))
+            },
+        )
+    }
+
+    /// The bytes of the state of that name, if there is one. No run may be under way.
+    pub(crate) fn state(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let index = self.states.iter().position(|state| &*state.name == name);
+        let (Some(index), Some(loaded)) = (index, self.steps.values().next()) else { return Ok(None) };
+        self.machine.state(loaded.handle, index, self.types[index].bytes()).map(Some)
     }
 
     /// Overwrites the state of that name.
@@ -172,13 +202,12 @@ impl<K: Eq + Hash + Clone> Session<K> {
             let message = format!("the model has no parameter `{name}`; it has {}, …", known.join(", "));
             return Err(Error::new(ErrorKind::Name, message));
         };
-        let target = loaded.executable.state_mut(&mut self.memory, index);
-        if target.len() != bytes.len() {
-            let message = format!("parameter `{name}` has {} bytes, was given {}", target.len(), bytes.len());
+        let room = self.types[index].bytes();
+        if room != bytes.len() {
+            let message = format!("parameter `{name}` has {room} bytes, was given {}", bytes.len());
             return Err(Error::new(ErrorKind::Shape, message));
         }
-        target.copy_from_slice(bytes);
-        Ok(())
+        self.machine.set_state(loaded.handle, index, room, &mut |state| state.copy_from_slice(bytes))
     }
 
     /// The names of parameters and statistics.
@@ -186,20 +215,18 @@ impl<K: Eq + Hash + Clone> Session<K> {
         self.states.iter().filter(|s| s.role == Role::Parameter).map(|s| &*s.name)
     }
 
-    fn initialize(&mut self, seed: u64) {
-        let Some(loaded) = self.steps.values().next() else { return };
-        for (index, state) in self.states.iter().enumerate() {
-            let bytes = loaded.executable.state_mut(&mut self.memory, index);
-            match (self.types[index].dtype, state.initial) {
-                (DType::I64, Initial::Seed) => {
-                    bytes[..8].copy_from_slice(&seed.to_ne_bytes());
-                    bytes[8..].fill(0);
-                }
-                (DType::F32, initial) => draw(&self.device, initial, seed, &state.name, bytes),
-                // Parameters and slots are f32; other states begin at zero, as the arena does.
+    fn initialize(&mut self, host: &CpuDevice, seed: u64) -> Result<()> {
+        let Some(&Loaded { handle, .. }) = self.steps.values().next() else { return Ok(()) };
+        for (index, (state, ty)) in self.states.iter().zip(&self.types).enumerate() {
+            let mut write = |bytes: &mut [u8]| match (ty.dtype, state.initial) {
+                (DType::I64, Initial::Seed) => bytes[..8].copy_from_slice(&seed.to_ne_bytes()),
+                (DType::F32, initial) => draw(host, initial, seed, &state.name, bytes),
+                // Parameters and slots are f32; other states begin at zero.
                 _ => {}
-            }
+            };
+            self.machine.set_state(handle, index, ty.bytes(), &mut write)?;
         }
+        Ok(())
     }
 }
 

@@ -45,14 +45,15 @@
 //! | `[model]` resnet50 | `classes` |
 //! | `[model]` unet | `channels`, those of its result |
 //! | `[optimizer]` | `rate`, `warmup`, `schedule`, `weight_decay`, `clip`; and the constants of its `kind` |
-//! | `[train]` | `batch`, `micro_batches`; `epochs` or `steps`; `seed`, `precision`, `held_out`; `lengths`, `buckets`; `budget` |
+//! | `[train]` | `batch`, `micro_batches`; `epochs` or `steps`; `seed`, `precision`, `held_out`; `lengths`, `batches`, `buckets`; `budget` |
 //!
 //! `precision` is `"f32"`, `"bf16"` or `"f16"`, that of activations ([`crate::Precision`]); in `f16` the loss is scaled
 //! by as much as gradients bear.
 //!
 //! `lengths = [16, 256]` crops the sequences of each step to a length drawn from this range. Each length has a step of
 //! its own, unless `buckets` round lengths up, by padding that is masked: `buckets = 32` to multiples of 32, or
-//! `buckets = [64, 128, 256]`.
+//! `buckets = [64, 128, 256]`. `batches = [8, 12, 16]` trains each step on a number of samples drawn from these, the first
+//! of its batch.
 //!
 //! A schedule is `{ cosine = steps }`, `{ linear = steps }`, `{ exponential = factor, every = steps }` or
 //! `{ staircase = factor, every = steps }`; a clip `{ norm = limit }` or `{ value = limit }`. Constants are

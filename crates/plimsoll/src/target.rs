@@ -1,10 +1,13 @@
 //! What plans are made for: a device that is here, or one that is only known by its profile.
 
+use crate::compile::work_with;
+use crate::machine::{CpuMachine, CudaMachine, Machine};
 use crate::{Error, ErrorKind, Result};
-use plimsoll_cpu::{ALIGNMENT, CpuDevice};
-use plimsoll_graph::Op;
+use plimsoll_cpu::CpuDevice;
+use plimsoll_cuda::CudaDevice;
 use plimsoll_graph::program::{Body, Kernel};
-use plimsoll_plan::{Effort, Options, Profile};
+use plimsoll_graph::{Op, Program, Step, lower, stage_inputs};
+use plimsoll_plan::{Effort, Options, Profile, Work};
 
 /// A device to plan for.
 #[derive(Clone)]
@@ -13,64 +16,131 @@ pub(crate) struct Target {
     /// How long to look for better plans of each step, beyond what is done in any case.
     pub(crate) plan_seconds: f64,
     /// The device itself, where it is at hand to be asked.
-    cpu: Option<CpuDevice>,
+    device: Device,
+}
+
+#[derive(Clone)]
+enum Device {
+    Cpu(CpuDevice),
+    Cuda(CudaDevice),
+    Elsewhere,
 }
 
 impl Target {
     /// The CPU, with rates and bandwidths from its profile.
     pub(crate) fn cpu(device: CpuDevice, profile: Profile, plan_seconds: f64) -> Target {
-        Target { profile, plan_seconds, cpu: Some(device) }
+        Target { profile, plan_seconds, device: Device::Cpu(device) }
+    }
+
+    /// A CUDA device of this machine, with rates and bandwidths from its profile.
+    pub(crate) fn cuda(device: CudaDevice, profile: Profile, plan_seconds: f64) -> Target {
+        Target { profile, plan_seconds, device: Device::Cuda(device) }
     }
 
     /// A device that is known by its profile alone.
     pub(crate) fn described(profile: Profile, plan_seconds: f64) -> Target {
-        Target { profile, plan_seconds, cpu: None }
+        Target { profile, plan_seconds, device: Device::Elsewhere }
     }
 
-    /// The device, to run on.
+    /// The device with so many bytes reserved on it and on the host, the former within `limit`.
     ///
     /// # Errors
-    /// If it is only known by its profile.
-    pub(crate) fn device(&self) -> Result<CpuDevice> {
-        let message = || format!("plans for {} cannot run here: only those for cpu can", self.profile.name);
-        self.cpu.clone().ok_or_else(|| Error::new(ErrorKind::Argument, message()))
+    /// If it is only known by its profile, or has not so many.
+    pub(crate) fn machine(&self, bytes: [u64; 2], limit: Option<u64>) -> Result<Box<dyn Machine>> {
+        match &self.device {
+            Device::Cpu(device) => Ok(Box::new(CpuMachine::new(device.clone(), bytes, limit)?)),
+            Device::Cuda(device) => Ok(Box::new(CudaMachine::new(device.clone(), bytes, limit)?)),
+            Device::Elsewhere => {
+                let message =
+                    format!("plans for {} cannot run here: name a device that is", self.profile.name);
+                Err(Error::new(ErrorKind::Argument, message))
+            }
+        }
+    }
+
+    /// The threads of the host, for what is done there: the CPU's own where that is the device.
+    ///
+    /// # Errors
+    /// If the system does not start them.
+    pub(crate) fn host(&self, threads: Option<usize>) -> Result<CpuDevice> {
+        match &self.device {
+            Device::Cpu(device) => Ok(device.clone()),
+            _ => Ok(CpuDevice::new(threads)?),
+        }
+    }
+
+    /// The kernels of a step. Where inputs are copied to the device they have a place of their own there, so that those
+    /// of the next step come in while this one runs.
+    pub(crate) fn lower(&self, step: &Step) -> Program {
+        match self.device {
+            Device::Cpu(_) => lower(step),
+            _ => stage_inputs(lower(step)),
+        }
+    }
+
+    /// Whether logits are better made some rows at a time in any case: on a GPU those of a chunk can have rows that
+    /// begin at addresses its tensor cores take, and are all the time in a part of memory that does not grow with the
+    /// batch.
+    pub(crate) fn prefers_chunks(&self) -> bool {
+        !matches!(self.device, Device::Cpu(_))
+    }
+
+    /// What the planner sees of a program.
+    ///
+    /// # Errors
+    /// If the device has no kernel for something in it.
+    pub(crate) fn work(&self, program: &Program) -> Result<Work> {
+        if let Device::Cuda(device) = &self.device {
+            device.compile(program)?;
+        }
+        let of = |kernels: &[Kernel]| kernels.iter().map(|k| self.workspace(k)).collect::<Result<Vec<u64>>>();
+        Ok(work_with(program, [of(&program.kernels)?, of(&program.remakes)?]))
     }
 
     /// The scratch bytes a kernel needs.
-    pub(crate) fn workspace(&self, kernel: &Kernel) -> u64 {
-        match (&self.cpu, &kernel.body) {
-            (Some(device), _) => device.workspace(kernel),
-            (
-                None,
-                Body::Op(
-                    Op::Dot { .. }
-                    | Op::Conv2d(_)
-                    | Op::Conv2dInputGrad { .. }
-                    | Op::Conv2dFilterGrad { .. }
-                    | Op::Lstm
-                    | Op::LstmGrad
-                    | Op::Gru
-                    | Op::GruGrad,
-                ),
+    fn workspace(&self, kernel: &Kernel) -> Result<u64> {
+        match &self.device {
+            Device::Cpu(device) => Ok(device.workspace(kernel)),
+            Device::Cuda(device) => Ok(device.workspace(kernel)?),
+            Device::Elsewhere => Ok(self.usual_workspace(kernel)),
+        }
+    }
+
+    /// The scratch bytes that a kernel is taken to need on a device that cannot be asked.
+    fn usual_workspace(&self, kernel: &Kernel) -> u64 {
+        match &kernel.body {
+            Body::Op(
+                Op::Dot { .. }
+                | Op::Conv2d(_)
+                | Op::Conv2dInputGrad { .. }
+                | Op::Conv2dFilterGrad { .. }
+                | Op::Lstm
+                | Op::LstmGrad
+                | Op::Gru
+                | Op::GruGrad,
             ) => self.profile.workspace_bytes,
             // The logits of the rows that are worked on at once, and sums of the weight's gradient.
-            (None, Body::Op(Op::ProjectedCrossEntropy { chunk, .. })) => {
+            Body::Op(Op::ProjectedCrossEntropy { chunk, .. }) => {
                 let classes = kernel.writes[3].view.shape.elements() / kernel.reads[0].view.shape[1].max(1);
                 let size = kernel.reads[0].dtype.size();
                 let sums = if size < 4 { 4 * kernel.writes[3].view.shape.elements() } else { 0 };
                 self.profile.workspace_bytes + (chunk * classes * size + sums) as u64
             }
             // The op's result, where no library hands it on.
-            (None, Body::Then(then)) => {
+            Body::Then(then) => {
                 self.profile.workspace_bytes + (then.shape.elements() * then.dtype.size()) as u64
             }
-            (None, _) => 0,
+            _ => 0,
         }
     }
 
     /// How to plan for it.
     pub(crate) fn options(&self) -> Options {
-        let alignment = if self.cpu.is_some() { ALIGNMENT as u64 } else { self.profile.alignment };
+        let alignment = match self.device {
+            Device::Cpu(_) => plimsoll_cpu::ALIGNMENT as u64,
+            Device::Cuda(_) => plimsoll_cuda::ALIGNMENT,
+            Device::Elsewhere => self.profile.alignment,
+        };
         Options { alignment, effort: Effort::default() }
     }
 }

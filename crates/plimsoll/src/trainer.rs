@@ -21,6 +21,7 @@ use crate::target::Target;
 use crate::{Error, ErrorKind, Optimizer, Precision, Result, devices, memory_trace};
 use fitting::Choice;
 use plimsoll_cpu::CpuDevice;
+use plimsoll_cuda::{CudaDevice, DeviceId};
 use plimsoll_data::Dataset;
 use plimsoll_graph::Step;
 use plimsoll_memory::{Ledger, TraceFile};
@@ -66,8 +67,10 @@ pub struct Trainer {
     exact: bool,
     plan_seconds: f64,
     profile: Option<Profile>,
+    cuda: Option<DeviceId>,
     threads: Option<usize>,
     lengths: Option<RangeInclusive<usize>>,
+    batches: Vec<usize>,
     buckets: Option<Buckets>,
     accuracy: bool,
     shuffle: bool,
@@ -136,8 +139,10 @@ impl Trainer {
             exact: false,
             plan_seconds: 0.0,
             profile: None,
+            cuda: None,
             threads: None,
             lengths: None,
+            batches: vec![],
             buckets: None,
             shuffle: true,
             weights: BTreeMap::new(),
@@ -209,14 +214,20 @@ impl Trainer {
         self
     }
 
-    /// The device to forecast for. Training runs on this machine's CPU, by whose profile, of the name `cpu`, times
-    /// are weighed when a budget is to be met.
+    /// Trains on a CUDA device of this machine instead of its CPU, and plans for it.
+    pub fn cuda(mut self, device: DeviceId) -> Self {
+        self.cuda = Some(device);
+        self
+    }
+
+    /// The device to forecast for. Training runs on this machine, by whose device's profile times are weighed when a
+    /// budget is to be met: that of the name `cpu`, or the one that is known of its CUDA device.
     pub fn device(mut self, profile: Profile) -> Self {
         self.profile = Some(profile);
         self
     }
 
-    /// How many threads to compute on.
+    /// How many threads to compute on; where the device is not the CPU, to draw first weights on.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
         self
@@ -225,6 +236,12 @@ impl Trainer {
     /// Crops the sequences of each step to a length drawn from this range.
     pub fn lengths(mut self, lengths: RangeInclusive<usize>) -> Self {
         self.lengths = Some(lengths);
+        self
+    }
+
+    /// Trains each step on a number of samples that is drawn from these: the first so many of a batch.
+    pub fn batches(mut self, samples: impl Into<Vec<usize>>) -> Self {
+        self.batches = samples.into();
         self
     }
 
@@ -302,12 +319,9 @@ impl Trainer {
         let mut losses = Vec::with_capacity(steps);
         let mut clock = Clock::start();
         let mut first = None;
-        'epochs: for epoch in 0..epochs {
-            for batch in batches.epoch(epoch as u64) {
-                if losses.len() == steps {
-                    break 'epochs;
-                }
-                let [loss, _] = runner.train(&batch, losses.len())?;
+        let mut ended = |runner: &mut Runner<'_>| {
+            while let Some([loss, _]) = runner.ended() {
+                let epoch = losses.len() / per_epoch.max(1);
                 if !loss.is_finite() {
                     return Err(diverged(loss, losses.len(), epoch));
                 }
@@ -332,7 +346,16 @@ impl Trainer {
                     },
                 });
             }
+            Ok(())
+        };
+        for (number, batch) in
+            (0..epochs).flat_map(|epoch| batches.epoch(epoch as u64)).take(steps).enumerate()
+        {
+            runner.train(&batch, number)?;
+            ended(&mut runner)?;
         }
+        runner.finish()?;
+        ended(&mut runner)?;
         let steps_per_second = clock.steps_per_second();
         let mut final_metrics = BTreeMap::new();
         if let Some(held_out) = held_out {
@@ -356,11 +379,12 @@ impl Trainer {
             remedies: forecast.remedies,
             host_bytes: forecast.host_bytes,
             seed: self.seed,
-            threads: session.device().threads(),
+            device: self.cuda.map_or(CPU.to_string(), |id| id.to_string()),
+            threads: runner.threads(),
             precision: self.precision.to_string(),
-            loss_scale: LossScale::of(session),
+            loss_scale: LossScale::of(session)?,
         };
-        Ok(Trained::new(report, trace, session))
+        Trained::new(report, trace, session)
     }
 
     /// What runs a fit: every step whose shape is known beforehand compiled, the arena reserved, the
@@ -374,7 +398,7 @@ impl Trainer {
         if let Some(held_out) = held_out {
             self.check(held_out)?;
         }
-        let target = self.cpu_target()?;
+        let target = self.here()?;
         let (mut plans, fit) = self.plans(data, target)?;
         let seconds = fit.seconds;
         let steps = self.known_steps(data, held_out, &mut plans, fit.largest)?;
@@ -384,13 +408,14 @@ impl Trainer {
             mean: memory_trace::mean_ledger(most),
             trace: memory_trace::of_plan(most, self.budget, plans.choice.micro_batches),
         };
-        let device = plans.target.device()?;
-        let mut session = Session::new(device, steps, self.budget, self.seed)?;
+        let host = plans.target.host(self.threads)?;
+        let machine = |bytes| plans.target.machine(bytes, self.budget);
+        let mut session = Session::new(machine, steps, &host, self.seed)?;
         for (name, values) in &self.weights {
             let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_ne_bytes()).collect();
             session.set_state(name, &bytes)?;
         }
-        Ok((Runner::new(self, data, plans, session), forecast, memory))
+        Ok((Runner::new(self, data, plans, session, host), forecast, memory))
     }
 
     /// The forecast of the step that needs the most, with what is done to all of them.
@@ -439,7 +464,12 @@ impl Trainer {
                     "a batch of {batch} samples cannot be run as {parts} micro-batches; use at most {batch}"
                 )
             }
-            _ => return Ok(()),
+            (batch, _) => match self.batches.iter().find(|&&samples| samples == 0 || samples > batch) {
+                Some(samples) => {
+                    format!("{samples} samples of a batch of {batch}; use at least 1, and no more than that")
+                }
+                None => return Ok(()),
+            },
         };
         Err(Error::new(ErrorKind::Argument, message))
     }
@@ -461,12 +491,20 @@ impl Trainer {
     pub(crate) fn target(&self) -> Result<Target> {
         match &self.profile {
             Some(profile) if profile.name != CPU => Ok(Target::described(profile.clone(), self.plan_seconds)),
-            _ => self.cpu_target(),
+            _ => self.here(),
         }
     }
 
-    /// This machine's CPU, with the profile that was given for it or the one that is known.
-    fn cpu_target(&self) -> Result<Target> {
+    /// The device of this machine that runs, with the profile that was given for it or the one that is known.
+    fn here(&self) -> Result<Target> {
+        if let Some(id) = self.cuda {
+            let device = CudaDevice::open(id)?;
+            let profile = match &self.profile {
+                Some(profile) => profile.clone(),
+                None => devices::of_cuda(id)?,
+            };
+            return Ok(Target::cuda(device, profile, self.plan_seconds));
+        }
         let device = CpuDevice::new(self.threads)?;
         let profile = match self.profile.clone().filter(|profile| profile.name == CPU) {
             Some(profile) => profile,

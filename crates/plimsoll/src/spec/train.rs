@@ -16,6 +16,7 @@ pub(super) struct Train {
     pub(super) precision: Precision,
     pub(super) held_out: Option<f64>,
     pub(super) lengths: Option<RangeInclusive<usize>>,
+    pub(super) batches: Vec<usize>,
     pub(super) buckets: Option<Buckets>,
     pub(super) budget: Option<u64>,
     pub(super) threads: Option<usize>,
@@ -59,6 +60,7 @@ impl Train {
             "precision",
             "held_out",
             "lengths",
+            "batches",
             "buckets",
             "budget",
         ])?;
@@ -78,6 +80,7 @@ impl Train {
             held_out: table.find("held_out", SHARE)?,
             buckets: read_buckets(table, lengths.as_ref())?,
             lengths,
+            batches: read_batches(table, batch)?,
             budget: read_budget(table)?,
             threads: None,
         })
@@ -94,6 +97,7 @@ impl Train {
         if let Some(lengths) = &self.lengths {
             trainer = trainer.lengths(lengths.clone());
         }
+        trainer = trainer.batches(self.batches.clone());
         if let Some(buckets) = &self.buckets {
             trainer = trainer.buckets(buckets.clone());
         }
@@ -114,6 +118,17 @@ fn read_micro_batches(table: &Table<'_>, batch: usize) -> Result<usize> {
         parts => {
             Err(value.error(format!("a batch of {batch} samples cannot be run as {parts} micro-batches")))
         }
+    }
+}
+
+fn read_batches(table: &Table<'_>, batch: usize) -> Result<Vec<usize>> {
+    let Some(value) = table.value("batches") else { return Ok(vec![]) };
+    let batches = value.get(Kind { expected: "a list of whole numbers, such as [8, 16]", ..SHAPE })?;
+    match batches.iter().find(|&&samples| samples == 0 || samples > batch) {
+        Some(samples) => Err(value.error(format!(
+            "`batches` has {samples}, but each is at least 1 and at most `batch`, which is {batch}"
+        ))),
+        None => Ok(batches),
     }
 }
 

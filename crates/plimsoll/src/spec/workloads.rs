@@ -19,9 +19,9 @@ macro_rules! workloads {
 }
 
 /// All of them: first those that a laptop trains, then those to plan for machines that are larger.
-static WORKLOADS: [Workload; 13] = workloads! {
+static WORKLOADS: [Workload; 14] = workloads! {
     "digits" "mlp-small" "mlp-wide" "cnn-small" "gpt-small" "gpt-varlen" "lstm-seq"
-    "gpt2-124m" "gpt2-1.5b" "resnet50" "mlp-large" "vgg16" "unet"
+    "gpt2-124m" "gpt2-varlen" "gpt2-1.5b" "resnet50" "mlp-large" "vgg16" "unet"
 };
 
 /// The workloads that are built in.

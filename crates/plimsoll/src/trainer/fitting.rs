@@ -33,6 +33,8 @@ pub(crate) struct Choice {
 pub(crate) struct Plans {
     pub(crate) target: Target,
     pub(crate) budget: Option<u64>,
+    /// What steps stay within if they can, where there is no budget.
+    pub(crate) aim: Option<u64>,
     pub(crate) choice: Choice,
 }
 
@@ -68,6 +70,9 @@ pub(crate) struct Within {
     pub(crate) seconds: f64,
 }
 
+/// The price in time of what is done on a GPU without a budget, where memory is dear and copies run beside kernels.
+const NEXT_TO_NOTHING: f64 = 1.015;
+
 /// A plan this much slower than one without a budget is worth a look at smaller batches.
 const WORTH_SPLITTING: f64 = 1.02;
 
@@ -95,18 +100,50 @@ impl Trainer {
                 }
             }
         }
-        Ok(best.map(|(variant, within)| {
-            let Variant { micro_batches, chunked, shapes, main } = variant;
-            let evaluated = self.samples_at_once(micro_batches);
-            let choice = Choice { micro_batches, chunked, homes: within.homes, evaluated };
-            Fit { choice, seconds: within.seconds, largest: (shapes, main.compiled(within.fitted)) }
-        }))
+        Ok(best.map(|(variant, within)| self.fit_of(variant, within)))
+    }
+
+    fn fit_of(&self, variant: Variant, within: Within) -> Fit {
+        let Variant { micro_batches, chunked, shapes, main } = variant;
+        let evaluated = self.samples_at_once(micro_batches);
+        let choice = Choice { micro_batches, chunked, homes: within.homes, evaluated };
+        Fit { choice, seconds: within.seconds, largest: (shapes, main.compiled(within.fitted)) }
+    }
+
+    /// The run without a budget: as it is, or with the remedies that cost next to nothing where memory is dear, and there
+    /// the size that other steps should stay within.
+    fn unbounded(&self, data: &Dataset, target: &Target) -> Result<(Fit, Option<u64>)> {
+        let plain = self.without_remedies(data, target)?;
+        if !target.prefers_chunks() {
+            return Ok((plain.fit, None));
+        }
+        let as_it_is = Some(plain.peak_bytes);
+        let Some(variant) = self.leanest_variant(data, target, self.micro_batches)? else {
+            return Ok((plain.fit, as_it_is));
+        };
+        let points: Vec<(u64, f64)> = variant.main.points().collect();
+        let fastest = points.iter().map(|point| point.1).fold(f64::INFINITY, f64::min);
+        let cheap = points.iter().filter(|point| point.1 <= NEXT_TO_NOTHING * fastest);
+        let Some(least) = cheap.map(|point| point.0).min() else { return Ok((plain.fit, as_it_is)) };
+        // Placement may need a little more than what lives at once.
+        let aim = least + least / 200;
+        match self.within(data, target, variant, aim)? {
+            Some((variant, within)) if within.peak_bytes < plain.peak_bytes => {
+                let aim = within.peak_bytes;
+                Ok((self.fit_of(variant, within), Some(aim)))
+            }
+            _ => Ok((plain.fit, as_it_is)),
+        }
     }
 
     /// The run as it is without a budget.
     pub(crate) fn without_remedies(&self, data: &Dataset, target: &Target) -> Result<Plain> {
         let shapes = self.largest(data, self.micro_batches);
-        let compiled = Compiled::for_target(self.trace(data, shapes)?, target)?;
+        let mut step = self.trace(data, shapes)?;
+        let rewritten = if target.prefers_chunks() { chunk_loss(&step) } else { None };
+        let chunked = rewritten.is_some();
+        step = rewritten.unwrap_or(step);
+        let compiled = Compiled::for_target(step, target)?;
         let seconds_of =
             |compiled: &Compiled| target.profile.costs(&compiled.work).kernels.iter().sum::<f64>();
         let (mut peak_bytes, mut seconds) = (compiled.plan.peak_bytes, seconds_of(&compiled));
@@ -118,7 +155,7 @@ impl Trainer {
         }
         let choice = Choice {
             micro_batches: self.micro_batches,
-            chunked: false,
+            chunked,
             homes: vec![Home::Device; compiled.step.states.len()],
             evaluated: self.samples_at_once(self.micro_batches),
         };
@@ -153,7 +190,7 @@ impl Trainer {
             let Some(rewritten) = chunk_loss(&step) else { return Ok(None) };
             step = rewritten;
         }
-        Ok(Some(Variant { micro_batches, chunked, shapes, main: Lowered::new(step, target, None) }))
+        Ok(Some(Variant { micro_batches, chunked, shapes, main: Lowered::new(step, target, None)? }))
     }
 
     /// A variant within a budget, the update at the end of its window included.
@@ -185,7 +222,7 @@ impl Trainer {
         let (mut peak_bytes, mut seconds) = (fitted.plan.peak_bytes, fitted.seconds);
         if variant.micro_batches > 1 {
             let end = self.trace(data, self.end_of_window(data, variant.micro_batches))?;
-            let end = Lowered::new(end, target, Some(&homes));
+            let end = Lowered::new(end, target, Some(&homes))?;
             let Some(end) = end.within(budget)? else { return Ok(None) };
             seconds = seconds * variant.micro_batches as f64 + end.seconds;
             peak_bytes = peak_bytes.max(end.plan.peak_bytes);
@@ -212,14 +249,14 @@ impl Trainer {
     /// # Errors
     /// If nothing fits the budget: the error says what would.
     pub(super) fn plans(&self, data: &Dataset, target: Target) -> Result<(Plans, Fit)> {
-        let fit = match self.budget {
-            None => self.without_remedies(data, &target)?.fit,
+        let (fit, aim) = match self.budget {
+            None => self.unbounded(data, &target)?,
             Some(budget) => match self.fit_within(data, &target, budget)? {
-                Some(fit) => fit,
+                Some(fit) => (fit, None),
                 None => return Err(self.infeasible(data, &target, budget)?),
             },
         };
-        Ok((Plans { target, budget: self.budget, choice: fit.choice.clone() }, fit))
+        Ok((Plans { target, budget: self.budget, aim, choice: fit.choice.clone() }, fit))
     }
 
     /// Traces, lowers and plans one of the run's steps.
@@ -231,21 +268,26 @@ impl Trainer {
     fn compile_if_it_fits(&self, data: &Dataset, shapes: Shapes, plans: &Plans) -> Result<Option<Compiled>> {
         let Plans { target, choice, .. } = plans;
         let mut step = self.trace(data, shapes)?;
-        let Some(budget) = plans.budget else { return Compiled::for_target(step, target).map(Some) };
         if choice.chunked
             && matches!(shapes.kind, Kind::Train | Kind::Accumulate)
             && let Some(rewritten) = chunk_loss(&step)
         {
             step = rewritten;
         }
+        let Some(bytes) = plans.budget.or(plans.aim) else {
+            return Compiled::for_target(step, target).map(Some);
+        };
         if !choice.homes.contains(&Home::Host) {
             let compiled = Compiled::for_target(step.clone(), target)?;
-            if compiled.plan.peak_bytes <= budget {
+            if compiled.plan.peak_bytes <= bytes {
                 return Ok(Some(compiled));
             }
         }
-        let lowered = Lowered::new(step, target, Some(&choice.homes));
-        let fitted = lowered.within(budget)?;
+        let lowered = Lowered::new(step, target, Some(&choice.homes))?;
+        let fitted = match (lowered.within(bytes)?, plans.budget) {
+            (None, None) => lowered.within(u64::MAX)?,
+            (fitted, _) => fitted,
+        };
         Ok(fitted.map(|fitted| lowered.compiled(fitted)))
     }
 

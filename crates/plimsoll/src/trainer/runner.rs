@@ -5,8 +5,11 @@ use super::fitting::Plans;
 use super::steps::{Kind, Shapes};
 use crate::Result;
 use crate::session::Session;
+use plimsoll_cpu::CpuDevice;
 use plimsoll_data::{Batch, Dataset, Field};
-use std::collections::BTreeMap;
+use plimsoll_graph::program::Kernel;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, PoisonError};
 
 /// The steps of one run, in their session.
 pub(crate) struct Runner<'a> {
@@ -15,6 +18,21 @@ pub(crate) struct Runner<'a> {
     plans: Plans,
     session: Session<Shapes>,
     cropped: Cropped,
+    /// What each run under way is of its step.
+    under_way: VecDeque<Part>,
+    /// The means of the step whose runs are being collected.
+    means: [f64; 2],
+    /// What has come of steps that have ended.
+    ended: VecDeque<[f32; 2]>,
+}
+
+/// A run as a part of a training step.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    /// How much its metrics count.
+    weight: f64,
+    /// Whether it is the step's last.
+    last: bool,
 }
 
 impl<'a> Runner<'a> {
@@ -24,9 +42,17 @@ impl<'a> Runner<'a> {
         data: &'a Dataset,
         plans: Plans,
         session: Session<Shapes>,
+        host: CpuDevice,
     ) -> Runner<'a> {
-        let cropped = Cropped::new(data.fields(), trainer.samples_at_once(plans.choice.micro_batches));
-        Runner { trainer, data, plans, session, cropped }
+        let samples = trainer.samples_at_once(plans.choice.micro_batches);
+        let cropped = Cropped::new(data.fields(), samples, host);
+        let (under_way, ended) = (VecDeque::new(), VecDeque::new());
+        Runner { trainer, data, plans, session, cropped, under_way, means: [0.0; 2], ended }
+    }
+
+    /// The threads that the host's part is done on.
+    pub(crate) fn threads(&self) -> usize {
+        self.cropped.host.threads()
     }
 
     /// The session: its states, arena and device.
@@ -34,40 +60,93 @@ impl<'a> Runner<'a> {
         &self.session
     }
 
-    /// Trains on a batch in the step of that number; returns its loss and, if there is one, its accuracy.
-    pub(crate) fn train(&mut self, batch: &Batch<'_>, number: usize) -> Result<[f32; 2]> {
+    /// Begins to train on a batch in the step of that number. On a device that runs beside the host it may end later;
+    /// [`Runner::ended`] tells.
+    pub(crate) fn train(&mut self, batch: &Batch<'_>, number: usize) -> Result<()> {
         let micro_batches = self.plans.choice.micro_batches;
         let (kind, length) = (Kind::of_training(micro_batches), self.trainer.length(number));
-        let mut means = [0.0; 2];
-        for part in batch.parts(self.trainer.samples_at_once(micro_batches)) {
+        let samples = self.trainer.samples(number, batch.samples());
+        let Some(batch) = batch.parts(samples).next() else { return Ok(()) };
+        let mut parts = batch.parts(self.trainer.samples_at_once(micro_batches)).peekable();
+        while let Some(part) = parts.next() {
             let bucket = length.map(|length| self.trainer.bucket(length));
             let shapes = Shapes { samples: part.samples(), length: bucket, kind };
             self.ensure(self.data, shapes)?;
             let weight = part.samples() as f64 / batch.samples() as f64;
             let numbers = self.trainer.numbers(length, weight as f32);
-            let values = run(&mut self.session, shapes, &part, length, numbers, &mut self.cropped)?;
-            for (mean, value) in means.iter_mut().zip(values) {
-                *mean += weight * f64::from(value);
-            }
+            let fill = &mut |input, out: &mut [u8]| self.cropped.fill(&part, input, length, numbers, out);
+            self.session.begin(&shapes, fill)?;
+            let last = parts.peek().is_none() && kind != Kind::Accumulate;
+            self.begun(Part { weight, last })?;
         }
         if kind == Kind::Accumulate {
             let end = self.trainer.end_of_window(self.data, micro_batches);
             self.ensure(self.data, end)?;
-            self.session.run(&end, |_, _| Ok(()), |_, _| {})?;
+            self.session.begin(&end, &mut |_, _| Ok(()))?;
+            self.begun(Part { weight: 0.0, last: true })?;
         }
-        Ok(means.map(|mean| mean as f32))
+        Ok(())
+    }
+
+    /// Runs the step for a full batch, the largest there is, once more: its kernels in the plan's order, with the seconds
+    /// of each.
+    pub(crate) fn time_kernels(&mut self) -> Result<Vec<(&Kernel, f64)>> {
+        self.finish()?;
+        let shapes = self.trainer.largest(self.data, self.plans.choice.micro_batches);
+        self.session.time_kernels(&shapes)
+    }
+
+    /// The loss and, if there is one, the accuracy of the next training step that has ended.
+    pub(crate) fn ended(&mut self) -> Option<[f32; 2]> {
+        self.ended.pop_front()
+    }
+
+    /// Waits for everything that has begun.
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        while !self.under_way.is_empty() {
+            self.collect()?;
+        }
+        Ok(())
+    }
+
+    /// Notes a run that has begun, and waits for those before it that must end before the next may begin.
+    fn begun(&mut self, part: Part) -> Result<()> {
+        self.under_way.push_back(part);
+        while self.session.under_way() > self.session.ahead() {
+            self.collect()?;
+        }
+        Ok(())
+    }
+
+    fn collect(&mut self) -> Result<()> {
+        let mut values = [0.0; 2];
+        self.session.collect(&mut |index, bytes| note(&mut values, index, bytes))?;
+        let Some(Part { weight, last }) = self.under_way.pop_front() else { return Ok(()) };
+        for (mean, value) in self.means.iter_mut().zip(values) {
+            if weight > 0.0 {
+                *mean += weight * f64::from(value);
+            }
+        }
+        if last {
+            self.ended.push_back(std::mem::take(&mut self.means).map(|mean| mean as f32));
+        }
+        Ok(())
     }
 
     /// The metrics on a data set with the present weights.
     pub(crate) fn evaluate(&mut self, data: &Dataset) -> Result<BTreeMap<String, f64>> {
+        self.finish()?;
         let samples = self.plans.choice.evaluated;
-        let mut cropped = Cropped::new(data.fields(), samples);
+        let mut cropped = Cropped::new(data.fields(), samples, self.cropped.host.clone());
         let mut sums = [0.0; 2];
         for batch in data.batches(samples)?.epoch(0) {
             let shapes = self.trainer.evaluation(batch.samples(), self.plans.choice.micro_batches);
             self.ensure(data, shapes)?;
             let numbers = self.trainer.numbers(shapes.length, 1.0);
-            let values = run(&mut self.session, shapes, &batch, shapes.length, numbers, &mut cropped)?;
+            let fill = &mut |input, out: &mut [u8]| cropped.fill(&batch, input, shapes.length, numbers, out);
+            self.session.begin(&shapes, fill)?;
+            let mut values = [0.0; 2];
+            self.session.collect(&mut |index, bytes| note(&mut values, index, bytes))?;
             for (sum, value) in sums.iter_mut().zip(values) {
                 *sum += f64::from(value) * batch.samples() as f64;
             }
@@ -85,6 +164,7 @@ impl<'a> Runner<'a> {
         if self.session.has(&shapes) {
             return Ok(());
         }
+        self.finish()?;
         let compiled = self.trainer.compile(data, shapes, &self.plans)?;
         self.session.add(shapes, compiled)
     }
@@ -102,33 +182,11 @@ impl Trainer {
     }
 }
 
-/// Runs a step on a batch, cropped to a length, and returns its loss and, if there is one, its accuracy. `numbers` are
-/// its inputs after the data's fields.
-fn run(
-    session: &mut Session<Shapes>,
-    shapes: Shapes,
-    batch: &Batch<'_>,
-    length: Option<usize>,
-    numbers: [f32; 2],
-    cropped: &mut Cropped,
-) -> Result<[f32; 2]> {
-    let mut values = [0.0; 2];
-    session.run(
-        &shapes,
-        |input, out| match input.checked_sub(cropped.fields.len()) {
-            None => cropped.read(batch, input, length, out),
-            Some(number) => {
-                out.copy_from_slice(&numbers[number].to_ne_bytes());
-                Ok(())
-            }
-        },
-        |index, bytes| {
-            if let (Some(value), Ok(number)) = (values.get_mut(index), bytes.try_into()) {
-                *value = f32::from_ne_bytes(number);
-            }
-        },
-    )?;
-    Ok(values)
+/// Takes an output of a step for its loss or its accuracy.
+fn note(values: &mut [f32; 2], index: usize, bytes: &[u8]) {
+    if let (Some(value), Ok(number)) = (values.get_mut(index), bytes.try_into()) {
+        *value = f32::from_ne_bytes(number);
+    }
 }
 
 /// Reads batches, cropping sequences to a length: the first axis of a sample is time. Where there is more room it is
@@ -136,12 +194,34 @@ fn run(
 struct Cropped {
     fields: Vec<Field>,
     whole: Vec<u8>,
+    host: CpuDevice,
 }
 
+/// The bytes that are worth another thread.
+const WORTH_SHARING: usize = 48 << 10;
+
 impl Cropped {
-    fn new(fields: &[Field], samples: usize) -> Cropped {
+    fn new(fields: &[Field], samples: usize, host: CpuDevice) -> Cropped {
         let largest = fields.iter().map(Field::bytes).max().unwrap_or(0);
-        Cropped { fields: fields.to_vec(), whole: vec![0; largest * samples] }
+        Cropped { fields: fields.to_vec(), whole: vec![0; largest * samples], host }
+    }
+
+    /// Writes an input of a step: a field of a batch, cropped to a length, or one of the `numbers` that follow them.
+    fn fill(
+        &mut self,
+        batch: &Batch<'_>,
+        input: usize,
+        length: Option<usize>,
+        numbers: [f32; 2],
+        out: &mut [u8],
+    ) -> Result<()> {
+        match input.checked_sub(self.fields.len()) {
+            None => self.read(batch, input, length, out),
+            Some(number) => {
+                out.copy_from_slice(&numbers[number].to_ne_bytes());
+                Ok(())
+            }
+        }
     }
 
     fn read(&mut self, batch: &Batch<'_>, field: usize, length: Option<usize>, out: &mut [u8]) -> Result<()> {
@@ -161,10 +241,28 @@ impl Cropped {
                     rest.fill(padding);
                 }
             }
-            _ => {
-                batch.read(field, out)?;
-            }
+            _ => self.read_whole(batch, field, out)?,
         }
         Ok(())
+    }
+
+    /// Reads a field, on several threads where it is large.
+    fn read_whole(&self, batch: &Batch<'_>, field: usize, out: &mut [u8]) -> Result<()> {
+        let sharing = (out.len() / WORTH_SHARING).clamp(1, self.host.threads());
+        if sharing == 1 {
+            batch.read(field, out)?;
+            return Ok(());
+        }
+        let samples = batch.samples().div_ceil(sharing);
+        let rooms = out.chunks_mut(self.fields[field].bytes() * samples);
+        let parts: Vec<_> = batch.parts(samples).zip(rooms).map(Mutex::new).collect();
+        let failure = Mutex::new(None);
+        self.host.in_parallel(parts.len(), &|number| {
+            let (part, room) = &mut *parts[number].lock().unwrap_or_else(PoisonError::into_inner);
+            if let Err(error) = part.read(field, room) {
+                failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            }
+        });
+        failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), |error| Err(error.into()))
     }
 }

@@ -112,6 +112,16 @@ impl Trainer {
         })
     }
 
+    /// The samples that the training step of that number takes of a batch.
+    pub(super) fn samples(&self, step: usize, batch: usize) -> usize {
+        if self.batches.is_empty() {
+            return batch;
+        }
+        let word = random::block(self.seed, step as u64, BATCHES, 0)[0];
+        let drawn = (u64::from(word) * self.batches.len() as u64) >> 32;
+        self.batches[drawn as usize].min(batch)
+    }
+
     pub(super) fn longest(&self) -> Option<usize> {
         self.lengths.as_ref().map(|lengths| *lengths.end())
     }
@@ -198,6 +208,9 @@ const LENGTHS_TRIED: usize = 32;
 
 /// The stream that lengths are drawn from: one that no op and no parameter has.
 const LENGTHS: u64 = 1 << 30;
+
+/// The stream that samples in a step are drawn from.
+const BATCHES: u64 = LENGTHS + 1;
 
 fn batch_shape(field: &Field, shapes: Shapes) -> Vec<usize> {
     let mut shape = vec![shapes.samples];

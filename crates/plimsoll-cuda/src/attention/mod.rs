@@ -1,0 +1,85 @@
+//! Scaled dot-product attention and its gradients.
+//!
+//! The matrix of scores has an element for every pair of a query and a key and is never written: a block of threads
+//! takes a block of queries through the keys, keeping for every query the largest score and the sum of exponentials
+//! so far (Milakov and Gimelshein; Dao et al.). The gradients compute scores again from the log-sums. They are two
+//! kernels, one by blocks of queries and one by blocks of keys: that is seven products of matrices where five would do
+//! with sums that several blocks add to, but every sum has one owner, so results are the same bits on every run,
+//! and the workspace is one number for each query.
+//!
+//! Halves are multiplied on tensor cores where their layout allows 16-byte copies: by single warps, or on Hopper by
+//! groups of four straight from shared memory. [`plan`] chooses.
+
+mod geometry;
+mod plan;
+
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::function::{Argument, Function};
+use crate::routine::{Call, Routine};
+use geometry::Geometry;
+use plan::{Launch, Place, Plan};
+use plimsoll_graph::op::Attention;
+use plimsoll_graph::program::Operand;
+use std::sync::Arc;
+
+/// Prepares `Op::Attention`. Operands may be strided views.
+pub(crate) fn prepare(
+    engine: &Arc<Engine>,
+    attention: Attention,
+    reads: &[Operand],
+) -> Result<Box<dyn Routine>> {
+    compile(engine, plan::forward(&Geometry::forward(attention, reads)?, engine.properties()))
+}
+
+/// Prepares `Op::AttentionGrad`. Operands may be strided views, but for the log-sum.
+pub(crate) fn prepare_grad(
+    engine: &Arc<Engine>,
+    attention: Attention,
+    reads: &[Operand],
+) -> Result<Box<dyn Routine>> {
+    compile(engine, plan::backward(&Geometry::backward(attention, reads)?, engine.properties()))
+}
+
+fn compile(engine: &Arc<Engine>, plan: Plan) -> Result<Box<dyn Routine>> {
+    let Plan { source, launches, workspace } = plan;
+    let compiled = launches.into_iter().map(|launch| {
+        let function = engine.compile(&source, launch.name, launch.shared)?;
+        Ok((function, launch))
+    });
+    Ok(Box::new(Compiled { launches: compiled.collect::<Result<_>>()?, workspace }))
+}
+
+/// Launches one after the other.
+struct Compiled {
+    launches: Vec<(Function, Launch)>,
+    workspace: u64,
+}
+
+impl Routine for Compiled {
+    fn workspace(&self) -> u64 {
+        self.workspace
+    }
+
+    unsafe fn run(&self, call: &Call<'_>) -> Result<()> {
+        for (function, launch) in &self.launches {
+            let arguments: Vec<Argument> = launch
+                .arguments
+                .iter()
+                .map(|place| match *place {
+                    Place::Read(index) => call.reads[index],
+                    Place::Write(index) => call.writes[index],
+                    Place::Workspace => call.workspace,
+                })
+                .map(Argument::Address)
+                .chain([Argument::Extents(launch.extents)])
+                .collect();
+            // SAFETY: the kernels take addresses in the order the plan has, which are those of operands with the extents
+            // and strides that are written into the source or follow as the last argument.
+            unsafe {
+                function.launch(call.stream, launch.grid, launch.threads, launch.shared, &arguments)?;
+            }
+        }
+        Ok(())
+    }
+}

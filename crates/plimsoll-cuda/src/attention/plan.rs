@@ -1,0 +1,281 @@
+//! Which kernels compute attention: their source, grids, shared memory and workspace.
+//!
+//! Nothing here needs a device but its properties, so what is launched can be tested anywhere.
+
+use super::geometry::{Geometry, define};
+use crate::engine::Properties;
+use crate::number::number;
+use plimsoll_graph::DType;
+
+const EXTENTS: &str = include_str!("extents.cu");
+const PRIMITIVES: &str = include_str!("primitives.cu");
+const TILES: &str = include_str!("tiles.cu");
+const FRAGMENTS: &str = include_str!("fragments.cu");
+const QUERIES: &str = include_str!("queries.cu");
+const FORWARD: &str = include_str!("forward.cu");
+const BACKWARD: &str = include_str!("backward.cu");
+const HOPPER: &str = include_str!("hopper.cu");
+const HOPPER_PRODUCTS: &str = include_str!("hopper_products.cu");
+const HOPPER_FORWARD: &str = include_str!("hopper_forward.cu");
+const HOPPER_BACKWARD: &str = include_str!("hopper_backward.cu");
+const PLAIN: &str = include_str!("plain.cu");
+
+/// What is compiled and launched.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) source: String,
+    /// In their order. What has nothing to do is left out.
+    pub(super) launches: Vec<Launch>,
+    pub(super) workspace: u64,
+}
+
+/// A function of the source and how it is launched.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Launch {
+    pub(super) name: &'static str,
+    pub(super) grid: [u32; 3],
+    pub(super) threads: u32,
+    /// Bytes of dynamic shared memory.
+    pub(super) shared: u32,
+    pub(super) arguments: Vec<Place>,
+    /// The last argument: kernels are compiled for any batch and length.
+    pub(super) extents: [i64; 8],
+}
+
+/// Whose address an argument is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Read(usize),
+    Write(usize),
+    Workspace,
+}
+
+use Place::{Read, Workspace, Write};
+
+/// The arguments of the kernels that are the same with and without tensor cores.
+const FORWARD_ARGUMENTS: [Place; 5] = [Read(0), Read(1), Read(2), Write(0), Write(1)];
+const KEYS_ARGUMENTS: [Place; 8] =
+    [Read(0), Read(1), Read(2), Read(4), Read(5), Workspace, Write(1), Write(2)];
+
+/// The plan for `Op::Attention`.
+pub(super) fn forward(geometry: &Geometry, properties: &Properties) -> Plan {
+    match Tensor::choose(geometry, properties, Pass::Forward) {
+        Some(tensor) => tensor.forward(geometry),
+        None => plain_forward(geometry),
+    }
+}
+
+/// The plan for `Op::AttentionGrad`.
+pub(super) fn backward(geometry: &Geometry, properties: &Properties) -> Plan {
+    match Tensor::choose(geometry, properties, Pass::Backward) {
+        Some(tensor) => tensor.backward(geometry),
+        None => plain_backward(geometry),
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    Forward,
+    Backward,
+}
+
+/// How products of halves are cut up for tensor cores.
+#[derive(Debug, Clone, Copy)]
+struct Tensor {
+    pass: Pass,
+    /// The width of tiles, the operands' rounded up.
+    padded: usize,
+    unit: Unit,
+}
+
+/// What multiplies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    /// A warp, which has this many times 16 rows: with twice as many, each is multiplied with half as much from
+    /// shared memory, if the sums fit into registers.
+    Warp { row_tiles: usize },
+    /// Four warps with 64 rows, on devices of capability 9.0 alone.
+    Group,
+}
+
+impl Tensor {
+    /// The rows of a tile that comes and goes.
+    const BLOCK: usize = 64;
+    /// The columns of scores that gradients by single warps have in registers at a time.
+    const STEP: usize = 32;
+
+    /// `None` if the operands are no halves, cannot be copied in 16 bytes, are too wide, or the device cannot.
+    fn choose(geometry: &Geometry, properties: &Properties, pass: Pass) -> Option<Self> {
+        let Geometry { dtype, width, attention, views, .. } = geometry;
+        let chunks = |elements: usize| elements.is_multiple_of(8);
+        let copyable = views.iter().all(|(_, view)| {
+            let outer = (0..3).all(|axis| view.shape[axis] <= 1 || chunks(view.strides[axis]));
+            outer && view.strides[3] == 1 && chunks(view.offset)
+        });
+        let suitable = matches!(dtype, DType::BF16 | DType::F16) && attention.scale > 0.0;
+        if !suitable || !copyable || !chunks(*width) || *width == 0 || properties.capability < (8, 0) {
+            return None;
+        }
+        let padded = [32, 64, 96, 128].into_iter().find(|padded| padded >= width)?;
+        let unit = match (properties.capability, padded) {
+            ((9, 0), 64) => Unit::Group,
+            (_, 32 | 64) => Unit::Warp { row_tiles: 2 },
+            _ if pass == Pass::Forward => Unit::Warp { row_tiles: 2 },
+            _ => Unit::Warp { row_tiles: 1 },
+        };
+        let tensor = Tensor { pass, padded, unit };
+        (tensor.shared() <= properties.shared_per_block).then_some(tensor)
+    }
+
+    fn threads(&self) -> usize {
+        match self.unit {
+            Unit::Warp { .. } => 128,
+            Unit::Group => 256,
+        }
+    }
+
+    /// The rows that a block of threads owns.
+    fn rows(&self) -> usize {
+        match self.unit {
+            Unit::Warp { row_tiles } => 64 * row_tiles,
+            Unit::Group => 128,
+        }
+    }
+
+    /// Tiles of owned rows, stages of two tiles, and for gradients two numbers for each row of the stages.
+    fn shared(&self) -> u32 {
+        let stages = match self.unit {
+            Unit::Warp { .. } => 2,
+            Unit::Group => 3,
+        };
+        let (owned, numbers) = match self.pass {
+            Pass::Forward => (1, 0),
+            Pass::Backward => (2, stages * 2 * Self::BLOCK * 4),
+        };
+        ((owned * self.rows() + stages * 2 * Self::BLOCK) * self.padded * 2 + numbers) as u32
+    }
+
+    fn source(&self, geometry: &Geometry) -> String {
+        let mut text = geometry.defines();
+        let scale = geometry.attention.scale;
+        let bf16 = geometry.dtype == DType::BF16;
+        for (name, value) in [
+            ("PADDED", self.padded),
+            ("ROWS", self.rows()),
+            ("THREADS", self.threads()),
+            ("BLOCK", Self::BLOCK),
+            ("HALF_IS_BF16", usize::from(bf16)),
+        ] {
+            define(&mut text, name, value);
+        }
+        if let Unit::Warp { row_tiles } = self.unit {
+            define(&mut text, "ROW_TILES", row_tiles);
+            define(&mut text, "STEP", Self::STEP);
+        }
+        define(&mut text, "HALF_TYPE", if bf16 { "\"bf16\"" } else { "\"f16\"" });
+        define(&mut text, "SCALE", format!("((float){scale:e})"));
+        define(&mut text, "SCALE_LOG2", format!("((float){:e})", scale * std::f64::consts::LOG2_E));
+        let kernels: &[&str] = match (self.unit, self.pass) {
+            (Unit::Warp { .. }, Pass::Forward) => &[FORWARD],
+            (Unit::Warp { .. }, Pass::Backward) => &[QUERIES, BACKWARD],
+            (Unit::Group, Pass::Forward) => &[HOPPER, HOPPER_PRODUCTS, HOPPER_FORWARD],
+            (Unit::Group, Pass::Backward) => &[HOPPER, HOPPER_PRODUCTS, QUERIES, HOPPER_BACKWARD],
+        };
+        [text.as_str(), EXTENTS, PRIMITIVES, TILES, FRAGMENTS].iter().chain(kernels).copied().collect()
+    }
+
+    fn launch(
+        &self,
+        geometry: &Geometry,
+        name: &'static str,
+        rows: usize,
+        arguments: &[Place],
+    ) -> Option<Launch> {
+        let grid = grid(geometry.pairs(), rows.div_ceil(self.rows()), 1)?;
+        let threads = self.threads() as u32;
+        let (arguments, extents) = (arguments.to_vec(), geometry.extents());
+        Some(Launch { name, grid, threads, shared: self.shared(), arguments, extents })
+    }
+
+    fn forward(&self, geometry: &Geometry) -> Plan {
+        let launch = self.launch(geometry, "attention", geometry.queries, &FORWARD_ARGUMENTS);
+        let source = self.source(geometry);
+        Plan { source, launches: launch.into_iter().collect(), workspace: 0 }
+    }
+
+    fn backward(&self, geometry: &Geometry) -> Plan {
+        let to_queries = [Read(0), Read(1), Read(2), Read(3), Read(4), Read(5), Workspace, Write(0)];
+        let queries = self.launch(geometry, "attention_grad_queries", geometry.queries, &to_queries);
+        let keys = self.launch(geometry, "attention_grad_keys", geometry.keys, &KEYS_ARGUMENTS);
+        let source = self.source(geometry);
+        Plan { source, launches: queries.into_iter().chain(keys).collect(), workspace: products(geometry) }
+    }
+}
+
+/// The bytes of a number of the accumulator type for each query.
+fn products(geometry: &Geometry) -> u64 {
+    (geometry.pairs() * geometry.queries * geometry.dtype.accumulator().size()) as u64
+}
+
+/// A block of threads for each of `blocks` of each pair, times `columns`; `None` if there is nothing to do.
+fn grid(pairs: usize, blocks: usize, columns: usize) -> Option<[u32; 3]> {
+    // A geometry has no more blocks than fit.
+    let count = (pairs * blocks) as u32;
+    (count > 0).then_some([count, columns as u32, 1])
+}
+
+/// How much of a square of scores a thread of the plain kernels has.
+fn plain_tile(dtype: DType) -> usize {
+    if dtype == DType::F64 { 2 } else { 4 }
+}
+
+/// How many times 64 columns of the result a block of the plain kernels has.
+fn plain_column_tiles(geometry: &Geometry) -> usize {
+    if geometry.width <= 64 { 1 } else { 2 }
+}
+
+fn plain_source(geometry: &Geometry) -> String {
+    let mut text = geometry.defines();
+    define(&mut text, "TILE", plain_tile(geometry.dtype));
+    define(&mut text, "COLUMN_TILES", plain_column_tiles(geometry));
+    define(&mut text, "SCALE", format!("{:e}", geometry.attention.scale));
+    [&number(geometry.dtype), &text, EXTENTS, PLAIN].concat()
+}
+
+fn plain_launch(geometry: &Geometry, name: &'static str, rows: usize, arguments: &[Place]) -> Option<Launch> {
+    let columns = geometry.width.div_ceil(64 * plain_column_tiles(geometry)).max(1);
+    let grid = grid(geometry.pairs(), rows.div_ceil(16 * plain_tile(geometry.dtype)), columns)?;
+    Some(Launch {
+        name,
+        grid,
+        threads: 256,
+        shared: 0,
+        arguments: arguments.to_vec(),
+        extents: geometry.extents(),
+    })
+}
+
+fn plain_forward(geometry: &Geometry) -> Plan {
+    let launch = plain_launch(geometry, "attention", geometry.queries, &FORWARD_ARGUMENTS);
+    Plan { source: plain_source(geometry), launches: launch.into_iter().collect(), workspace: 0 }
+}
+
+fn plain_backward(geometry: &Geometry) -> Plan {
+    let rows = geometry.pairs() * geometry.queries;
+    let sum = grid(1, rows.div_ceil(8), 1).map(|grid| Launch {
+        name: "attention_grad_products",
+        grid,
+        threads: 256,
+        shared: 0,
+        arguments: vec![Read(3), Read(5), Workspace],
+        extents: geometry.extents(),
+    });
+    let to_queries = [Read(0), Read(1), Read(2), Read(4), Read(5), Workspace, Write(0)];
+    let queries = plain_launch(geometry, "attention_grad_queries", geometry.queries, &to_queries);
+    let keys = plain_launch(geometry, "attention_grad_keys", geometry.keys, &KEYS_ARGUMENTS);
+    let launches = sum.into_iter().chain(queries).chain(keys).collect();
+    Plan { source: plain_source(geometry), launches, workspace: products(geometry) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! Statistics of channels over all other axes, and the gradient of normalising by them. Normalising itself is
+//! arithmetic on elements, which fused loops do.
+//!
+//! Statistics of a few rows are taken in two looks while they are in registers and merged by the parallel formula of
+//! Chan, Golub and LeVeque, so that x is read from memory once and no variance is the difference of two large numbers.
+
+use super::stages::{Place, Stages, Traits};
+use super::tiles::{self, Tiles};
+use super::{accumulator, name};
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::routine::Routine;
+use plimsoll_graph::DType;
+use plimsoll_graph::program::Operand;
+use std::sync::Arc;
+
+/// The templates of sums over rows.
+pub(super) const TEXT: &str = include_str!("channels.cu");
+
+/// The threads of a block of which each warp has one channel.
+const SETTLE_BLOCK: u32 = 256;
+
+/// Prepares [`Op::BatchMoments`](plimsoll_graph::Op::BatchMoments).
+pub(crate) fn prepare_moments(
+    engine: &Arc<Engine>,
+    epsilon: f64,
+    reads: &[Operand],
+    _writes: &[Operand],
+) -> Result<Box<dyn Routine>> {
+    moments_stages(engine.properties().processors, epsilon, reads)?.prepare(engine)
+}
+
+/// Prepares [`Op::BatchNormGrad`](plimsoll_graph::Op::BatchNormGrad). The gradient of x may overwrite x or the gradient
+/// of y.
+pub(crate) fn prepare_grad(
+    engine: &Arc<Engine>,
+    epsilon: f64,
+    reads: &[Operand],
+    _writes: &[Operand],
+) -> Result<Box<dyn Routine>> {
+    grad_stages(engine.properties().processors, epsilon, reads)?.prepare(engine)
+}
+
+/// The rows and channels of x.
+fn extents(x: &Operand) -> (usize, usize) {
+    let shape = x.view.shape;
+    let rank = shape.rank();
+    (shape[..rank - 1].iter().product(), shape[rank - 1])
+}
+
+fn traits(ty: &str, rows: usize, channels: usize, tiles: Tiles) -> Traits {
+    Traits::new()
+        .ty("E", ty)
+        .numbers([("ROWS", rows), ("CHANNELS", channels), ("N", tiles.pack), ("ACROSS", tiles.across)])
+        .numbers([("CHUNK", tiles.chunk), ("CHUNKS", tiles.chunks)])
+}
+
+/// The grid with a warp for each of so many results.
+fn settle_grid(results: usize) -> [usize; 2] {
+    [results.div_ceil(SETTLE_BLOCK as usize / 32), 1]
+}
+
+pub(super) fn moments_stages(processors: u32, epsilon: f64, reads: &[Operand]) -> Result<Stages> {
+    let dtype = reads[0].dtype;
+    let (ty, (number, size)) = (name(dtype), accumulator(dtype));
+    let (rows, channels) = extents(&reads[0]);
+    let tiles = Tiles::new(processors, dtype.size(), 1, rows, channels);
+    let mut stages = Stages::new(reads[0].view.shape.elements().max(32 * channels), &[TEXT]);
+    let parts = stages.reserve(tiles.chunks * 2 * channels * size);
+    let arguments = [(&*format!("const {ty}"), Place::Read(0)), (number, parts)];
+    stages.launch("measure", traits(ty, rows, channels, tiles), tiles.grid(), tiles::BLOCK, arguments)?;
+    let arguments = [
+        (&*format!("const {number}"), parts),
+        (number, Place::Write(0)),
+        (number, Place::Write(1)),
+        (number, Place::Write(2)),
+    ];
+    let traits = traits(ty, rows, channels, tiles).float("epsilon", epsilon);
+    stages.launch("settle_moments", traits, settle_grid(channels), SETTLE_BLOCK, arguments)?;
+    Ok(stages)
+}
+
+pub(super) fn grad_stages(processors: u32, epsilon: f64, reads: &[Operand]) -> Result<Stages> {
+    let dtype = reads[0].dtype;
+    let (ty, (number, size)) = (name(dtype), accumulator(dtype));
+    let (rows, channels) = extents(&reads[0]);
+    let tiles = Tiles::new(processors, dtype.size(), 1, rows, channels);
+    let mut stages = Stages::new(reads[0].view.shape.elements().max(64 * channels), &[TEXT]);
+    let parts = stages.reserve(tiles.chunks * 2 * channels * size);
+    let factors = stages.reserve(3 * channels * size);
+    slope_sums(&mut stages, dtype, rows, channels, tiles, false, parts)?;
+
+    let (constant, statistic) = (format!("const {ty}"), format!("const {number}"));
+    let arguments = [
+        (&*statistic, parts),
+        (&*constant, Place::Read(1)),
+        (&*statistic, Place::Read(3)),
+        (ty, Place::Write(1)),
+        (ty, Place::Write(2)),
+        (number, factors),
+    ];
+    let settled = traits(ty, rows, channels, tiles).float("epsilon", epsilon);
+    stages.launch("settle_slopes", settled, settle_grid(channels), SETTLE_BLOCK, arguments)?;
+
+    let arguments = [
+        (&*constant, Place::Read(0)),
+        (&*statistic, Place::Read(2)),
+        (&*constant, Place::Read(4)),
+        (&*statistic, factors),
+        (ty, Place::Write(0)),
+    ];
+    let applied = traits(ty, rows, channels, tiles);
+    stages.launch("apply_slopes", applied, tiles.grid(), tiles::BLOCK, arguments)?;
+    Ok(stages)
+}
+
+/// Sums over the rows of each chunk for the gradients of gamma and beta. Operands of either norm's gradient are x,
+/// gamma, two statistics and the gradient of y.
+pub(super) fn slope_sums(
+    stages: &mut Stages,
+    dtype: DType,
+    rows: usize,
+    channels: usize,
+    tiles: Tiles,
+    by_row: bool,
+    parts: Place,
+) -> Result<()> {
+    let (ty, (number, _)) = (name(dtype), accumulator(dtype));
+    let (constant, statistic) = (format!("const {ty}"), format!("const {number}"));
+    let arguments = [
+        (&*constant, Place::Read(0)),
+        (&*statistic, Place::Read(2)),
+        (&*statistic, Place::Read(3)),
+        (&*constant, Place::Read(4)),
+        (number, parts),
+    ];
+    let traits = traits(ty, rows, channels, tiles).flag("BY_ROW", by_row);
+    stages.launch("slope_sums", traits, tiles.grid(), tiles::BLOCK, arguments)
+}
+
+/// The gradients of gamma and beta, the second and third write, from the sums of all chunks.
+pub(super) fn settle_sums(
+    stages: &mut Stages,
+    dtype: DType,
+    channels: usize,
+    chunks: usize,
+    parts: Place,
+) -> Result<()> {
+    let ty = name(dtype);
+    let traits = Traits::new().ty("E", ty).numbers([("CHANNELS", channels), ("CHUNKS", chunks)]);
+    let arguments =
+        [(&*format!("const {}", accumulator(dtype).0), parts), (ty, Place::Write(1)), (ty, Place::Write(2))];
+    stages.launch("settle_sums", traits, settle_grid(2 * channels), SETTLE_BLOCK, arguments)
+}

@@ -1,0 +1,292 @@
+// Statistics and sums over the rows of [rows, channels], and the gradient of normalising by such statistics.
+//
+// S: E, ROWS, CHANNELS, N, ACROSS, BLOCK, CHUNK, CHUNKS. A block takes ACROSS packs of N channels, and of the rows the
+// chunk that is its number down the grid; a thread takes every so many rows of the chunk.
+
+template <class S> struct Tile {
+    static constexpr Index DOWN = S::BLOCK / S::ACROSS;
+    Index down, channel, begin, end;
+
+    __device__ __forceinline__ Tile() {
+        down = threadIdx.x / S::ACROSS;
+        channel = (blockIdx.x * S::ACROSS + threadIdx.x % S::ACROSS) * S::N;
+        begin = blockIdx.y * S::CHUNK;
+        end = S::ROWS - begin < S::CHUNK ? S::ROWS : begin + S::CHUNK;
+    }
+
+    // The rows that fall to the thread `down` of the block.
+    __device__ __forceinline__ Index rows(Index down) const {
+        return end - begin > down ? (end - begin - down + DOWN - 1) / DOWN : 0;
+    }
+};
+
+// How many numbers were seen is known where they were; this is their mean and the squares of their deviations.
+template <class A> struct Moments {
+    A mean, squares;
+};
+
+// Moments of `seen` and of `count` numbers merged, by the parallel formula of Chan, Golub and LeVeque. `share` is
+// what the second are of both.
+template <class A> __device__ __forceinline__ Moments<A> merge(Moments<A> a, A seen, Moments<A> b, A share) {
+    const A distance = b.mean - a.mean;
+    return Moments<A>{a.mean + distance * share, a.squares + b.squares + distance * distance * seen * share};
+}
+
+template <class A> __device__ __forceinline__ A share_of(A count, A seen) {
+    return count == 0 ? A(0) : count / (seen + count);
+}
+
+// The moments of each chunk: `parts` is [chunks, 2, channels], means first.
+template <class S>
+__device__ __forceinline__ void measure(const typename S::E *x, typename Of<typename S::E>::Acc *parts) {
+    typedef typename S::E E;
+    typedef typename Of<E>::Acc Acc;
+    constexpr Index N = S::N, DOWN = Tile<S>::DOWN, DEEP = 8;
+    __shared__ Moments<Acc> shared[S::BLOCK * N];
+    __shared__ Acc counts[DOWN];
+    const Tile<S> tile;
+    Moments<Acc> all[N];
+#pragma unroll
+    for (Index i = 0; i < N; ++i) all[i] = {0, 0};
+    if (tile.channel < S::CHANNELS) {
+        // A few rows at a time in two looks, while they are in registers.
+        Index row = tile.begin + tile.down;
+        Acc seen = 0;
+        for (; row + (DEEP - 1) * DOWN < tile.end; row += DEEP * DOWN) {
+            Pack<E, N> held[DEEP];
+#pragma unroll
+            for (Index d = 0; d < DEEP; ++d) held[d] = load<N>(x + (row + d * DOWN) * S::CHANNELS + tile.channel);
+            const Acc share = share_of(Acc(DEEP), seen);
+#pragma unroll
+            for (Index i = 0; i < N; ++i) {
+                Acc mean = 0, squares = 0;
+#pragma unroll
+                for (Index d = 0; d < DEEP; ++d) mean += widen(held[d].at[i]);
+                mean *= Acc(1) / DEEP;
+#pragma unroll
+                for (Index d = 0; d < DEEP; ++d) {
+                    const Acc deviation = widen(held[d].at[i]) - mean;
+                    squares += deviation * deviation;
+                }
+                all[i] = merge(all[i], seen, Moments<Acc>{mean, squares}, share);
+            }
+            seen += Acc(DEEP);
+        }
+        for (; row < tile.end; row += DOWN) {
+            const Pack<E, N> pack = load<N>(x + row * S::CHANNELS + tile.channel);
+            const Acc share = share_of(Acc(1), seen);
+#pragma unroll
+            for (Index i = 0; i < N; ++i) all[i] = merge(all[i], seen, Moments<Acc>{widen(pack.at[i]), 0}, share);
+            seen += Acc(1);
+        }
+    }
+#pragma unroll
+    for (Index i = 0; i < N; ++i) shared[i * S::BLOCK + threadIdx.x] = all[i];
+    if (threadIdx.x % S::ACROSS == 0) counts[tile.down] = Acc(tile.rows(tile.down));
+    for (Index half = DOWN / 2; half > 0; half /= 2) {
+        __syncthreads();
+        const Acc seen = tile.down < half ? counts[tile.down] : 0;
+        const Acc count = tile.down < half ? counts[tile.down + half] : 0;
+        if (tile.down < half) {
+            const Acc share = share_of(count, seen);
+#pragma unroll
+            for (Index i = 0; i < N; ++i) {
+                Moments<Acc> *moments = shared + i * S::BLOCK + threadIdx.x;
+                *moments = merge(*moments, seen, moments[half * S::ACROSS], share);
+            }
+        }
+        __syncthreads();
+        if (tile.down < half && threadIdx.x % S::ACROSS == 0) counts[tile.down] = seen + count;
+    }
+    if (tile.down == 0 && tile.channel < S::CHANNELS) {
+        Acc *to = parts + (Index)blockIdx.y * 2 * S::CHANNELS + tile.channel;
+#pragma unroll
+        for (Index i = 0; i < N; ++i) {
+            to[i] = shared[i * S::BLOCK + threadIdx.x].mean;
+            to[S::CHANNELS + i] = shared[i * S::BLOCK + threadIdx.x].squares;
+        }
+    }
+}
+
+// S: E, ROWS, CHANNELS, CHUNK, CHUNKS, BLOCK, epsilon(). The statistics of each channel from those of its chunks: a
+// warp merges each lane's chunks in order, and then lanes in halves.
+template <class S>
+__device__ __forceinline__ void settle_moments(const typename Of<typename S::E>::Acc *parts,
+                                               typename Of<typename S::E>::Acc *means,
+                                               typename Of<typename S::E>::Acc *variances,
+                                               typename Of<typename S::E>::Acc *reciprocals) {
+    typedef typename Of<typename S::E>::Acc Acc;
+    const Index channel = ((Index)blockIdx.x * S::BLOCK + threadIdx.x) / 32, lane = threadIdx.x % 32;
+    if (channel >= S::CHANNELS) return;
+    Moments<Acc> all = {0, 0};
+    Acc seen = 0;
+#pragma unroll 4
+    for (Index chunk = lane; chunk < S::CHUNKS; chunk += 32) {
+        const Acc *from = parts + chunk * 2 * S::CHANNELS + channel;
+        const Index left = S::ROWS - chunk * S::CHUNK;
+        const Acc count = Acc(left < S::CHUNK ? left : S::CHUNK);
+        all = merge(all, seen, Moments<Acc>{from[0], from[S::CHANNELS]}, share_of(count, seen));
+        seen += count;
+    }
+#pragma unroll
+    for (int apart = 16; apart > 0; apart /= 2) {
+        const Moments<Acc> other = {__shfl_down_sync(0xffffffffu, all.mean, apart),
+                                    __shfl_down_sync(0xffffffffu, all.squares, apart)};
+        const Acc count = __shfl_down_sync(0xffffffffu, seen, apart);
+        all = merge(all, seen, other, share_of(count, seen));
+        seen += count;
+    }
+    if (lane != 0) return;
+    const Acc variance = all.squares / Acc(S::ROWS);
+    means[channel] = S::ROWS == 0 ? Limits<Acc>::none() : all.mean;
+    variances[channel] = variance;
+    reciprocals[channel] = 1 / root(variance + Acc(S::epsilon()));
+}
+
+// S: also BY_ROW, whether statistics are of rows and not of channels. Sums over the rows of each chunk for the
+// gradients of gamma and beta: `parts` is [chunks, 2, channels], gamma's first. Where statistics are of channels,
+// gamma's is not yet multiplied with the reciprocal deviation, and `reciprocals` is not read.
+template <class S>
+__device__ __forceinline__ void slope_sums(const typename S::E *x, const typename Of<typename S::E>::Acc *means,
+                                           const typename Of<typename S::E>::Acc *reciprocals, const typename S::E *dy,
+                                           typename Of<typename S::E>::Acc *parts) {
+    typedef typename S::E E;
+    typedef typename Of<E>::Acc Acc;
+    constexpr Index N = S::N, DOWN = Tile<S>::DOWN, DEEP = 4;
+    __shared__ Acc shared[2 * S::BLOCK * N];
+    const Tile<S> tile;
+    Acc gammas[N], betas[N], mean[N];
+#pragma unroll
+    for (Index i = 0; i < N; ++i) {
+        gammas[i] = betas[i] = 0;
+        mean[i] = !S::BY_ROW && tile.channel < S::CHANNELS ? means[tile.channel + i] : 0;
+    }
+    const auto add = [&](Index row, const Pack<E, N> &pack, const Pack<E, N> &slope) {
+        const Acc middle = S::BY_ROW ? means[row] : 0, scale = S::BY_ROW ? reciprocals[row] : 1;
+#pragma unroll
+        for (Index i = 0; i < N; ++i) {
+            const Acc deviation = widen(pack.at[i]) - (S::BY_ROW ? middle : mean[i]), u = widen(slope.at[i]);
+            gammas[i] += (S::BY_ROW ? deviation * scale : deviation) * u;
+            betas[i] += u;
+        }
+    };
+    if (tile.channel < S::CHANNELS) {
+        Index row = tile.begin + tile.down;
+        for (; row + (DEEP - 1) * DOWN < tile.end; row += DEEP * DOWN) {
+            Pack<E, N> held[DEEP], slopes[DEEP];
+#pragma unroll
+            for (Index d = 0; d < DEEP; ++d) {
+                held[d] = load<N>(x + (row + d * DOWN) * S::CHANNELS + tile.channel);
+                slopes[d] = load<N>(dy + (row + d * DOWN) * S::CHANNELS + tile.channel);
+            }
+#pragma unroll
+            for (Index d = 0; d < DEEP; ++d) add(row + d * DOWN, held[d], slopes[d]);
+        }
+        for (; row < tile.end; row += DOWN) {
+            const Index at = row * S::CHANNELS + tile.channel;
+            add(row, load<N>(x + at), load<N>(dy + at));
+        }
+    }
+#pragma unroll
+    for (Index i = 0; i < N; ++i) {
+        shared[2 * i * S::BLOCK + threadIdx.x] = gammas[i];
+        shared[(2 * i + 1) * S::BLOCK + threadIdx.x] = betas[i];
+    }
+    for (Index half = DOWN / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (tile.down < half) {
+#pragma unroll
+            for (Index i = 0; i < 2 * N; ++i) {
+                Acc *sum = shared + i * S::BLOCK + threadIdx.x;
+                *sum += sum[half * S::ACROSS];
+            }
+        }
+    }
+    if (tile.down == 0 && tile.channel < S::CHANNELS) {
+        Acc *to = parts + (Index)blockIdx.y * 2 * S::CHANNELS + tile.channel;
+#pragma unroll
+        for (Index i = 0; i < N; ++i) {
+            to[i] = shared[2 * i * S::BLOCK + threadIdx.x];
+            to[S::CHANNELS + i] = shared[(2 * i + 1) * S::BLOCK + threadIdx.x];
+        }
+    }
+}
+
+// The sum of a column of [CHUNKS, 2, CHANNELS] by a warp, for all lanes.
+template <class S, class A> __device__ __forceinline__ A total_of(const A *parts, Index column, Index lane) {
+    A sum = 0;
+    if (column < 2 * S::CHANNELS) {
+#pragma unroll 4
+        for (Index chunk = lane; chunk < S::CHUNKS; chunk += 32) sum += parts[chunk * 2 * S::CHANNELS + column];
+    }
+    return fold<32, Sum>(sum);
+}
+
+// S: E, CHANNELS, CHUNKS, BLOCK. The gradients of gamma and beta from the sums of all chunks.
+template <class S>
+__device__ __forceinline__ void settle_sums(const typename Of<typename S::E>::Acc *parts, typename S::E *dgamma,
+                                            typename S::E *dbeta) {
+    const Index column = ((Index)blockIdx.x * S::BLOCK + threadIdx.x) / 32, lane = threadIdx.x % 32;
+    const auto total = total_of<S>(parts, column, lane);
+    if (lane != 0 || column >= 2 * S::CHANNELS) return;
+    if (column < S::CHANNELS) dgamma[column] = narrow<typename S::E>(total);
+    else dbeta[column - S::CHANNELS] = narrow<typename S::E>(total);
+}
+
+// S: also ROWS, epsilon(). The same where statistics are of channels; and in `factors`, which are [3, channels], what
+// the gradient of x takes: along x, of every row alike, and the factor of all.
+template <class S>
+__device__ __forceinline__ void settle_slopes(const typename Of<typename S::E>::Acc *parts, const typename S::E *gamma,
+                                              const typename Of<typename S::E>::Acc *variances, typename S::E *dgamma,
+                                              typename S::E *dbeta, typename Of<typename S::E>::Acc *factors) {
+    typedef typename Of<typename S::E>::Acc Acc;
+    const Index channel = ((Index)blockIdx.x * S::BLOCK + threadIdx.x) / 32, lane = threadIdx.x % 32;
+    const Index known = channel < S::CHANNELS ? channel : 2 * S::CHANNELS;
+    const Acc along = total_of<S>(parts, known, lane), all = total_of<S>(parts, known + S::CHANNELS, lane);
+    if (lane != 0 || channel >= S::CHANNELS) return;
+    const Acc reciprocal = 1 / root(variances[channel] + Acc(S::epsilon()));
+    dgamma[channel] = narrow<typename S::E>(S::ROWS == 0 ? Acc(0) : along * reciprocal);
+    dbeta[channel] = narrow<typename S::E>(all);
+    factors[channel] = along * reciprocal * reciprocal / Acc(S::ROWS);
+    factors[S::CHANNELS + channel] = all / Acc(S::ROWS);
+    factors[2 * S::CHANNELS + channel] = widen(gamma[channel]) * reciprocal;
+}
+
+// The gradient of x, over x or dy or elsewhere.
+template <class S>
+__device__ __forceinline__ void apply_slopes(const typename S::E *x, const typename Of<typename S::E>::Acc *means,
+                                             const typename S::E *dy, const typename Of<typename S::E>::Acc *factors,
+                                             typename S::E *dx) {
+    typedef typename S::E E;
+    typedef typename Of<E>::Acc Acc;
+    constexpr Index N = S::N, DOWN = Tile<S>::DOWN, DEEP = 4;
+    const Tile<S> tile;
+    if (tile.channel >= S::CHANNELS) return;
+    Acc mean[N], along[N], all[N], scale[N];
+#pragma unroll
+    for (Index i = 0; i < N; ++i) {
+        mean[i] = means[tile.channel + i];
+        along[i] = factors[tile.channel + i];
+        all[i] = factors[S::CHANNELS + tile.channel + i];
+        scale[i] = factors[2 * S::CHANNELS + tile.channel + i];
+    }
+    for (Index row = tile.begin + tile.down; row < tile.end; row += DEEP * DOWN) {
+        Pack<E, N> held[DEEP], slopes[DEEP];
+#pragma unroll
+        for (Index d = 0; d < DEEP; ++d) {
+            if (row + d * DOWN >= tile.end) continue;
+            held[d] = load<N>(x + (row + d * DOWN) * S::CHANNELS + tile.channel);
+            slopes[d] = load<N>(dy + (row + d * DOWN) * S::CHANNELS + tile.channel);
+        }
+#pragma unroll
+        for (Index d = 0; d < DEEP; ++d) {
+            if (row + d * DOWN >= tile.end) continue;
+#pragma unroll
+            for (Index i = 0; i < N; ++i) {
+                const Acc deviation = widen(held[d].at[i]) - mean[i];
+                held[d].at[i] = narrow<E>((widen(slopes[d].at[i]) - all[i] - deviation * along[i]) * scale[i]);
+            }
+            store(dx + (row + d * DOWN) * S::CHANNELS + tile.channel, held[d]);
+        }
+    }
+}

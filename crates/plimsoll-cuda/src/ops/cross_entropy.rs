@@ -1,0 +1,114 @@
+//! Cross-entropy of logits against class indices, and its gradient.
+//!
+//! The probabilities are never written: the forward kernel looks at each row once, keeping its largest logit and the
+//! sum of exponentials relative to it as they come, and the gradient makes the probabilities again from the log-sum, in
+//! the memory of the logits if it may.
+
+use super::stages::{Place, Stages, Traits, blocks};
+use super::{accumulator, name, reduce, team};
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::routine::Routine;
+use plimsoll_graph::DType;
+use plimsoll_graph::program::Operand;
+use std::sync::Arc;
+
+const TEXT: &str = include_str!("cross_entropy.cu");
+
+/// Prepares [`Op::CrossEntropy`](plimsoll_graph::Op::CrossEntropy).
+pub(crate) fn prepare(
+    engine: &Arc<Engine>,
+    reads: &[Operand],
+    _writes: &[Operand],
+) -> Result<Box<dyn Routine>> {
+    stages(reads)?.prepare(engine)
+}
+
+/// Prepares [`Op::CrossEntropyGrad`](plimsoll_graph::Op::CrossEntropyGrad), which may overwrite the logits.
+pub(crate) fn prepare_grad(
+    engine: &Arc<Engine>,
+    reads: &[Operand],
+    _writes: &[Operand],
+) -> Result<Box<dyn Routine>> {
+    grad_stages(reads)?.prepare(engine)
+}
+
+/// Rows of logits, and the types that go with them.
+#[derive(Clone, Copy)]
+pub(super) struct Rows {
+    pub(super) rows: usize,
+    pub(super) classes: usize,
+    /// The elements from one row to the next.
+    pub(super) pitch: usize,
+    pub(super) logits: DType,
+    pub(super) labels: DType,
+}
+
+impl Rows {
+    fn new(reads: &[Operand]) -> Self {
+        let shape = reads[0].view.shape;
+        let (rows, classes) = (shape[0], shape[1]);
+        Self { rows, classes, pitch: classes, logits: reads[0].dtype, labels: reads[1].dtype }
+    }
+
+    fn launch<const N: usize>(
+        &self,
+        stages: &mut Stages,
+        template: &str,
+        arguments: [(&str, Place); N],
+    ) -> Result<()> {
+        let (team, block) = team(self.classes);
+        let traits = Traits::new().ty("E", name(self.logits)).ty("Label", name(self.labels)).numbers([
+            ("ROWS", self.rows),
+            ("CLASSES", self.classes),
+            ("PITCH", self.pitch),
+            ("TEAM", team as usize),
+        ]);
+        stages.launch(template, traits, [blocks(self.rows, block / team), 1], block, arguments)
+    }
+
+    /// Losses and predictions; the logits become their gradients. Reads: logits, labels, slopes. Writes: loss,
+    /// prediction.
+    pub(super) fn losses(&self) -> Result<Stages> {
+        let mut stages = Stages::new(self.rows * self.pitch, &[reduce::TEXT, TEXT]);
+        let (logits, label, number) = (name(self.logits), name(self.labels), accumulator(self.logits).0);
+        let arguments = [
+            (logits, Place::Read(0)),
+            (&*format!("const {label}"), Place::Read(1)),
+            (&*format!("const {number}"), Place::Read(2)),
+            (number, Place::Write(0)),
+            ("i32", Place::Write(1)),
+        ];
+        self.launch(&mut stages, "losses", arguments)?;
+        Ok(stages)
+    }
+}
+
+pub(super) fn stages(reads: &[Operand]) -> Result<Stages> {
+    let rows = Rows::new(reads);
+    let mut stages = Stages::new(rows.rows * rows.classes, &[reduce::TEXT, TEXT]);
+    let (logits, label, number) = (name(rows.logits), name(rows.labels), accumulator(rows.logits).0);
+    let arguments = [
+        (&*format!("const {logits}"), Place::Read(0)),
+        (&*format!("const {label}"), Place::Read(1)),
+        (number, Place::Write(0)),
+        (number, Place::Write(1)),
+    ];
+    rows.launch(&mut stages, "cross_entropy", arguments)?;
+    Ok(stages)
+}
+
+pub(super) fn grad_stages(reads: &[Operand]) -> Result<Stages> {
+    let rows = Rows::new(reads);
+    let mut stages = Stages::new(rows.rows * rows.classes, &[reduce::TEXT, TEXT]);
+    let (logits, label, number) = (name(rows.logits), name(rows.labels), accumulator(rows.logits).0);
+    let arguments = [
+        (&*format!("const {logits}"), Place::Read(0)),
+        (&*format!("const {label}"), Place::Read(1)),
+        (&*format!("const {number}"), Place::Read(2)),
+        (&*format!("const {number}"), Place::Read(3)),
+        (logits, Place::Write(0)),
+    ];
+    rows.launch(&mut stages, "cross_entropy_grad", arguments)?;
+    Ok(stages)
+}

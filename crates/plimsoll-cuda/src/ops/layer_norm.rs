@@ -1,0 +1,138 @@
+//! Normalisation of rows, and its gradient.
+//!
+//! A row of up to [`MOST_HELD`] elements is read once and kept in registers, where its variance is taken from the
+//! deviations from its mean. The gradient's teams keep their columns' sums for gamma and beta in registers too, over
+//! all rows that fall to them; each block leaves them in the workspace, and a second launch adds the blocks up in a
+//! fixed order. Longer rows are read again instead, and their columns are summed by a launch of their own.
+
+use super::batch_norm::{self, settle_sums};
+use super::stages::{Place, Stages, Traits, blocks};
+use super::tiles::Tiles;
+use super::{accumulator, name, pack};
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::routine::Routine;
+use plimsoll_graph::program::Operand;
+use std::sync::Arc;
+
+const TEXT: &str = include_str!("layer_norm.cu");
+
+/// The longest row that is kept in registers.
+const MOST_HELD: usize = 8192;
+/// The bytes of a row, widened, that a lane of a warp keeps at most.
+const MOST_IN_LANE: usize = 128;
+/// The threads of a block that has several rows, or a row that is not kept.
+const BLOCK: u32 = 256;
+const LONG_BLOCK: u32 = 512;
+
+/// Prepares [`Op::LayerNorm`](plimsoll_graph::Op::LayerNorm). The result may overwrite x.
+pub(crate) fn prepare(
+    engine: &Arc<Engine>,
+    epsilon: f64,
+    reads: &[Operand],
+    _writes: &[Operand],
+) -> Result<Box<dyn Routine>> {
+    stages(epsilon, reads)?.prepare(engine)
+}
+
+/// Prepares [`Op::LayerNormGrad`](plimsoll_graph::Op::LayerNormGrad). The gradient of x may overwrite x or the gradient
+/// of y.
+pub(crate) fn prepare_grad(
+    engine: &Arc<Engine>,
+    reads: &[Operand],
+    _writes: &[Operand],
+) -> Result<Box<dyn Routine>> {
+    grad_stages(engine.properties().processors, reads)?.prepare(engine)
+}
+
+/// How rows are shared out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Rows {
+    rows: usize,
+    width: usize,
+    pack: usize,
+    team: u32,
+    block: u32,
+    held: bool,
+}
+
+impl Rows {
+    /// Teams of lanes where each keeps few enough elements, else blocks of which each thread keeps `each` elements.
+    fn new(x: &Operand, each: usize) -> Self {
+        let shape = x.view.shape;
+        let (width, lead) = (shape[shape.rank() - 1], &shape[..shape.rank() - 1]);
+        let pack = pack(x.dtype.size(), 16, &[width]);
+        let in_lane = MOST_IN_LANE / accumulator(x.dtype).1;
+        let held = width <= MOST_HELD;
+        let (team, block) = if width <= 32 * in_lane {
+            (width.div_ceil(pack).next_power_of_two().clamp(8, 32) as u32, BLOCK)
+        } else {
+            let threads = width.div_ceil(each.max(pack)).next_power_of_two().clamp(64, 1024) as u32;
+            if held { (threads, threads) } else { (LONG_BLOCK, LONG_BLOCK) }
+        };
+        Self { rows: lead.iter().product(), width, pack, team, block, held }
+    }
+
+    fn traits(&self, ty: &str) -> Traits {
+        Traits::new()
+            .ty("E", ty)
+            .flag("HELD", self.held)
+            .numbers([("ROWS", self.rows), ("WIDTH", self.width), ("N", self.pack)])
+            .numbers([("TEAM", self.team as usize)])
+    }
+
+    fn blocks(&self) -> usize {
+        blocks(self.rows, self.block / self.team)
+    }
+}
+
+pub(super) fn stages(epsilon: f64, reads: &[Operand]) -> Result<Stages> {
+    let (ty, number) = (name(reads[0].dtype), accumulator(reads[0].dtype).0);
+    let rows = Rows::new(&reads[0], 16);
+    let mut stages = Stages::new(reads[0].view.shape.elements(), &[TEXT]);
+    let constant = format!("const {ty}");
+    let arguments = [
+        (&*constant, Place::Read(0)),
+        (&*constant, Place::Read(1)),
+        (&*constant, Place::Read(2)),
+        (ty, Place::Write(0)),
+        (number, Place::Write(1)),
+        (number, Place::Write(2)),
+    ];
+    let traits = rows.traits(ty).float("epsilon", epsilon);
+    stages.launch("layer_norm", traits, [rows.blocks(), 1], rows.block, arguments)?;
+    Ok(stages)
+}
+
+pub(super) fn grad_stages(processors: u32, reads: &[Operand]) -> Result<Stages> {
+    let dtype = reads[0].dtype;
+    let (ty, (number, size)) = (name(dtype), accumulator(dtype));
+    let rows = Rows::new(&reads[0], 8);
+    let Rows { width, .. } = rows;
+    let mut stages = Stages::new(reads[0].view.shape.elements().max(2 * width), &[TEXT, batch_norm::TEXT]);
+    // Without rows the sums are still those of one block, of nothing.
+    let most = processors as usize * (512 / rows.block as usize).max(1);
+    let blocks = if rows.held { rows.blocks().clamp(1, most) } else { rows.blocks() };
+    let tiles = Tiles::new(processors, dtype.size(), 1, rows.rows, width);
+    let chunks = if rows.held { blocks } else { tiles.chunks };
+    let parts = stages.reserve(chunks * 2 * width * size);
+    if !rows.held {
+        batch_norm::slope_sums(&mut stages, dtype, rows.rows, width, tiles, true, parts)?;
+    }
+    let constant = format!("const {ty}");
+    let statistic = format!("const {number}");
+    let arguments = [
+        (&*constant, Place::Read(0)),
+        (&*constant, Place::Read(1)),
+        (&*statistic, Place::Read(2)),
+        (&*statistic, Place::Read(3)),
+        (&*constant, Place::Read(4)),
+        (ty, Place::Write(0)),
+        (number, parts),
+    ];
+    if width > 0 {
+        stages.launch("layer_norm_grad", rows.traits(ty), [blocks, 1], rows.block, arguments)?;
+    }
+    settle_sums(&mut stages, dtype, width, chunks, parts)?;
+    Ok(stages)
+}

@@ -1,0 +1,143 @@
+// Reductions. An operand is seen as [outer, reduced, inner]; `rows` is for an inner extent of 1.
+
+// S: In, Out, Fold, ROWS, WIDTH, PARTS, PART, TEAM, BLOCK. Each row is cut into PARTS of PART elements, each of which
+// is one result.
+template <class S> __device__ __forceinline__ void rows(const typename S::In *x, typename S::Out *y) {
+    typedef typename S::Fold Fold;
+    typedef typename Of<typename S::In>::Acc Acc;
+    constexpr Index TASKS = S::ROWS * S::PARTS, TEAMS = S::BLOCK / S::TEAM;
+    const Index member = threadIdx.x % S::TEAM;
+    for (Index first = blockIdx.x * TEAMS; first < TASKS; first += gridDim.x * TEAMS) {
+        const Index task = first + threadIdx.x / S::TEAM;
+        Acc all = Fold::template identity<Acc>();
+        if (task < TASKS) {
+            const Index start = task % S::PARTS * S::PART, left = S::WIDTH - start;
+            const typename S::In *from = x + task / S::PARTS * S::WIDTH + start;
+            each<S::TEAM, 4>(from, left < S::PART ? left : S::PART, member, [&](Index, auto pack) {
+                for (auto element : pack.at) all = Fold::combine(all, widen(element));
+            });
+        }
+        all = fold<S::TEAM, Fold>(all);
+        if (task < TASKS && member == 0) y[task] = narrow<typename S::Out>(all);
+    }
+}
+
+// S: In, Out, Fold, REDUCED, INNER, CHUNK, N, ACROSS, BLOCK. A block takes ACROSS packs of N columns, and of
+// their rows the chunk that is its number down the grid; results are [chunks, outer, inner].
+template <class S> __device__ __forceinline__ void columns(const typename S::In *x, typename S::Out *y) {
+    typedef typename S::Fold Fold;
+    typedef typename Of<typename S::In>::Acc Acc;
+    constexpr Index N = S::N, DOWN = S::BLOCK / S::ACROSS;
+    constexpr Index TILES = (S::INNER + S::ACROSS * N - 1) / (S::ACROSS * N);
+    __shared__ Acc sums[S::BLOCK * N];
+    const Index across = threadIdx.x % S::ACROSS, down = threadIdx.x / S::ACROSS;
+    const Index outer = blockIdx.x / TILES, column = (blockIdx.x % TILES * S::ACROSS + across) * N;
+    const Index begin = blockIdx.y * S::CHUNK;
+    const Index end = S::REDUCED - begin < S::CHUNK ? S::REDUCED : begin + S::CHUNK;
+    const typename S::In *from = x + outer * S::REDUCED * S::INNER + column;
+    Acc all[N];
+#pragma unroll
+    for (Index i = 0; i < N; ++i) all[i] = Fold::template identity<Acc>();
+    if (column < S::INNER) {
+        constexpr Index DEEP = 4;
+        Index row = begin + down;
+        for (; row + (DEEP - 1) * DOWN < end; row += DEEP * DOWN) {
+            Pack<typename S::In, N> held[DEEP];
+#pragma unroll
+            for (Index d = 0; d < DEEP; ++d) held[d] = load<N>(from + (row + d * DOWN) * S::INNER);
+#pragma unroll
+            for (Index d = 0; d < DEEP; ++d) {
+#pragma unroll
+                for (Index i = 0; i < N; ++i) all[i] = Fold::combine(all[i], widen(held[d].at[i]));
+            }
+        }
+        for (; row < end; row += DOWN) {
+            const Pack<typename S::In, N> pack = load<N>(from + row * S::INNER);
+#pragma unroll
+            for (Index i = 0; i < N; ++i) all[i] = Fold::combine(all[i], widen(pack.at[i]));
+        }
+    }
+#pragma unroll
+    for (Index i = 0; i < N; ++i) sums[i * S::BLOCK + threadIdx.x] = all[i];
+    for (Index half = DOWN / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (down < half) {
+#pragma unroll
+            for (Index i = 0; i < N; ++i) {
+                Acc *sum = sums + i * S::BLOCK + threadIdx.x;
+                *sum = Fold::combine(*sum, sum[half * S::ACROSS]);
+            }
+        }
+    }
+    if (down == 0 && column < S::INNER) {
+        typename S::Out *to = y + ((Index)blockIdx.y * (gridDim.x / TILES) + outer) * S::INNER + column;
+#pragma unroll
+        for (Index i = 0; i < N; ++i) to[i] = narrow<typename S::Out>(sums[i * S::BLOCK + threadIdx.x]);
+    }
+}
+
+// The largest so far and where it is; nothing yet if it is nowhere.
+template <class A> struct Best {
+    static constexpr u32 NOWHERE = 0xffffffffu;
+    A value;
+    u32 at;
+};
+
+template <class A> __device__ __forceinline__ Best<A> exchange(Best<A> x, int apart) {
+    return Best<A>{exchange(x.value, apart), exchange(x.at, apart)};
+}
+
+// The larger, and the first of equals.
+struct First {
+    template <class A> static __device__ __forceinline__ Best<A> combine(Best<A> a, Best<A> b) {
+        if (b.at == b.NOWHERE) return a;
+        if (a.at == a.NOWHERE || replaces(b.value, a.value)) return b;
+        return !replaces(a.value, b.value) && b.at < a.at ? b : a;
+    }
+};
+
+// The first largest element of a row, for each member of the team.
+template <int TEAM, class E>
+__device__ __forceinline__ u32 largest_of(const E *row, Index width, Index member, bool inside) {
+    Best<typename Of<E>::Acc> best = {Limits<typename Of<E>::Acc>::lowest(), best.NOWHERE};
+    if (inside) {
+        each<TEAM, 4>(row, width, member, [&](Index at, auto pack) {
+            u32 here = (u32)at;
+            for (auto element : pack.at) {
+                if (best.at == best.NOWHERE || replaces(widen(element), best.value)) best = {widen(element), here};
+                ++here;
+            }
+        });
+    }
+    return fold<TEAM, First>(best).at;
+}
+
+// S: E, ROWS, WIDTH, TEAM, BLOCK.
+template <class S> __device__ __forceinline__ void arg_max_rows(const typename S::E *x, i32 *y) {
+    constexpr Index TEAMS = S::BLOCK / S::TEAM;
+    const Index member = threadIdx.x % S::TEAM;
+    for (Index first = blockIdx.x * TEAMS; first < S::ROWS; first += gridDim.x * TEAMS) {
+        const Index row = first + threadIdx.x / S::TEAM;
+        const u32 at = largest_of<S::TEAM>(x + row * S::WIDTH, S::WIDTH, member, row < S::ROWS);
+        if (row < S::ROWS && member == 0) y[row] = (i32)at;
+    }
+}
+
+// S: E, OUTER, AXIS, INNER, BLOCK. A thread for each result.
+template <class S> __device__ __forceinline__ void arg_max_columns(const typename S::E *x, i32 *y) {
+    constexpr Index ALL = S::OUTER * S::INNER;
+    for (Index at = (Index)blockIdx.x * S::BLOCK + threadIdx.x; at < ALL; at += (Index)gridDim.x * S::BLOCK) {
+        const typename S::E *from = x + at / S::INNER * S::AXIS * S::INNER + at % S::INNER;
+        auto largest = widen(from[0]);
+        Index where = 0;
+#pragma unroll 4
+        for (Index i = 1; i < S::AXIS; ++i) {
+            const auto element = widen(from[i * S::INNER]);
+            if (replaces(element, largest)) {
+                largest = element;
+                where = i;
+            }
+        }
+        y[at] = (i32)where;
+    }
+}

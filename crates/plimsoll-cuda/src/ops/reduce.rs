@@ -1,0 +1,229 @@
+//! Reductions over any axes, and the position of the largest element.
+//!
+//! A reduction is done in passes. Each combines one group of neighbouring axes, the last group first, and sees its
+//! operand as `[outer, reduced, inner]`: rows where `inner` is 1, columns where not. Where there are too few of them to
+//! keep the device busy, they are cut into parts whose results are combined by a pass of their own.
+
+use super::stages::{Place, Stages, Traits, blocks};
+use super::tiles::{self, Tiles};
+use super::{accumulator, name, team};
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::routine::Routine;
+use plimsoll_graph::op::Reduction;
+use plimsoll_graph::program::Operand;
+use plimsoll_graph::{Axes, DType, Shape};
+use std::sync::Arc;
+
+/// The templates of reductions.
+pub(super) const TEXT: &str = include_str!("reduce.cu");
+
+/// The blocks for each multiprocessor that rows are cut for.
+const BLOCKS_PER_PROCESSOR: usize = 4;
+/// The elements of a row that a part has at least, and a multiple of which it has, so that it begins at an address that
+/// packs may begin at if the row does.
+const LEAST_PART: usize = 8192;
+
+/// Prepares [`Op::Reduce`](plimsoll_graph::Op::Reduce).
+pub(crate) fn prepare(
+    engine: &Arc<Engine>,
+    kind: Reduction,
+    axes: Axes,
+    reads: &[Operand],
+    _writes: &[Operand],
+) -> Result<Box<dyn Routine>> {
+    stages(engine.properties().processors, kind, axes, reads)?.prepare(engine)
+}
+
+/// Prepares [`Op::ArgMax`](plimsoll_graph::Op::ArgMax).
+pub(crate) fn prepare_arg_max(
+    engine: &Arc<Engine>,
+    axis: usize,
+    reads: &[Operand],
+    _writes: &[Operand],
+) -> Result<Box<dyn Routine>> {
+    arg_max_stages(axis, reads)?.prepare(engine)
+}
+
+/// Neighbouring axes as one: their extent, and whether they are reduced over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Group {
+    extent: usize,
+    reduced: bool,
+}
+
+/// The groups of a shape, alternately kept and reduced. Axes of extent one belong to any.
+fn groups(shape: &Shape, axes: Axes) -> Vec<Group> {
+    let mut groups: Vec<Group> = vec![];
+    for (axis, &extent) in shape.iter().enumerate().filter(|&(_, &extent)| extent != 1) {
+        let reduced = axes.contains(axis);
+        match groups.last_mut() {
+            Some(last) if last.reduced == reduced => last.extent *= extent,
+            _ => groups.push(Group { extent, reduced }),
+        }
+    }
+    groups
+}
+
+/// What a pass reads or writes: a type in CUDA C++, the bytes of an element, and where.
+type Side = (&'static str, usize, Place);
+
+pub(super) fn stages(processors: u32, kind: Reduction, axes: Axes, reads: &[Operand]) -> Result<Stages> {
+    let (shape, dtype) = (reads[0].view.shape, reads[0].dtype);
+    let mut reduce = Reduce {
+        stages: Stages::new(shape.elements(), &[TEXT]),
+        processors,
+        fold: match kind {
+            Reduction::Sum => "Sum",
+            Reduction::Max => "Max",
+            Reduction::Min => "Min",
+        },
+        accumulator: accumulator(dtype),
+    };
+    let mut groups = groups(&shape, axes);
+    let mut from: Side = (name(dtype), dtype.size(), Place::Read(0));
+    let to: Side = (name(dtype), dtype.size(), Place::Write(0));
+    loop {
+        let at = groups.iter().rposition(|group| group.reduced);
+        let last = groups.iter().filter(|group| group.reduced).count() <= 1;
+        let extent = |groups: &[Group]| groups.iter().map(|group| group.extent).product::<usize>();
+        // Without axes to reduce over, elements go where they belong as columns of one row.
+        let (outer, reduced, inner) = match at {
+            Some(at) => (extent(&groups[..at]), groups[at].extent, extent(&groups[at + 1..])),
+            None => (1, 1, extent(&groups)),
+        };
+        let (ty, size) = reduce.accumulator;
+        let target = if last { to } else { (ty, size, reduce.stages.reserve(outer * inner * size)) };
+        match inner {
+            1 => reduce.rows(outer, reduced, from, target)?,
+            _ => reduce.columns(outer, reduced, inner, from, target)?,
+        }
+        if last {
+            return Ok(reduce.stages);
+        }
+        if let Some(at) = at {
+            // The kept axes before and after it become one group.
+            groups.remove(at);
+            if at > 0 && at < groups.len() {
+                groups[at - 1].extent *= groups.remove(at).extent;
+            }
+        }
+        from = target;
+    }
+}
+
+struct Reduce {
+    stages: Stages,
+    processors: u32,
+    fold: &'static str,
+    /// The type that elements are combined in, and its bytes.
+    accumulator: (&'static str, usize),
+}
+
+impl Reduce {
+    /// A place for so many parts' results.
+    fn parts(&mut self, count: usize) -> Side {
+        let (ty, size) = self.accumulator;
+        (ty, size, self.stages.reserve(count * size))
+    }
+
+    /// Combines each of `rows` rows.
+    fn rows(&mut self, rows: usize, width: usize, from: Side, to: Side) -> Result<()> {
+        let wanted = BLOCKS_PER_PROCESSOR * self.processors as usize / rows.max(1);
+        let part = width.div_ceil(wanted.max(1)).max(1).next_multiple_of(LEAST_PART);
+        let parts = width.div_ceil(part);
+        if parts <= 1 {
+            return self.row_parts(rows, width, width.max(1), from, to);
+        }
+        let partial = self.parts(rows * parts);
+        self.row_parts(rows, width, part, from, partial)?;
+        self.row_parts(rows, parts, parts, partial, to)
+    }
+
+    /// Combines each part of each row.
+    fn row_parts(&mut self, rows: usize, width: usize, part: usize, from: Side, to: Side) -> Result<()> {
+        let parts = width.div_ceil(part).max(1);
+        let (team, block) = team(part);
+        let traits = Traits::new()
+            .ty("In", from.0)
+            .ty("Out", to.0)
+            .ty("Fold", self.fold)
+            .numbers([("ROWS", rows), ("WIDTH", width), ("PARTS", parts), ("PART", part)])
+            .numbers([("TEAM", team as usize)]);
+        let grid = [blocks(rows * parts, block / team), 1];
+        self.stages.launch(
+            "rows",
+            traits,
+            grid,
+            block,
+            [(&format!("const {}", from.0), from.2), (to.0, to.2)],
+        )
+    }
+
+    /// Combines the columns of each of `outer` matrices.
+    fn columns(&mut self, outer: usize, rows: usize, columns: usize, from: Side, to: Side) -> Result<()> {
+        let tiles = Tiles::new(self.processors, from.1, outer, rows, columns);
+        if tiles.chunks == 1 {
+            return self.column_chunks(tiles, rows, columns, from, to);
+        }
+        let partial = self.parts(tiles.chunks * outer * columns);
+        self.column_chunks(tiles, rows, columns, from, partial)?;
+        // Few accesses side by side leave many threads for the chunks.
+        let combined = Tiles::whole(partial.1, 1, tiles.chunks, outer * columns, 8);
+        self.column_chunks(combined, tiles.chunks, outer * columns, partial, to)
+    }
+
+    fn column_chunks(
+        &mut self,
+        tiles: Tiles,
+        rows: usize,
+        columns: usize,
+        from: Side,
+        to: Side,
+    ) -> Result<()> {
+        let traits = Traits::new()
+            .ty("In", from.0)
+            .ty("Out", to.0)
+            .ty("Fold", self.fold)
+            .numbers([("REDUCED", rows), ("INNER", columns), ("CHUNK", tiles.chunk)])
+            .numbers([("N", tiles.pack), ("ACROSS", tiles.across)]);
+        let arguments = [(&*format!("const {}", from.0), from.2), (to.0, to.2)];
+        self.stages.launch("columns", traits, tiles.grid(), tiles::BLOCK, arguments)
+    }
+}
+
+/// So many numbers of the accumulator type as elements.
+pub(super) fn convert(dtype: DType, count: usize) -> Result<Stages> {
+    let accumulator = accumulator(dtype);
+    let stages = Stages::new(count, &[TEXT]);
+    let mut reduce = Reduce { stages, processors: 1, fold: "Sum", accumulator };
+    let (from, to) = (accumulator.0, name(dtype));
+    let tiles = Tiles::whole(accumulator.1, 1, 1, count, 32);
+    reduce.column_chunks(
+        tiles,
+        1,
+        count,
+        (from, accumulator.1, Place::Read(0)),
+        (to, dtype.size(), Place::Write(0)),
+    )?;
+    Ok(reduce.stages)
+}
+
+pub(super) fn arg_max_stages(axis: usize, reads: &[Operand]) -> Result<Stages> {
+    let (shape, dtype) = (reads[0].view.shape, reads[0].dtype);
+    let mut stages = Stages::new(shape.elements(), &[TEXT]);
+    let outer: usize = shape[..axis].iter().product();
+    let inner: usize = shape[axis + 1..].iter().product();
+    let (width, ty) = (shape[axis], name(dtype));
+    let traits = Traits::new().ty("E", ty);
+    let arguments = [(&*format!("const {ty}"), Place::Read(0)), ("i32", Place::Write(0))];
+    if inner == 1 {
+        let (team, block) = team(width);
+        let traits = traits.numbers([("ROWS", outer), ("WIDTH", width), ("TEAM", team as usize)]);
+        stages.launch("arg_max_rows", traits, [blocks(outer, block / team), 1], block, arguments)?;
+    } else {
+        let traits = traits.numbers([("OUTER", outer), ("AXIS", width), ("INNER", inner)]);
+        stages.launch("arg_max_columns", traits, [blocks(outer * inner, 256), 1], 256, arguments)?;
+    }
+    Ok(stages)
+}

@@ -1,0 +1,196 @@
+//! A kernel of a program as launches one after another.
+
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::function::{Argument, Function};
+use crate::routine::{ALIGNMENT, Call, Routine};
+use std::fmt::Write;
+use std::sync::Arc;
+
+/// What every source begins with.
+const COMMON: &str = include_str!("common.cu");
+
+/// The most blocks along the first axis of a grid.
+const MOST_BLOCKS: usize = i32::MAX as usize;
+/// The most blocks along the second.
+const MOST_DOWN: usize = 65535;
+
+/// Launches one after another, their source, and the workspace they share.
+pub(super) struct Stages {
+    pub(super) source: String,
+    pub(super) launches: Vec<Launch>,
+    pub(super) workspace: u64,
+}
+
+/// One launch.
+#[derive(Debug)]
+pub(super) struct Launch {
+    /// The function of the source.
+    pub(super) name: String,
+    pub(super) grid: [u32; 2],
+    pub(super) block: u32,
+    pub(super) arguments: Vec<Place>,
+}
+
+/// Where an argument's address is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Read(usize),
+    Write(usize),
+    /// Bytes into the workspace.
+    Workspace(u64),
+}
+
+/// What a template is instantiated with: the members of a struct in CUDA C++.
+#[derive(Default)]
+pub(super) struct Traits(String);
+
+impl Traits {
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
+
+    /// A type.
+    pub(super) fn ty(mut self, name: &str, ty: &str) -> Self {
+        _ = writeln!(self.0, "    typedef {ty} {name};");
+        self
+    }
+
+    /// Numbers that elements are counted with.
+    pub(super) fn numbers<const N: usize>(mut self, numbers: [(&str, usize); N]) -> Self {
+        for (name, number) in numbers {
+            _ = writeln!(self.0, "    static constexpr Index {name} = {number};");
+        }
+        self
+    }
+
+    /// Whether something is so.
+    pub(super) fn flag(mut self, name: &str, flag: bool) -> Self {
+        _ = writeln!(self.0, "    static constexpr bool {name} = {flag};");
+        self
+    }
+
+    /// A number that the function `name` returns, exactly.
+    pub(super) fn float(self, name: &str, value: f64) -> Self {
+        let bits = value.to_bits();
+        self.text(&format!("static __device__ f64 {name}() {{ return __longlong_as_double({bits:#x}ll); }}"))
+    }
+
+    /// A member as it is.
+    pub(super) fn text(mut self, text: &str) -> Self {
+        _ = writeln!(self.0, "    {text}");
+        self
+    }
+}
+
+impl Stages {
+    /// No launches yet of the templates in `texts`, which count up to `elements` elements.
+    pub(super) fn new(elements: usize, texts: &[&str]) -> Self {
+        // Half of the range is left for positions past the end that loops come to.
+        let index = if elements <= i32::MAX as usize { "unsigned" } else { "unsigned long long" };
+        let mut source = format!("typedef {index} Index;\n{COMMON}");
+        for text in texts {
+            source.push('\n');
+            source.push_str(text);
+        }
+        Self { source, launches: vec![], workspace: 0 }
+    }
+
+    /// Bytes of workspace, apart from all others.
+    pub(super) fn reserve(&mut self, bytes: usize) -> Place {
+        let place = Place::Workspace(self.workspace);
+        self.workspace += (bytes as u64).next_multiple_of(ALIGNMENT);
+        place
+    }
+
+    /// Launches `template` with these traits and arguments, which are each a type in CUDA C++ and an address. A grid
+    /// without blocks is not launched.
+    ///
+    /// # Errors
+    /// If there are more blocks than a grid may have.
+    pub(super) fn launch<const N: usize>(
+        &mut self,
+        template: &str,
+        traits: Traits,
+        grid: [usize; 2],
+        block: u32,
+        arguments: [(&str, Place); N],
+    ) -> Result<()> {
+        if grid.contains(&0) {
+            return Ok(());
+        }
+        let [across, down] = grid;
+        if across > MOST_BLOCKS || down > MOST_DOWN {
+            let message = format!(
+                "`{template}` would need {across} by {down} blocks of threads, and {MOST_BLOCKS} by {MOST_DOWN} are \
+                 the most there can be; use a smaller batch"
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        let number = self.launches.len();
+        let function = format!("{template}_{number}");
+        let declared: Vec<String> = (0..N).map(|i| format!("{} *a{i}", arguments[i].0)).collect();
+        let passed: Vec<String> = (0..N).map(|i| format!("a{i}")).collect();
+        let members = traits.numbers([("BLOCK", block as usize)]).0;
+        _ = write!(
+            self.source,
+            "\nstruct S{number} {{\n{members}}};\nextern \"C\" __global__ void __launch_bounds__({block}) \
+             {function}({}) {{\n    {template}<S{number}>({});\n}}\n",
+            declared.join(", "),
+            passed.join(", "),
+        );
+        let arguments = arguments.map(|(_, place)| place).to_vec();
+        self.launches.push(Launch { name: function, grid: [across as u32, down as u32], block, arguments });
+        Ok(())
+    }
+
+    /// The launches compiled for a device.
+    ///
+    /// # Errors
+    /// If they cannot be compiled.
+    pub(super) fn prepare(self, engine: &Arc<Engine>) -> Result<Box<dyn Routine>> {
+        let compile = |launch: Launch| Ok((engine.compile(&self.source, &launch.name, 0)?, launch));
+        let launches = self.launches.into_iter().map(compile).collect::<Result<_>>()?;
+        Ok(Box::new(Staged { launches, workspace: self.workspace }))
+    }
+}
+
+/// The blocks of a launch whose threads have one task each, or several where the grid would be too large.
+pub(super) fn blocks(tasks: usize, each: u32) -> usize {
+    tasks.div_ceil(each as usize).min(MOST_BLOCKS)
+}
+
+struct Staged {
+    launches: Vec<(Function, Launch)>,
+    workspace: u64,
+}
+
+impl Routine for Staged {
+    fn workspace(&self) -> u64 {
+        self.workspace
+    }
+
+    unsafe fn run(&self, call: &Call<'_>) -> Result<()> {
+        for (function, launch) in &self.launches {
+            let mut arguments = [Argument::Address(0); MOST_ARGUMENTS];
+            for (argument, place) in arguments.iter_mut().zip(&launch.arguments) {
+                *argument = Argument::Address(match *place {
+                    Place::Read(index) => call.reads[index],
+                    Place::Write(index) => call.writes[index],
+                    Place::Workspace(offset) => call.workspace + offset,
+                });
+            }
+            let [across, down] = launch.grid;
+            // SAFETY: each argument is the address of what the function's declaration, which was written with it,
+            // takes; the caller vouches for the addresses.
+            unsafe {
+                let arguments = &arguments[..launch.arguments.len()];
+                function.launch(call.stream, [across, down, 1], launch.block, 0, arguments)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The most addresses that a launch takes.
+const MOST_ARGUMENTS: usize = 8;

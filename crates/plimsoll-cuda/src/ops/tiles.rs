@@ -1,0 +1,50 @@
+//! How columns are shared out: each block has some of them, and of their rows a chunk, so that a matrix of few columns
+//! keeps the whole device busy. What the chunks give is combined afterwards, in an order that is fixed for a device.
+
+use super::pack;
+
+/// The threads of a block.
+pub(super) const BLOCK: u32 = 256;
+/// The blocks for each multiprocessor that chunks are made for.
+const BLOCKS_PER_PROCESSOR: usize = 4;
+/// The rows of a chunk that each thread has at least.
+const LEAST_ROWS: usize = 8;
+
+/// A tiling of `outer` matrices of `rows` by `columns`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Tiles {
+    /// The columns of one access.
+    pub(super) pack: usize,
+    /// The accesses of a block side by side; a power of two.
+    pub(super) across: usize,
+    /// The blocks side by side, of all matrices.
+    pub(super) tiles: usize,
+    /// The rows of a chunk, and how many chunks there are.
+    pub(super) chunk: usize,
+    pub(super) chunks: usize,
+}
+
+impl Tiles {
+    /// A tiling for elements of `size` bytes.
+    pub(super) fn new(processors: u32, size: usize, outer: usize, rows: usize, columns: usize) -> Self {
+        let tiles = Self::whole(size, outer, rows, columns, 32);
+        let down = BLOCK as usize / tiles.across;
+        let wanted = (BLOCKS_PER_PROCESSOR * processors as usize).div_ceil(tiles.tiles.max(1));
+        let most = rows.div_ceil(down * LEAST_ROWS);
+        let chunk = rows.div_ceil(wanted.min(most).max(1)).max(1);
+        Self { chunk, chunks: rows.div_ceil(chunk).max(1), ..tiles }
+    }
+
+    /// A tiling whose chunks are all rows, with at most `across` accesses side by side.
+    pub(super) fn whole(size: usize, outer: usize, rows: usize, columns: usize, across: usize) -> Self {
+        let pack = pack(size, 16, &[columns]);
+        let across = columns.div_ceil(pack).next_power_of_two().min(across);
+        let tiles = outer * columns.div_ceil(pack * across);
+        Self { pack, across, tiles, chunk: rows.max(1), chunks: 1 }
+    }
+
+    /// The grid: tiles across, chunks down.
+    pub(super) fn grid(&self) -> [usize; 2] {
+        [self.tiles, self.chunks]
+    }
+}

@@ -1,0 +1,315 @@
+//! Layers over time and their gradients.
+//!
+//! The products with the inputs of all steps are one product, and so are the gradients of the weights; only the
+//! products with the hidden state go step by step, each followed by one launch for everything element by element.
+//! What a step multiplies is kept densely packed, apart from the results of all steps, so that one prepared product
+//! serves every step. Halves are computed with in single precision and rounded where they are kept: the states, and
+//! the products with the inputs.
+
+pub(crate) mod gru;
+pub(crate) mod lstm;
+
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::function::{Argument, Function};
+use crate::number::number;
+use crate::prepare::prepare;
+use crate::product::{Gemm, Product};
+use crate::routine::{ALIGNMENT, Call, Routine};
+use cudarc::driver::sys::CUdeviceptr;
+use plimsoll_graph::op::Reduction;
+use plimsoll_graph::program::{Body, BufferId, Kernel, Operand, View};
+use plimsoll_graph::{Axes, DType, Op, Shape};
+use std::sync::Arc;
+
+/// Threads of a block.
+const THREADS: u32 = 256;
+
+/// The extents of a layer over time.
+#[derive(Debug, Clone, Copy)]
+struct Layer {
+    dtype: DType,
+    batch: usize,
+    time: usize,
+    input: usize,
+    hidden: usize,
+    /// The columns of the weights: the hidden extent for every gate.
+    columns: usize,
+}
+
+impl Layer {
+    /// The layer of these inputs, and of its input and hidden weight.
+    fn new(reads: &[Operand]) -> Result<Self> {
+        let (x, hidden_weight) = (reads[0].view.shape, reads[2].view.shape);
+        let layer = Self {
+            dtype: reads[0].dtype,
+            batch: x[0],
+            time: x[1],
+            input: x[2],
+            hidden: hidden_weight[0],
+            columns: hidden_weight[1],
+        };
+        if layer.batch.saturating_mul(layer.hidden) > i32::MAX as usize || layer.time > i32::MAX as usize {
+            let message = format!(
+                "a recurrent layer on a CUDA device has at most {} hidden numbers and steps, not {} by {} over {}",
+                i32::MAX,
+                layer.batch,
+                layer.hidden,
+                layer.time
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        Ok(layer)
+    }
+
+    /// The rows of all steps.
+    fn rows(&self) -> usize {
+        self.batch * self.time
+    }
+
+    /// The bytes of elements.
+    fn bytes(&self, elements: usize) -> u64 {
+        (elements * self.dtype.size()) as u64
+    }
+
+    /// The bytes of numbers that are computed with.
+    fn number_bytes(&self, numbers: usize) -> u64 {
+        (numbers * self.dtype.accumulator().size()) as u64
+    }
+
+    /// The product of all inputs with the input weight, in rows of `row` elements.
+    fn inputs_by_weight(&self, row: usize) -> Gemm {
+        let Layer { dtype, input, columns, .. } = *self;
+        gemm(dtype, [self.rows(), columns, input], rows_of(input), rows_of(columns), row)
+    }
+
+    /// The product of a step's state with the hidden weight.
+    fn state_by_weight(&self) -> Gemm {
+        let Layer { dtype, batch, hidden, columns, .. } = *self;
+        unrounded(gemm(dtype, [batch, columns, hidden], rows_of(hidden), rows_of(columns), columns))
+    }
+
+    /// The product of the gradients of a step's gates with the hidden weight.
+    fn gates_by_weight(&self) -> Gemm {
+        let Layer { dtype, batch, hidden, columns, .. } = *self;
+        unrounded(gemm(dtype, [batch, hidden, columns], rows_of(columns), columns_of(columns), hidden))
+    }
+
+    /// The source of the kernels of a step.
+    fn source(&self) -> String {
+        let Layer { batch, time, hidden, columns, .. } = *self;
+        // Gates have up to four columns for one of the hidden state.
+        let elements = self.rows().saturating_mul(columns.max(4 * hidden)).max(batch * hidden);
+        // Half of the range is left for threads past the end.
+        let index = if elements <= i32::MAX as usize { "unsigned" } else { "unsigned long long" };
+        format!(
+            "{}#define BATCH {batch}\n#define TIME {time}\n#define HIDDEN {hidden}\n#define Index {index}\n{}",
+            number(self.dtype),
+            include_str!("recurrent.cu")
+        )
+    }
+
+    /// A kernel of a step.
+    fn function(&self, engine: &Engine, name: &str) -> Result<Function> {
+        engine.compile(&self.source(), name, 0)
+    }
+
+    /// Launches a kernel of a step with a thread for every element of the states.
+    ///
+    /// # Safety
+    /// The arguments must be those the kernel takes.
+    unsafe fn launch(&self, function: &Function, call: &Call<'_>, arguments: &[Argument]) -> Result<()> {
+        let blocks = (self.batch * self.hidden).div_ceil(THREADS as usize) as u32;
+        // SAFETY: the caller vouches for the arguments.
+        unsafe { function.launch(call.stream, [blocks, 1, 1], THREADS, 0, arguments) }
+    }
+
+    /// Launches a kernel with addresses and the step.
+    ///
+    /// # Safety
+    /// The arguments must be those the kernel takes.
+    unsafe fn launch_step(
+        &self,
+        function: &Function,
+        call: &Call<'_>,
+        addresses: &[CUdeviceptr],
+        step: usize,
+    ) -> Result<()> {
+        let addresses = addresses.iter().map(|&address| Argument::Address(address));
+        let arguments: Vec<_> = addresses.chain([Argument::U32(step as u32)]).collect();
+        // SAFETY: the caller vouches for the arguments.
+        unsafe { self.launch(function, call, &arguments) }
+    }
+}
+
+/// The places of scratch memory one after the other, each aligned.
+struct Scratch {
+    next: u64,
+}
+
+impl Scratch {
+    fn new() -> Self {
+        Self { next: 0 }
+    }
+
+    /// Where the next so many bytes are, from the beginning of the workspace.
+    fn take(&mut self, bytes: u64) -> u64 {
+        let place = self.next;
+        self.next += bytes.next_multiple_of(ALIGNMENT);
+        place
+    }
+}
+
+/// A product of matrices, `m × k` by `k × n`, any of which may be empty.
+struct Multiply {
+    engine: Arc<Engine>,
+    product: Option<Product>,
+    /// The bytes of the result that are zero where there is no product.
+    zeros: u64,
+}
+
+/// Where a matrix has its elements: the distances between rows and between columns.
+type Strides = [usize; 2];
+
+/// Densely packed rows of so many columns.
+fn rows_of(columns: usize) -> Strides {
+    [columns, 1]
+}
+
+/// The transpose of densely packed rows of so many columns.
+fn columns_of(columns: usize) -> Strides {
+    [1, columns]
+}
+
+/// A product whose result has rows of `row` elements.
+fn gemm(dtype: DType, [m, n, k]: [usize; 3], a: Strides, b: Strides, row: usize) -> Gemm {
+    Gemm {
+        m,
+        n,
+        k,
+        batch: 1,
+        a: [a[0], a[1], 0],
+        b: [b[0], b[1], 0],
+        c: [row, 0],
+        dtype,
+        result: dtype,
+        accumulate: false,
+        alignment: [ALIGNMENT; 3],
+    }
+}
+
+/// The same with a result that is not rounded.
+fn unrounded(gemm: Gemm) -> Gemm {
+    Gemm { result: gemm.dtype.accumulator(), ..gemm }
+}
+
+impl Multiply {
+    fn new(engine: &Arc<Engine>, gemm: Gemm) -> Result<Self> {
+        let Gemm { m, n, k, c, result, .. } = gemm;
+        let some = m > 0 && n > 0;
+        let product = (some && k > 0).then(|| Product::new(engine, &gemm)).transpose()?;
+        let zeros = if some && k == 0 { (m * c[0] * result.size()) as u64 } else { 0 };
+        Ok(Self { engine: engine.clone(), product, zeros })
+    }
+
+    fn workspace(&self) -> u64 {
+        self.product.as_ref().map_or(0, Product::workspace)
+    }
+
+    /// Enqueues the product of the matrices at the first two addresses.
+    ///
+    /// # Safety
+    /// The addresses must be those of matrices as they were described, and of the workspace.
+    unsafe fn run(&self, call: &Call<'_>, matrices: [CUdeviceptr; 3], workspace: CUdeviceptr) -> Result<()> {
+        // SAFETY: the caller vouches for the addresses.
+        unsafe {
+            match &self.product {
+                Some(product) => product.run(matrices, workspace, call.stream),
+                None => self.engine.zero(matrices[2], self.zeros, call.stream),
+            }
+        }
+    }
+}
+
+/// The sum of all rows of a matrix.
+fn sum_rows(engine: &Arc<Engine>, dtype: DType, rows: usize, columns: usize) -> Result<Box<dyn Routine>> {
+    let (from, to) = (dense(0, dtype, &[rows, columns])?, dense(1, dtype, &[columns])?);
+    let axes = Axes::new(&[0], 2).map_err(not_a_shape)?;
+    let kernel = Kernel {
+        scope: "recurrent".into(),
+        body: Body::Op(Op::Reduce { kind: Reduction::Sum, axes }),
+        reads: vec![from],
+        writes: vec![to],
+        in_place: vec![],
+        flops: (rows * columns) as u64,
+        bytes: ((rows + 1) * columns * dtype.size()) as u64,
+    };
+    prepare(engine, &kernel)
+}
+
+fn dense(buffer: u32, dtype: DType, dims: &[usize]) -> Result<Operand> {
+    let view = View::dense(Shape::new(dims).map_err(not_a_shape)?);
+    Ok(Operand { buffer: BufferId(buffer), dtype, view })
+}
+
+fn not_a_shape(error: plimsoll_graph::Error) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("the gates of a recurrent layer are too large: {error}"))
+}
+
+/// What gradients of a layer are made of when those of its gates are known: the products that belong to all steps.
+struct Gradients {
+    inputs: Multiply,
+    input_weight: Multiply,
+    hidden_weight: Multiply,
+    bias: Box<dyn Routine>,
+}
+
+impl Gradients {
+    fn prepare(engine: &Arc<Engine>, layer: &Layer) -> Result<Self> {
+        let Layer { dtype, input, hidden, columns, .. } = *layer;
+        let rows = layer.rows();
+        let inputs = gemm(dtype, [rows, input, columns], rows_of(columns), columns_of(columns), input);
+        let by =
+            |width: usize| gemm(dtype, [width, columns, rows], columns_of(width), rows_of(columns), columns);
+        Ok(Self {
+            inputs: Multiply::new(engine, inputs)?,
+            input_weight: Multiply::new(engine, by(input))?,
+            hidden_weight: Multiply::new(engine, by(hidden))?,
+            bias: sum_rows(engine, dtype, rows, columns)?,
+        })
+    }
+
+    fn workspace(&self) -> u64 {
+        let products = [&self.inputs, &self.input_weight, &self.hidden_weight].map(Multiply::workspace);
+        products.into_iter().fold(self.bias.workspace(), u64::max)
+    }
+
+    /// Enqueues zeros for the gradient of a first state that no step has seen.
+    ///
+    /// # Safety
+    /// The address must be that of the gradient.
+    unsafe fn zero_state(&self, call: &Call<'_>, layer: &Layer, state: CUdeviceptr) -> Result<()> {
+        let bytes = layer.bytes(layer.batch * layer.hidden);
+        // SAFETY: the caller vouches for the address.
+        unsafe { self.inputs.engine.zero(state, bytes, call.stream) }
+    }
+
+    /// Enqueues the sum of the gradients of the gates of all steps.
+    ///
+    /// # Safety
+    /// The addresses must be those of the gradients, the sum and the workspace.
+    unsafe fn run_bias(
+        &self,
+        call: &Call<'_>,
+        slopes: CUdeviceptr,
+        bias: CUdeviceptr,
+        workspace: CUdeviceptr,
+    ) -> Result<()> {
+        let call = Call { reads: &[slopes], writes: &[bias], workspace, stream: call.stream };
+        // SAFETY: the caller vouches for the addresses.
+        unsafe { self.bias.run(&call) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

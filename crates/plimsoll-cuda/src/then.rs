@@ -1,0 +1,58 @@
+//! An op and the loop that follows it, one after the other: the op's result is in workspace in between.
+
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::loops;
+use crate::prepare::prepare;
+use crate::routine::{ALIGNMENT, Call, Routine};
+use cudarc::driver::sys::CUdeviceptr;
+use plimsoll_graph::program::{Body, Kernel, Operand, Then, View};
+use std::sync::Arc;
+
+/// Prepares an op and its loop.
+pub(crate) fn prepare_then(engine: &Arc<Engine>, kernel: &Kernel, then: &Then) -> Result<Box<dyn Routine>> {
+    let made = then.made();
+    let op = Kernel {
+        scope: kernel.scope.clone(),
+        body: Body::Op(then.op.clone()),
+        reads: kernel.reads[..then.operands].to_vec(),
+        writes: vec![made],
+        in_place: vec![],
+        flops: kernel.flops,
+        bytes: kernel.bytes,
+    };
+    let seen = Operand { view: View::dense(then.body.domain), ..made };
+    let reads = [&[seen], &kernel.reads[then.operands..]].concat();
+    Ok(Box::new(InWorkspace {
+        op: prepare(engine, &op)?,
+        body: loops::prepare(engine, &then.body, &reads, &kernel.writes)?,
+        operands: then.operands,
+        made: ((then.shape.elements() * then.dtype.size()) as u64).next_multiple_of(ALIGNMENT),
+    }))
+}
+
+/// An op whose result is in workspace until its loop has run.
+struct InWorkspace {
+    op: Box<dyn Routine>,
+    body: Box<dyn Routine>,
+    operands: usize,
+    /// The bytes of the result.
+    made: u64,
+}
+
+impl Routine for InWorkspace {
+    fn workspace(&self) -> u64 {
+        self.made + self.op.workspace().max(self.body.workspace())
+    }
+
+    unsafe fn run(&self, call: &Call<'_>) -> Result<()> {
+        let (made, workspace) = (call.workspace, call.workspace + self.made);
+        let (operands, rest) = call.reads.split_at(self.operands);
+        let reads: Vec<CUdeviceptr> = std::iter::once(made).chain(rest.iter().copied()).collect();
+        // SAFETY: the result has workspace of its own, in front of that of whichever of the two runs.
+        unsafe {
+            self.op.run(&Call { reads: operands, writes: &[made], workspace, stream: call.stream })?;
+            self.body.run(&Call { reads: &reads, writes: call.writes, workspace, stream: call.stream })
+        }
+    }
+}

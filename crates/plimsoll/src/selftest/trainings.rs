@@ -1,0 +1,224 @@
+//! Whole trainings on both devices: every kind of workload in small, with and without a budget.
+//!
+//! Losses must follow the CPU's within what rounding lets them drift apart, the arena must be what was forecast, and a
+//! budget that is met by exact remedies must leave every bit as it was.
+
+use super::sides::Trouble;
+use super::{Report, Verdict};
+use crate::{DeviceId, Spec, Trained, Trainer};
+use std::path::Path;
+use std::time::Instant;
+
+/// A training to try.
+struct Training {
+    name: &'static str,
+    data: &'static str,
+    model: &'static str,
+    train: &'static str,
+    loss: &'static str,
+    /// How far parameters go in a step. Adam's first steps go by signs alone, those of gradients that are next to nothing
+    /// too, which differ between devices: deep networks take small ones here.
+    rate: f64,
+    /// How far losses may be apart, relative to their size.
+    tolerance: f32,
+}
+
+const TRAININGS: [Training; 11] = [
+    Training {
+        name: "a perceptron",
+        data: "kind = 'synthetic'\nsamples = 200\nfeatures = [40]\nclasses = 10",
+        model: "kind = 'sequential'\nlayers = [{ dense = 64, activation = 'relu' }, { dense = 10 }]",
+        train: "batch = 32\nsteps = 20",
+        loss: "sparse_cross_entropy",
+        rate: 1e-3,
+        tolerance: 1e-4,
+    },
+    Training {
+        name: "a perceptron in bf16",
+        data: "kind = 'synthetic'\nsamples = 200\nfeatures = [40]\ntarget = [24]",
+        model: "kind = 'sequential'\nlayers = [{ dense = 64, activation = 'gelu' }, { dense = 24 }]",
+        train: "batch = 32\nsteps = 20\nprecision = 'bf16'",
+        loss: "mse",
+        rate: 1e-3,
+        tolerance: 2e-2,
+    },
+    Training {
+        name: "a perceptron in f16",
+        data: "kind = 'synthetic'\nsamples = 200\nfeatures = [40]\ntarget = [24]",
+        model: "kind = 'sequential'\nlayers = [{ dense = 64, activation = 'tanh' }, { dense = 24 }]",
+        train: "batch = 32\nsteps = 20\nprecision = 'f16'",
+        loss: "mse",
+        rate: 1e-3,
+        tolerance: 1e-2,
+    },
+    Training {
+        name: "convolutions",
+        data: "kind = 'synthetic'\nsamples = 64\nfeatures = [16, 16, 3]\nclasses = 10",
+        model: "kind = 'sequential'\nlayers = [{ conv = 16, window = 3, padding = 'same', activation = 'relu' }, \
+                { conv = 32, window = 3, padding = 'same', activation = 'relu' }, { max_pool = 2 }, \
+                { conv = 32, window = 3, padding = 'same', activation = 'relu' }, 'global_mean_pool', { dense = 10 }]",
+        train: "batch = 16\nsteps = 12",
+        loss: "sparse_cross_entropy",
+        rate: 1e-3,
+        tolerance: 1e-3,
+    },
+    Training {
+        name: "convolutions with dropout in bf16",
+        data: "kind = 'synthetic'\nsamples = 64\nfeatures = [16, 16, 3]\nclasses = 10",
+        model: "kind = 'sequential'\nlayers = [{ conv = 16, window = 3, padding = 'same', activation = 'relu' }, \
+                { max_pool = 2 }, 'flatten', { dropout = 0.5 }, { dense = 10 }]",
+        train: "batch = 16\nsteps = 12\nprecision = 'bf16'",
+        loss: "sparse_cross_entropy",
+        rate: 1e-3,
+        tolerance: 3e-2,
+    },
+    Training {
+        name: "a language model",
+        data: "kind = 'synthetic-tokens'\nsamples = 64\nlength = 48\nvocabulary = 300",
+        model: "kind = 'gpt'\nlayers = 2\nwidth = 64\nheads = 2\ncontext = 48\nvocabulary = 300",
+        train: "batch = 8\nsteps = 12",
+        loss: "sparse_cross_entropy",
+        rate: 1e-3,
+        tolerance: 1e-3,
+    },
+    Training {
+        name: "a language model in bf16, with a tied head",
+        data: "kind = 'synthetic-tokens'\nsamples = 64\nlength = 64\nvocabulary = 300",
+        model: "kind = 'gpt'\nlayers = 2\nwidth = 128\nheads = 2\ncontext = 64\nvocabulary = 300\ntied_head = true",
+        train: "batch = 8\nsteps = 12\nprecision = 'bf16'",
+        loss: "sparse_cross_entropy",
+        rate: 1e-3,
+        tolerance: 2e-2,
+    },
+    Training {
+        name: "a language model of many lengths",
+        data: "kind = 'synthetic-tokens'\nsamples = 64\nlength = 48\nvocabulary = 300",
+        model: "kind = 'gpt'\nlayers = 1\nwidth = 64\nheads = 2\ncontext = 48\nvocabulary = 300",
+        train: "batch = 4\nsteps = 12\nlengths = [8, 48]",
+        loss: "sparse_cross_entropy",
+        rate: 1e-3,
+        tolerance: 1e-3,
+    },
+    Training {
+        name: "a recurrent network",
+        data: "kind = 'synthetic-tokens'\nsamples = 64\nlength = 20\nvocabulary = 100",
+        model: "kind = 'sequential'\nlayers = [{ embedding = 100, width = 32 }, { lstm = 32, sequences = true }, \
+                { dense = 100 }]",
+        train: "batch = 8\nsteps = 12",
+        loss: "sparse_cross_entropy",
+        rate: 1e-3,
+        tolerance: 1e-3,
+    },
+    Training {
+        name: "a residual network",
+        data: "kind = 'synthetic'\nsamples = 16\nfeatures = [64, 64, 3]\nclasses = 10",
+        model: "kind = 'resnet50'\nclasses = 10",
+        train: "batch = 8\nsteps = 3",
+        loss: "sparse_cross_entropy",
+        rate: 1e-5,
+        tolerance: 1e-3,
+    },
+    Training {
+        name: "a U-Net",
+        data: "kind = 'synthetic'\nsamples = 8\nfeatures = [32, 32, 3]\ntarget = [32, 32, 3]",
+        model: "kind = 'unet'\nchannels = 3",
+        train: "batch = 4\nsteps = 4",
+        loss: "mse",
+        rate: 1e-5,
+        tolerance: 1e-3,
+    },
+];
+
+/// Tries those whose names are wanted, and tells of each what came of it.
+pub(super) fn all(cuda: DeviceId, wanted: &dyn Fn(&str) -> bool, tell: &mut dyn FnMut(String, Report)) {
+    for training in &TRAININGS {
+        let name = format!("training {}", training.name);
+        if !wanted(&name) {
+            continue;
+        }
+        let start = Instant::now();
+        let (verdict, error, detail) = match training.attempt(cuda) {
+            Ok((error, detail)) if error <= 1.0 => (Verdict::Passed, error, detail),
+            Ok((error, detail)) => (Verdict::Failed, error, detail),
+            Err(Trouble { verdict, message }) => (verdict, f64::INFINITY, message),
+        };
+        let seconds = start.elapsed().as_secs_f64();
+        tell(name, Report { verdict, error, microseconds: 0.0, detail, seconds });
+    }
+}
+
+impl Training {
+    fn spec(&self) -> Result<Spec, Trouble> {
+        let Training { data, model, train, loss, rate, .. } = self;
+        let text = format!(
+            "loss = '{loss}'\n[data]\n{data}\n[model]\n{model}\n[optimizer]\nkind = 'adam'\nrate = {rate:?}\n\
+             [train]\n{train}\n"
+        );
+        Ok(Spec::parse(&text, Path::new("training.toml"))?)
+    }
+
+    /// How far losses are apart over what they may be, and what was seen.
+    fn attempt(&self, cuda: DeviceId) -> Result<(f64, String), Trouble> {
+        let spec = self.spec()?;
+        let (data, _) = spec.datasets()?;
+        let fit = |trainer: Trainer| -> Result<Trained, Trouble> {
+            let trained = trainer.fit(&data, None, &mut |_| {})?;
+            let report = &trained.report;
+            if report.arena_bytes != report.predicted_peak_bytes || report.allocations_after_first_step > 0 {
+                return Err(failed(format!(
+                    "an arena of {} bytes, {} were forecast; {} reservations after the first step",
+                    report.arena_bytes, report.predicted_peak_bytes, report.allocations_after_first_step
+                )));
+            }
+            Ok(trained)
+        };
+        let expected = fit(spec.trainer())?;
+        let actual = fit(spec.trainer().cuda(cuda))?;
+        let apart = expected.report.losses.iter().zip(&actual.report.losses);
+        let apart: Vec<f32> = apart.map(|(a, b)| (a - b).abs() / a.abs().max(0.1)).collect();
+        let (first, apart) = (apart.first().copied().unwrap_or(0.0), apart.into_iter().fold(0.0, f32::max));
+        let last = |trained: &Trained| trained.report.losses.last().copied().unwrap_or(f32::NAN);
+        let mut detail = format!(
+            "{} losses, the last {} and {} on the CPU; the first {first:.1e} apart, at most {apart:.1e}",
+            actual.report.losses.len(),
+            last(&actual),
+            last(&expected)
+        );
+        let arena = actual.report.arena_bytes;
+        let budget = [80, 90].map(|percent| arena * percent / 100).into_iter().find_map(|budget| {
+            let trainer = spec.trainer().cuda(cuda).exact(true).budget(budget);
+            trainer.forecast(&data).is_ok().then_some((trainer, budget))
+        });
+        if let Some((trainer, budget)) = budget {
+            let within = fit(trainer)?;
+            if within.report.losses != actual.report.losses || within.weights != actual.weights {
+                return Err(failed(format!(
+                    "within {budget} of {arena} bytes the losses or weights have other bits"
+                )));
+            }
+            detail += &format!("; within {} bytes the same bits", within.report.arena_bytes);
+        }
+        Ok((f64::from(apart / self.tolerance), detail))
+    }
+}
+
+fn failed(message: String) -> Trouble {
+    Trouble { verdict: Verdict::Failed, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_training_runs_on_the_cpu() {
+        for training in &TRAININGS {
+            let spec = training.spec().unwrap_or_else(|e| panic!("{}: {}", training.name, e.message));
+            let (data, _) = spec.datasets().expect("data");
+            let trainer = spec.trainer().steps(2).threads(1);
+            let trained = trainer.fit(&data, None, &mut |_| {});
+            let trained = trained.unwrap_or_else(|e| panic!("{}: {e}", training.name));
+            assert_eq!(trained.report.arena_bytes, trained.report.predicted_peak_bytes, "{}", training.name);
+        }
+    }
+}
