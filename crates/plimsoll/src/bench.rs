@@ -41,6 +41,8 @@ pub struct BenchReport {
     pub books: Option<Books>,
     /// How often memory was reserved after the first step.
     pub allocations_after_first_step: u64,
+    /// By how many bytes more of the device were taken at the end than after the warm-up, where a driver counts them.
+    pub device_grown_bytes: Option<i64>,
 }
 
 impl Trainer {
@@ -62,10 +64,11 @@ impl Trainer {
             |epoch| batches.epoch(epoch).filter(|b| b.samples() == self.batch_size().min(data.samples()));
         let mut times = Vec::with_capacity(steps);
         let (mut first, mut reservations, mut total) = (0.0, 0, Instant::now());
-        let mut last = total;
+        let (mut last, mut warm) = (total, None);
         for (number, batch) in (0..).flat_map(full).take(WARM_UP + steps).enumerate() {
             if number == WARM_UP {
                 runner.finish()?;
+                warm = runner.session().books();
                 (total, last) = (Instant::now(), Instant::now());
             }
             runner.train(&batch, number)?;
@@ -97,6 +100,11 @@ impl Trainer {
                 .zip(start_rss)
                 .map(|(peak, start)| peak.saturating_sub(start)),
             threads: runner.threads(),
+            device_grown_bytes: runner
+                .session()
+                .books()
+                .zip(warm)
+                .map(|(end, warm)| end.used_bytes as i64 - warm.used_bytes as i64),
             books: runner.session().books(),
             allocations_after_first_step: runner.session().reservations() - reservations,
         })
@@ -160,6 +168,7 @@ impl BenchReport {
             "peak_rss_over_start_bytes": self.peak_rss_over_start_bytes,
             "threads": self.threads,
             "allocations_after_first_step": self.allocations_after_first_step,
+            "device_grown_bytes": self.device_grown_bytes,
             "device": self.books.map(|books| json!({
                 "total_bytes": books.total_bytes,
                 "used_bytes": books.used_bytes,

@@ -1,6 +1,6 @@
 //! Convolutions by cuDNN.
 
-use super::Geometry;
+use super::{FEW_CHANNELS, Geometry};
 use crate::dnn::{Candidate, Direction, Dnn, Functions, Opaque};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
@@ -35,8 +35,10 @@ pub(super) struct Planned {
     /// Turns the filter to have the channels out first, or back.
     turn: Pack,
     /// Copies the images into ones with a border, or out of them, and where the first pixel is in those; where the
-    /// padding is not the same on both sides.
+    /// padding is not the same on both sides, or tensor cores take no pixels of so few channels.
     border: Option<(Pack, u64)>,
+    /// Whether channels of zeros follow the filter's own.
+    widened: bool,
     /// Bytes of the turned filter, the images with a border, and the library's own.
     parts: [u64; 3],
 }
@@ -55,9 +57,16 @@ impl Planned {
         });
         let mut described = *geometry;
         let mut border = None;
+        let widened =
+            direction == Direction::Forward && size == 2 && groups == 1 && geometry.channels < FEW_CHANNELS;
+        if widened {
+            described.channels = FEW_CHANNELS;
+        }
         if !(down && across) {
             described.image = [geometry.image[0] + top + bottom, geometry.image[1] + left + right];
             described.conv.padding = [0; 4];
+        }
+        if described != *geometry {
             border = Some(bordered(engine, direction, geometry, &described)?);
         }
         let descriptions = Descriptions::new(dnn, direction, &described)?;
@@ -71,19 +80,21 @@ impl Planned {
                 Pack::new(engine, size, &axes)?
             }
             _ => {
+                let wide = described.channels / groups;
                 let axes = [
-                    (results, 1),
-                    (height, width * inner * results),
-                    (width, inner * results),
-                    (inner, results),
+                    (results, 1, height * width * wide),
+                    (height, width * inner * results, width * wide),
+                    (width, inner * results, wide),
+                    (inner, results, 1),
                 ];
-                Pack::new(engine, size, &axes)?
+                Pack::between(engine, size, &axes)?
             }
         };
         let whole = |bytes: usize| (bytes as u64).next_multiple_of(ALIGNMENT);
         let images = if border.is_some() { described.image_elements() } else { 0 };
-        let parts = [whole(geometry.filter_elements() * size), whole(images * size), workspace as u64];
-        Ok(Planned { engine: engine.clone(), direction, descriptions, algorithm, turn, border, parts })
+        let parts = [whole(described.filter_elements() * size), whole(images * size), workspace as u64];
+        let engine = engine.clone();
+        Ok(Planned { engine, direction, descriptions, algorithm, turn, border, widened, parts })
     }
 }
 
@@ -94,12 +105,21 @@ fn bordered(
     geometry: &Geometry,
     described: &Geometry,
 ) -> Result<(Pack, u64)> {
-    let (size, row) = (geometry.dtype.size(), geometry.image[1] * geometry.channels);
-    let wide = described.image[1] * described.channels;
-    let [plain, framed] = [(row, geometry.image[0] * row), (wide, described.image[0] * wide)];
+    let size = geometry.dtype.size();
+    let steps = |of: &Geometry| {
+        let row = of.image[1] * of.channels;
+        [of.image[0] * row, row, of.channels]
+    };
+    let [plain, framed] = [steps(geometry), steps(described)];
     let [from, to] = if direction == Direction::Input { [framed, plain] } else { [plain, framed] };
-    let axes = [(geometry.batch, from.1, to.1), (geometry.image[0], from.0, to.0), (row, 1, 1)];
-    let first = geometry.conv.padding[0] * wide + geometry.conv.padding[2] * geometry.channels;
+    let axes = [
+        (geometry.batch, from[0], to[0]),
+        (geometry.image[0], from[1], to[1]),
+        (geometry.image[1], from[2], to[2]),
+        (geometry.channels, 1, 1),
+    ];
+    let [top, _, left, _] = if described.conv == geometry.conv { [0; 4] } else { geometry.conv.padding };
+    let first = top * framed[1] + left * framed[2];
     Ok((Pack::between(engine, size, &axes)?, (first * size) as u64))
 }
 
@@ -162,6 +182,9 @@ impl Routine for Planned {
             };
             match self.direction {
                 Direction::Forward => {
+                    if self.widened {
+                        self.engine.zero(turned, turned_bytes, call.stream)?;
+                    }
                     self.turn.run(second, turned, call.stream)?;
                     second = turned;
                     into_frame(&mut first)?;

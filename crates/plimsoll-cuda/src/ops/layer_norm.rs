@@ -111,7 +111,7 @@ pub(super) fn grad_stages(processors: u32, reads: &[Operand]) -> Result<Stages> 
     let Rows { width, .. } = rows;
     let mut stages = Stages::new(reads[0].view.shape.elements().max(2 * width), &[TEXT, batch_norm::TEXT]);
     // Without rows the sums are still those of one block, of nothing.
-    let most = processors as usize * (512 / rows.block as usize).max(1);
+    let most = processors as usize * (1024 / rows.block as usize).max(1);
     let blocks = if rows.held { rows.blocks().clamp(1, most) } else { rows.blocks() };
     let tiles = Tiles::new(processors, dtype.size(), 1, rows.rows, width);
     let chunks = if rows.held { blocks } else { tiles.chunks };
