@@ -8,7 +8,7 @@
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::pack::Pack;
-use crate::product::{Added, Gemm, Layout, Product};
+use crate::product::{Gemm, Layout, Product};
 use crate::routine::{ALIGNMENT, Call, Routine};
 use crate::small::SmallProduct;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
@@ -25,68 +25,6 @@ pub(crate) fn prepare(
 ) -> Result<Box<dyn Routine>> {
     let products = Products::new(transpose_a, transpose_b, &reads[0], &reads[1]);
     Ok(Box::new(Dot::new(engine, products, reads[0].dtype)?))
-}
-
-/// Prepares `Op::Dot` with a bias and a matrix added to its result, where the library does that in one: a product of
-/// halves, of views that it takes as they lie.
-pub(crate) fn prepare_added(
-    engine: &Arc<Engine>,
-    transpose_a: bool,
-    transpose_b: bool,
-    reads: &[Operand],
-    added: Added,
-) -> Result<Option<AddedDot>> {
-    let products = Products::new(transpose_a, transpose_b, &reads[0], &reads[1]);
-    let (size, Products { m, n, k, a, b, ref axes }) = (reads[0].dtype.size(), products);
-    let lies =
-        |rows, columns, [_, row, column]: [usize; 3]| Layout::of(rows, columns, [row, column, 0]).is_some();
-    if size != 2 || m * n * k == 0 || !axes.is_empty() || !lies(m, k, a) || !lies(k, n, b) {
-        return Ok(None);
-    }
-    let alignment = [a[0], b[0], 0].map(|offset| aligned((offset * size) as u64));
-    let dtype = reads[0].dtype;
-    let gemm = Gemm {
-        m,
-        n,
-        k,
-        batch: 1,
-        a: [a[1], a[2], 0],
-        b: [b[1], b[2], 0],
-        c: [n, 0],
-        dtype,
-        result: dtype,
-        accumulate: false,
-        alignment,
-    };
-    let product = Product::with(engine, &gemm, added)?;
-    Ok(Some(AddedDot { product, offsets: [a[0], b[0]].map(|offset| (offset * size) as u64) }))
-}
-
-/// A product with something added to it.
-pub(crate) struct AddedDot {
-    product: Product,
-    /// Where a and b begin in their buffers, in bytes.
-    offsets: [u64; 2],
-}
-
-impl AddedDot {
-    pub(crate) fn workspace(&self) -> u64 {
-        self.product.workspace()
-    }
-
-    /// # Safety
-    /// As [`Product::run_with`].
-    pub(crate) unsafe fn run(
-        &self,
-        [a, b, c]: [CUdeviceptr; 3],
-        added: [CUdeviceptr; 2],
-        workspace: CUdeviceptr,
-        stream: CUstream,
-    ) -> Result<()> {
-        let addresses = [a + self.offsets[0], b + self.offsets[1], c];
-        // SAFETY: as the caller vouches.
-        unsafe { self.product.run_with(addresses, added, workspace, stream) }
-    }
 }
 
 /// An axis of a batch: how many matrices there are along it, and the distances between those of a, b and c.

@@ -16,7 +16,7 @@ use plimsoll_graph::DType;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// The most workspace that a product may ask for.
 const WORKSPACE_LIMIT: u64 = 32 << 20;
@@ -78,15 +78,6 @@ impl Layout {
     }
 }
 
-/// What is added to a product before it is rounded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Added {
-    /// A number for each column.
-    pub(crate) bias: bool,
-    /// A matrix that lies as the result does, and may be in its place.
-    pub(crate) matrix: bool,
-}
-
 /// A product, ready to run.
 pub(crate) struct Product {
     engine: Arc<Engine>,
@@ -94,9 +85,6 @@ pub(crate) struct Product {
     choice: Choice,
     double: bool,
     accumulate: bool,
-    added: Added,
-    /// Held from when the descriptors are told where a bias is until the product is enqueued.
-    telling: Mutex<()>,
     /// Whether b is given before a.
     exchanged: bool,
 }
@@ -123,29 +111,18 @@ impl Product {
     /// # Errors
     /// If the library is missing, or cannot compute it.
     pub(crate) fn new(engine: &Arc<Engine>, gemm: &Gemm) -> Result<Product> {
-        Product::with(engine, gemm, Added::default())
-    }
-
-    /// A product with something added to it.
-    ///
-    /// # Errors
-    /// If the library is missing, or cannot compute it.
-    pub(crate) fn with(engine: &Arc<Engine>, gemm: &Gemm, added: Added) -> Result<Product> {
         let blas = engine.blas()?;
-        let descriptors =
-            engine.shared.with_context(|_| Descriptors::new(blas, gemm, added, engine.tf32()))?;
+        let descriptors = engine.shared.with_context(|_| Descriptors::new(blas, gemm, engine.tf32()))?;
         let mut product = Product {
             engine: engine.clone(),
             descriptors,
             choice: Choice { algorithm: [0; 8], workspace: 0 },
             double: gemm.dtype == DType::F64,
             accumulate: gemm.accumulate,
-            added,
-            telling: Mutex::new(()),
             exchanged: false,
         };
         let key = cache::hash(&[
-            format!("{gemm:?} {added:?} {}", engine.tf32()).as_bytes(),
+            format!("{gemm:?} {}", engine.tf32()).as_bytes(),
             format!("{:?} {}", engine.properties(), blas.version()).as_bytes(),
         ]);
         // One at a time: two that run at once would slow each other down.
@@ -156,7 +133,7 @@ impl Product {
             None => {
                 let choice = product.choose(gemm)?;
                 engine.choices_cache.put(key, &choice.to_bytes());
-                choices.measured.push((*gemm, added, choice));
+                choices.measured.push((*gemm, choice));
                 choice
             }
         };
@@ -187,53 +164,24 @@ impl Product {
     ) -> Result<()> {
         let [a, b] = if self.exchanged { [second, first] } else { [first, second] };
         // SAFETY: as the caller vouches.
-        unsafe { self.run_as(&self.choice, [a, b, c], [0, c], workspace, stream) }
-    }
-
-    /// Enqueues a product with a bias and a matrix added to it, as far as it takes them, with the device's context
-    /// current.
-    ///
-    /// # Safety
-    /// The addresses must be those of matrices and of a bias as they were described, valid when it runs.
-    pub(crate) unsafe fn run_with(
-        &self,
-        addresses: [CUdeviceptr; 3],
-        added: [CUdeviceptr; 2],
-        workspace: CUdeviceptr,
-        stream: CUstream,
-    ) -> Result<()> {
-        // SAFETY: as the caller vouches.
-        unsafe { self.run_as(&self.choice, addresses, added, workspace, stream) }
+        unsafe { self.run_as(&self.choice, [a, b, c], workspace, stream) }
     }
 
     unsafe fn run_as(
         &self,
         choice: &Choice,
         [a, b, c]: [CUdeviceptr; 3],
-        [bias, matrix]: [CUdeviceptr; 2],
         workspace: CUdeviceptr,
         stream: CUstream,
     ) -> Result<()> {
-        const BIAS_POINTER: c_uint = 8;
         let blas = self.engine.blas()?;
-        let telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.added.bias {
-            // SAFETY: the product is described, and the attribute is an address.
-            let code = unsafe {
-                let set = blas.functions.product_set;
-                set(self.descriptors.product, BIAS_POINTER, ptr::from_ref(&bias).cast(), size_of::<u64>())
-            };
-            blas.check(code, || "say where a bias is".into())?;
-        }
-        let matrix = if self.added.matrix { matrix } else { c };
         let scale = |value: f64, single: &mut f32, double: &mut f64| -> *const c_void {
             (*single, *double) = (value as f32, value);
             if self.double { ptr::from_ref(double).cast() } else { ptr::from_ref(single).cast() }
         };
         let ([mut one, mut zero], [mut one_double, mut zero_double]) = ([0.0; 2], [0.0; 2]);
         let alpha = scale(1.0, &mut one, &mut one_double);
-        let adds = self.accumulate || self.added.matrix;
-        let beta = scale(f64::from(u8::from(adds)), &mut zero, &mut zero_double);
+        let beta = scale(f64::from(u8::from(self.accumulate)), &mut zero, &mut zero_double);
         let Descriptors { product, left, right, result, .. } = self.descriptors;
         // SAFETY: the descriptors live; the factors are of the type that was said and read before this returns; the
         // caller vouches for the addresses, and the workspace is as long as the algorithm asked for. What is a
@@ -248,7 +196,7 @@ impl Product {
                 a,
                 right,
                 beta,
-                matrix,
+                c,
                 result,
                 c,
                 result,
@@ -258,7 +206,6 @@ impl Product {
                 stream,
             )
         };
-        drop(telling);
         blas.check(code, || "enqueue a matrix product".into())
     }
 
@@ -269,9 +216,8 @@ impl Product {
 
     /// What was chosen for a product that is like this one but for the number of samples. Measuring takes as long as
     /// hundreds of products, so that where every step is of another length it is done for few of them.
-    fn like_another(&self, gemm: &Gemm, measured: &[(Gemm, Added, Choice)]) -> Option<Choice> {
-        let alike = measured.iter().filter(|(_, added, _)| *added == self.added);
-        let alike = alike.filter_map(|(other, _, choice)| Some((gemm.unlike(other)?, choice)));
+    fn like_another(&self, gemm: &Gemm, measured: &[(Gemm, Choice)]) -> Option<Choice> {
+        let alike = measured.iter().filter_map(|(other, choice)| Some((gemm.unlike(other)?, choice)));
         let (_, choice) = alike.min_by(|a, b| a.0.total_cmp(&b.0))?;
         self.taken(*choice)
     }
@@ -348,10 +294,7 @@ impl Product {
             start.record(&stream)?;
             for _ in 0..repeats {
                 // SAFETY: the scratch memory holds all three matrices and the workspace.
-                shared.with_context(|_| unsafe {
-                    // Any numbers will do for a bias; b has as many.
-                    self.run_as(choice, addresses, [addresses[1], addresses[2]], space, stream.stream)
-                })?;
+                shared.with_context(|_| unsafe { self.run_as(choice, addresses, space, stream.stream) })?;
             }
             end.record(&stream)?;
             Ok(start.milliseconds_to(&end)? / repeats as f32)
@@ -425,12 +368,10 @@ unsafe impl Send for Descriptors {}
 unsafe impl Sync for Descriptors {}
 
 impl Descriptors {
-    fn new(blas: &Blas, gemm: &Gemm, added: Added, tf32: bool) -> Result<Descriptors> {
+    fn new(blas: &Blas, gemm: &Gemm, tf32: bool) -> Result<Descriptors> {
         /// The numbers of attributes and types of sums in the library's headers.
         const TRANSPOSE_LEFT: c_uint = 3;
         const TRANSPOSE_RIGHT: c_uint = 4;
-        const EPILOGUE: c_uint = 7;
-        const WITH_BIAS: c_uint = 4;
         const SUMS_F32: c_uint = 68;
         const SUMS_F64: c_uint = 70;
         const SUMS_TF32: c_uint = 77;
@@ -466,14 +407,6 @@ impl Descriptors {
                 set(descriptors.product, which, ptr::from_ref(&turned).cast(), size_of::<c_int>())
             };
             blas.check(code, || format!("describe {gemm:?}"))?;
-        }
-        if added.bias {
-            // SAFETY: the product was described above, and the attribute is an integer of this size.
-            let code = unsafe {
-                let set = blas.functions.product_set;
-                set(descriptors.product, EPILOGUE, ptr::from_ref(&WITH_BIAS).cast(), size_of::<c_uint>())
-            };
-            blas.check(code, || format!("describe {gemm:?} with a bias"))?;
         }
         descriptors.left = describe(blas, left, number(gemm.dtype)?, gemm.batch, gemm.b[2])?;
         descriptors.right = describe(blas, right, number(gemm.dtype)?, gemm.batch, gemm.a[2])?;
@@ -579,7 +512,7 @@ impl Drop for Preference {
 pub(crate) struct Choices {
     of: HashMap<u128, Choice>,
     /// Those that were measured by this process.
-    measured: Vec<(Gemm, Added, Choice)>,
+    measured: Vec<(Gemm, Choice)>,
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ pub(crate) trait Machine {
     /// run may be under way.
     fn time_kernels(&mut self, step: Handle) -> Result<Vec<f64>>;
 
-    /// Sets a state, of so many bytes, to what `write` makes of zeros.
+    /// Sets a state, of so many bytes, by `write`: from zeros if it was not written before, else all of it.
     fn set_state(
         &mut self,
         step: Handle,

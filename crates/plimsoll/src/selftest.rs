@@ -28,6 +28,8 @@ pub struct Case {
     fills: Vec<Fill>,
     classes: i64,
     terms: f64,
+    /// How large what is added up is, where it cancels.
+    magnitude: f64,
     /// How many runs follow each other.
     runs: usize,
 }
@@ -101,7 +103,15 @@ impl Case {
             }
             Ok(step)
         };
-        Case { name: name.into(), step: Box::new(step), fills, classes: 0, terms: 16.0, runs: 1 }
+        Case {
+            name: name.into(),
+            step: Box::new(step),
+            fills,
+            classes: 0,
+            terms: 16.0,
+            magnitude: 0.0,
+            runs: 1,
+        }
     }
 
     /// A case that runs a step a few times. Inputs that are whole numbers are below `classes`.
@@ -111,12 +121,18 @@ impl Case {
         step: impl Fn() -> crate::Result<Step> + Send + Sync + 'static,
     ) -> Case {
         let step = move || Ok(step()?);
-        Case { name: name.into(), step: Box::new(step), fills: vec![], classes, terms: 4096.0, runs: 3 }
+        let (name, step, fills) = (name.into(), Box::new(step), vec![]);
+        Case { name, step, fills, classes, terms: 4096.0, magnitude: 0.0, runs: 3 }
     }
 
     /// How many roundings in the type of sums may differ: the terms of a sum, or what functions are off by.
     fn terms(self, terms: usize) -> Case {
         Case { terms: 16.0 + terms as f64, ..self }
+    }
+
+    /// How large what is added up is, where it cancels and results are next to nothing.
+    fn magnitude(self, magnitude: f64) -> Case {
+        Case { magnitude, ..self }
     }
 
     /// What it is called: the op, the type and the shapes.
@@ -197,8 +213,8 @@ impl Case {
             seconds: 0.0,
         };
         for (index, buffer) in sides::results(program).enumerate() {
-            let comparison =
-                compare(buffer.dtype, &buffer.shape, &expected[index], &actual[index], self.terms);
+            let results = [&expected[index][..], &actual[index]];
+            let comparison = compare(buffer.dtype, &buffer.shape, results, self.terms, self.magnitude);
             report.error = report.error.max(comparison.ratio);
             if comparison.bad > 0 {
                 report.verdict = Verdict::Failed;

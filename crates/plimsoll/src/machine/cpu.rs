@@ -79,9 +79,8 @@ impl Machine for CpuMachine {
         _bytes: usize,
         write: &mut dyn FnMut(&mut [u8]),
     ) -> Result<()> {
-        let state = self.loaded[step.0].state_mut(&mut self.memory, index);
-        state.fill(0);
-        write(state);
+        // The arena is zeros where nothing was written, and what stays so is not touched.
+        write(self.loaded[step.0].state_mut(&mut self.memory, index));
         Ok(())
     }
 

@@ -9,9 +9,9 @@ use plimsoll_plan::Plan;
 pub(crate) struct CudaMachine {
     device: CudaDevice,
     limit: Option<u64>,
-    /// Before the memory, which waits for what still runs.
-    loaded: Vec<Executable>,
+    /// Dropped before what was loaded in it, as it waits for what still runs.
     memory: Memory,
+    loaded: Vec<Executable>,
 }
 
 impl CudaMachine {
@@ -22,7 +22,7 @@ impl CudaMachine {
         limit: Option<u64>,
     ) -> Result<CudaMachine> {
         let memory = device.reserve(arena, host, limit)?;
-        Ok(CudaMachine { device, limit, loaded: vec![], memory })
+        Ok(CudaMachine { device, limit, memory, loaded: vec![] })
     }
 }
 

@@ -63,13 +63,14 @@ fn smallest(dtype: DType) -> f64 {
 }
 
 /// Compares two outputs. Floats may differ by the rounding of the result and by `terms` roundings of sums as large as
-/// the largest element; everything else, infinities and NaN must be the same.
+/// the largest element, or as `magnitude`, where what is added up cancels; everything else, infinities and NaN must be
+/// the same.
 pub(super) fn compare(
     dtype: DType,
     shape: &[usize],
-    expected: &[u8],
-    actual: &[u8],
+    [expected, actual]: [&[u8]; 2],
     terms: f64,
+    magnitude: f64,
 ) -> Comparison {
     let size = dtype.size();
     if expected.len() != actual.len() {
@@ -79,8 +80,10 @@ pub(super) fn compare(
     let values =
         |bytes: &[u8]| -> Vec<f64> { bytes.chunks_exact(size).map(|word| decode(dtype, word)).collect() };
     let (wanted, found) = (values(expected), values(actual));
-    let scale =
-        wanted.iter().filter(|value| value.is_finite()).fold(0.0, |most: f64, value| most.max(value.abs()));
+    let scale = wanted
+        .iter()
+        .filter(|value| value.is_finite())
+        .fold(magnitude, |most: f64, value| most.max(value.abs()));
     let rounding = terms * unit(dtype.accumulator()) * scale + smallest(dtype);
     let (mut ratio, mut largest, mut bad, mut first) = (0.0f64, 0.0f64, 0, None);
     for (index, (&want, &have)) in wanted.iter().zip(&found).enumerate() {
@@ -146,11 +149,15 @@ mod tests {
     fn only_rounding_is_forgiven() {
         let bytes =
             |values: &[f32]| -> Vec<u8> { values.iter().flat_map(|value| value.to_le_bytes()).collect() };
-        let check = |a: &[f32], b: &[f32]| compare(DType::F32, &[a.len()], &bytes(a), &bytes(b), 4.0).bad;
+        let check =
+            |a: &[f32], b: &[f32]| compare(DType::F32, &[a.len()], [&bytes(a), &bytes(b)], 4.0, 0.0).bad;
         assert_eq!(check(&[1.0, f32::NAN, f32::INFINITY], &[1.0 + f32::EPSILON, f32::NAN, f32::INFINITY]), 0);
         assert_eq!(check(&[1.0, 2.0], &[1.0, 2.001]), 1);
         assert_eq!(check(&[1.0, 2.0], &[f32::NAN, 2.0]), 1);
         assert_eq!(check(&[f32::INFINITY], &[f32::MAX]), 1);
-        assert_eq!(compare(DType::I32, &[1], &[1, 0, 0, 0], &[2, 0, 0, 0], 100.0).bad, 1);
+        assert_eq!(compare(DType::I32, &[1], [&[1, 0, 0, 0], &[2, 0, 0, 0]], 100.0, 0.0).bad, 1);
+        let tiny = [&bytes(&[1e-8])[..], &bytes(&[3e-8])];
+        assert_eq!(compare(DType::F32, &[1], tiny, 4.0, 0.0).bad, 1);
+        assert_eq!(compare(DType::F32, &[1], tiny, 4.0, 1.0).bad, 0, "what is left of numbers that cancel");
     }
 }

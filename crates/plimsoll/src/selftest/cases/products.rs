@@ -2,7 +2,7 @@
 
 use super::{Case, FLOATS, normals};
 use plimsoll_graph::op::Slice;
-use plimsoll_graph::{DType, Graph, Op, Shape, ValueId};
+use plimsoll_graph::{Graph, Op, Shape, ValueId};
 
 pub(super) fn list() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -77,16 +77,6 @@ pub(super) fn list() -> Vec<Case> {
         let name = format!("dot {dtype} over nothing");
         let inputs = vec![normals(dtype, &[3, 0]), normals(dtype, &[0, 4])];
         cases.push(Case::new(name, inputs, |g, v| Ok(vec![g.dot(v[0], v[1])?])));
-    }
-    for dtype in [DType::BF16, DType::F16] {
-        let inputs = [&[72, 48][..], &[48, 40], &[40], &[72, 40]].map(|dims| normals(dtype, dims)).to_vec();
-        let name = format!("dot {dtype} with a bias and rows added");
-        let case = Case::new(name, inputs, |g, v| {
-            let (product, bias) = (g.dot(v[0], v[1])?, g.broadcast(v[2], &[72, 40])?);
-            let sum = g.add(product, bias)?;
-            Ok(vec![g.add(sum, v[3])?])
-        });
-        cases.push(case.terms(48));
     }
     cases
 }
