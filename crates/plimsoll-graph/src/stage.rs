@@ -37,3 +37,33 @@ pub fn stage_inputs(mut program: Program) -> Program {
     program.kernels.splice(0..0, taken);
     program
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DType, Step, lower};
+
+    #[test]
+    fn inputs_arrive_in_buffers_of_their_own_after_all_others_and_are_taken_first() {
+        let mut step = Step::new();
+        let x = step.input("x", &[2, 3], DType::F32).expect("an input");
+        let unused = step.input("unused", &[5], DType::I32).expect("an input");
+        let doubled = step.graph.add(x, x).expect("a sum");
+        step.output("doubled", doubled);
+        let _ = unused;
+        let plain = lower(&step);
+        let staged = stage_inputs(plain.clone());
+        assert_eq!(staged.buffers.len(), plain.buffers.len() + 2);
+        for (index, (&old, &new)) in plain.inputs.iter().zip(&staged.inputs).enumerate() {
+            assert_eq!(new.index(), plain.buffers.len() + index);
+            let (was, is) = (&staged.buffers[old.index()], &staged.buffers[new.index()]);
+            assert_eq!((was.keep, is.keep), (Keep::WhileUsed, Keep::Always));
+            assert_eq!((was.shape, was.dtype), (is.shape, is.dtype));
+            let copy = &staged.kernels[index];
+            assert!(matches!(copy.body, Body::Copy));
+            assert_eq!((copy.reads[0].buffer, copy.writes[0].buffer), (new, old));
+        }
+        assert_eq!(staged.kernels.len(), plain.kernels.len() + 2);
+        assert_eq!(staged.outputs, plain.outputs);
+    }
+}

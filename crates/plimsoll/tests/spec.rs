@@ -186,6 +186,11 @@ fn a_value_out_of_range_is_shown_with_the_range() {
         ),
         (
             "steps = 3",
+            "steps = 3\nbatches = 4",
+            "20:11: `batches` is 4; expected a list of whole numbers, such as [8, 16]",
+        ),
+        (
+            "steps = 3",
             "steps = 3\nlengths = [2, 9]\nbuckets = 0",
             "21:11: `buckets` is 0; expected a whole number, at least 1, whose multiples they are, or a rising list, \
              such as [64, 128, 256]",
