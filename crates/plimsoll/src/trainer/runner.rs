@@ -199,6 +199,8 @@ struct Cropped {
 
 /// The bytes that are worth another thread.
 const WORTH_SHARING: usize = 48 << 10;
+/// The most threads that share what is read, so that who reads what has a place on the stack.
+const MOST_SHARING: usize = 16;
 
 impl Cropped {
     fn new(fields: &[Field], samples: usize, host: CpuDevice) -> Cropped {
@@ -248,18 +250,21 @@ impl Cropped {
 
     /// Reads a field, on several threads where it is large.
     fn read_whole(&self, batch: &Batch<'_>, field: usize, out: &mut [u8]) -> Result<()> {
-        let sharing = (out.len() / WORTH_SHARING).clamp(1, self.host.threads());
+        let sharing = (out.len() / WORTH_SHARING).clamp(1, self.host.threads().min(MOST_SHARING));
         if sharing == 1 {
             batch.read(field, out)?;
             return Ok(());
         }
         let samples = batch.samples().div_ceil(sharing);
         let rooms = out.chunks_mut(self.fields[field].bytes() * samples);
-        let parts: Vec<_> = batch.parts(samples).zip(rooms).map(Mutex::new).collect();
+        let mut shares = batch.parts(samples).zip(rooms);
+        let parts: [_; MOST_SHARING] = std::array::from_fn(|_| Mutex::new(shares.next()));
         let failure = Mutex::new(None);
-        self.host.in_parallel(parts.len(), &|number| {
-            let (part, room) = &mut *parts[number].lock().unwrap_or_else(PoisonError::into_inner);
-            if let Err(error) = part.read(field, room) {
+        self.host.in_parallel(sharing, &|number| {
+            let mut part = parts[number].lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some((part, room)) = &mut *part
+                && let Err(error) = part.read(field, room)
+            {
                 failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
             }
         });
