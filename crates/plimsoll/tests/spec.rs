@@ -328,7 +328,7 @@ fn a_workload_that_does_not_exist_gets_the_one_that_was_meant() {
     assert!(
         listed.ends_with(
             "; there are: digits, mlp-small, mlp-wide, cnn-small, gpt-small, gpt-varlen, lstm-seq, \
-         gpt2-124m, gpt2-1.5b, resnet50, mlp-large, vgg16, unet"
+         gpt2-124m, gpt2-varlen, gpt2-1.5b, resnet50, mlp-large, vgg16, unet"
         ),
         "{listed}"
     );
