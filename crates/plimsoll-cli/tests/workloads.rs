@@ -25,6 +25,7 @@ fn the_list_has_a_line_for_each_workload() {
         "gpt-varlen",
         "lstm-seq",
         "gpt2-124m",
+        "gpt2-varlen",
         "gpt2-1.5b",
         "resnet50",
         "mlp-large",
