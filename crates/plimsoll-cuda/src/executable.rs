@@ -365,6 +365,11 @@ impl Executable {
         seconds
     }
 
+    /// The bytes of a state.
+    pub fn state_bytes(&self, index: usize) -> usize {
+        self.states[index].bytes as usize
+    }
+
     /// Writes a state before a run.
     ///
     /// # Errors
@@ -431,10 +436,6 @@ fn capture(
     let placed = lanes::place(&accesses);
     let mut awaited = vec![false; end];
     placed.iter().flat_map(|placed| &placed.waits).for_each(|&number| awaited[number] = true);
-    let mut lasts = [None; LANES];
-    placed.iter().enumerate().for_each(|(number, placed)| lasts[placed.lane] = Some(number));
-    lasts[0] = None;
-    lasts.iter().flatten().for_each(|&number: &usize| awaited[number] = true);
     let streams = (0..LANES).map(|_| Stream::new(shared)).collect::<Result<Vec<Stream>>>()?;
     let begun = Event::new(shared)?;
     let mut ended: Vec<Option<Event>> = (0..end).map(|_| None).collect();
@@ -461,19 +462,11 @@ fn capture(
             }
         }
         // A graph ends when all its branches have, and each has begun in it.
-        for (lane, stream) in streams.iter().enumerate().skip(1) {
-            let event = match lasts[lane] {
-                Some(_) => None,
-                None => Some(Event::new(shared)?),
-            };
-            match (&event, lasts[lane].and_then(|last| ended[last].as_ref())) {
-                (Some(event), _) => {
-                    event.record(stream)?;
-                    streams[0].wait(event)?;
-                }
-                (None, Some(last)) => streams[0].wait(last)?,
-                (None, None) => {}
-            }
+        for stream in &streams[1..] {
+            let event = Event::new(shared)?;
+            event.record(stream)?;
+            streams[0].wait(&event)?;
+            ended.push(Some(event));
         }
         Ok(())
     })

@@ -86,6 +86,7 @@ impl Trainer {
         }
         runner.finish()?;
         let total_seconds = total.elapsed().as_secs_f64();
+        let books = runner.session().books();
         times.sort_by(f64::total_cmp);
         let at = |part: f64| times[((times.len() - 1) as f64 * part).round() as usize];
         Ok(BenchReport {
@@ -100,12 +101,10 @@ impl Trainer {
                 .zip(start_rss)
                 .map(|(peak, start)| peak.saturating_sub(start)),
             threads: runner.threads(),
-            device_grown_bytes: runner
-                .session()
-                .books()
+            device_grown_bytes: books
                 .zip(warm)
                 .map(|(end, warm)| end.used_bytes as i64 - warm.used_bytes as i64),
-            books: runner.session().books(),
+            books,
             allocations_after_first_step: runner.session().reservations() - reservations,
         })
     }
@@ -123,7 +122,8 @@ pub(crate) fn hold(data: &Dataset, held: usize) -> Result<Dataset> {
         }
         values.push(of_field);
     }
-    Ok(Dataset::new(Held { fields: data.fields().to_vec(), samples, held, values })?)
+    let (fields, resident) = (data.fields().to_vec(), data.resident_bytes());
+    Ok(Dataset::new(Held { fields, samples, held, values, resident })?)
 }
 
 /// Samples in memory.
@@ -132,6 +132,8 @@ struct Held {
     samples: usize,
     held: usize,
     values: Vec<Vec<u8>>,
+    /// What the set takes that this stands for: it is looked at before training as that would be.
+    resident: u64,
 }
 
 impl Source for Held {
@@ -150,7 +152,7 @@ impl Source for Held {
     }
 
     fn resident_bytes(&self) -> u64 {
-        self.values.iter().map(|values| values.len() as u64).sum()
+        self.resident
     }
 }
 

@@ -46,17 +46,11 @@ pub(crate) trait Machine {
     /// run may be under way.
     fn time_kernels(&mut self, step: Handle) -> Result<Vec<f64>>;
 
-    /// Sets a state, of so many bytes, by `write`: from zeros if it was not written before, else all of it.
-    fn set_state(
-        &mut self,
-        step: Handle,
-        index: usize,
-        bytes: usize,
-        write: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<()>;
+    /// Sets a state by `write`: from zeros if it was not written before, else all of it.
+    fn set_state(&mut self, step: Handle, index: usize, write: &mut dyn FnMut(&mut [u8])) -> Result<()>;
 
-    /// The bytes of a state, of which there are so many.
-    fn state(&self, step: Handle, index: usize, bytes: usize) -> Result<Vec<u8>>;
+    /// The bytes of a state.
+    fn state(&self, step: Handle, index: usize) -> Result<Vec<u8>>;
 
     /// What the device's bytes are taken by, as its driver counts, where there is one.
     fn books(&self) -> Option<Books>;

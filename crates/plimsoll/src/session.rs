@@ -181,7 +181,7 @@ impl<K: Eq + Hash + Clone> Session<K> {
         let states = self.states.iter().zip(&self.types).enumerate();
         states.filter(|(_, (state, _))| state.role == Role::Parameter).filter_map(
             move |(index, (state, ty))| {
-                let bytes = self.machine.state(handle?, index, ty.bytes());
+                let bytes = self.machine.state(handle?, index);
                 Some(bytes.map(|bytes| (state, ty, bytes)))
             },
         )
@@ -191,7 +191,7 @@ impl<K: Eq + Hash + Clone> Session<K> {
     pub(crate) fn state(&self, name: &str) -> Result<Option<Vec<u8>>> {
         let index = self.states.iter().position(|state| &*state.name == name);
         let (Some(index), Some(loaded)) = (index, self.steps.values().next()) else { return Ok(None) };
-        self.machine.state(loaded.handle, index, self.types[index].bytes()).map(Some)
+        self.machine.state(loaded.handle, index).map(Some)
     }
 
     /// Overwrites the state of that name.
@@ -207,7 +207,7 @@ impl<K: Eq + Hash + Clone> Session<K> {
             let message = format!("parameter `{name}` has {room} bytes, was given {}", bytes.len());
             return Err(Error::new(ErrorKind::Shape, message));
         }
-        self.machine.set_state(loaded.handle, index, room, &mut |state| state.copy_from_slice(bytes))
+        self.machine.set_state(loaded.handle, index, &mut |state| state.copy_from_slice(bytes))
     }
 
     /// The names of parameters and statistics.
@@ -224,7 +224,7 @@ impl<K: Eq + Hash + Clone> Session<K> {
                 // Parameters and slots are f32; other states begin at zero.
                 _ => {}
             };
-            self.machine.set_state(handle, index, ty.bytes(), &mut write)?;
+            self.machine.set_state(handle, index, &mut write)?;
         }
         Ok(())
     }

@@ -72,19 +72,13 @@ impl Machine for CpuMachine {
         Ok(self.loaded[step.0].time_kernels(&mut self.memory))
     }
 
-    fn set_state(
-        &mut self,
-        step: Handle,
-        index: usize,
-        _bytes: usize,
-        write: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<()> {
+    fn set_state(&mut self, step: Handle, index: usize, write: &mut dyn FnMut(&mut [u8])) -> Result<()> {
         // The arena is zeros where nothing was written, and what stays so is not touched.
         write(self.loaded[step.0].state_mut(&mut self.memory, index));
         Ok(())
     }
 
-    fn state(&self, step: Handle, index: usize, _bytes: usize) -> Result<Vec<u8>> {
+    fn state(&self, step: Handle, index: usize) -> Result<Vec<u8>> {
         Ok(self.loaded[step.0].state(&self.memory, index).to_vec())
     }
 

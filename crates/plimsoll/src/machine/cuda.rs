@@ -60,20 +60,14 @@ impl Machine for CudaMachine {
         Ok(self.loaded[step.0].time_kernels(&mut self.memory)?)
     }
 
-    fn set_state(
-        &mut self,
-        step: Handle,
-        index: usize,
-        bytes: usize,
-        write: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<()> {
-        let mut state = vec![0; bytes];
+    fn set_state(&mut self, step: Handle, index: usize, write: &mut dyn FnMut(&mut [u8])) -> Result<()> {
+        let mut state = vec![0; self.loaded[step.0].state_bytes(index)];
         write(&mut state);
         Ok(self.loaded[step.0].write_state(&mut self.memory, index, &state)?)
     }
 
-    fn state(&self, step: Handle, index: usize, bytes: usize) -> Result<Vec<u8>> {
-        let mut state = vec![0; bytes];
+    fn state(&self, step: Handle, index: usize) -> Result<Vec<u8>> {
+        let mut state = vec![0; self.loaded[step.0].state_bytes(index)];
         self.loaded[step.0].read_state(&self.memory, index, &mut state)?;
         Ok(state)
     }
