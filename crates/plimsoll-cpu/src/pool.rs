@@ -13,8 +13,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long an idle worker looks for the next kernel before it sleeps.
-const SPIN: Duration = Duration::from_micros(50);
+/// How long an idle worker looks for the next kernel before it sleeps: over the time between two steps of a small model on
+/// a GPU, for which the threads of the host read inputs. Waking all workers takes longer than such a step.
+const SPIN: Duration = Duration::from_micros(200);
 
 /// The closure of one parallel-for: called with the worker's index and the task's index.
 type Task<'a> = dyn Fn(usize, usize) + Sync + 'a;

@@ -45,7 +45,9 @@ pub(crate) fn prepare_op(op: &Op, reads: &[Operand], writes: &[Operand]) -> Box<
         Op::BatchMoments { epsilon } => batch_norm::prepare_moments(*epsilon, reads, writes),
         Op::BatchNormGrad { epsilon } => batch_norm::prepare_grad(*epsilon, reads, writes),
         Op::Attention(attention) => attention::prepare(*attention, reads, writes),
-        Op::AttentionGrad(attention) => attention_grad::prepare(*attention, reads, writes),
+        Op::AttentionGrad(attention) | Op::JointAttentionGrad(attention) => {
+            attention_grad::prepare(*attention, reads, writes)
+        }
         Op::Lstm => lstm::prepare(reads, writes),
         Op::LstmGrad => lstm_grad::prepare(reads, writes),
         Op::Gru => gru::prepare(reads, writes),

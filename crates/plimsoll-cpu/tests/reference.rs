@@ -208,7 +208,11 @@ proptest! {
         compare(Op::Attention(attention), &[q.clone(), k.clone(), v.clone()]);
         let forward = reference(Op::Attention(attention), &[q.clone(), k.clone(), v.clone()]);
         let dy = numbers(&q.shape, dtype, 4);
-        compare(Op::AttentionGrad(attention), &[q, k, v, forward[0].clone(), forward[1].clone(), dy]);
+        let operands = [q, k, v, forward[0].clone(), forward[1].clone(), dy];
+        compare(Op::AttentionGrad(attention), &operands);
+        if more == 0 {
+            compare(Op::JointAttentionGrad(attention), &operands);
+        }
     }
 
     #[test]

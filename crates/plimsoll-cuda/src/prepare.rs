@@ -61,7 +61,9 @@ pub(crate) fn prepare(engine: &Arc<Engine>, kernel: &Kernel) -> Result<Box<dyn R
 
         // Attention.
         Op::Attention(attention) => attention::prepare(engine, *attention, reads),
-        Op::AttentionGrad(attention) => attention::prepare_grad(engine, *attention, reads),
+        Op::AttentionGrad(attention) | Op::JointAttentionGrad(attention) => {
+            attention::prepare_grad(engine, *attention, reads, writes)
+        }
 
         // Recurrent layers.
         Op::Lstm => recurrent::lstm::prepare(engine, reads),

@@ -283,6 +283,7 @@ fn rule(graph: &mut Graph, site: &Site) -> Result<Contributions> {
         | Op::LayerNormGrad
         | Op::BatchNormGrad { .. }
         | Op::AttentionGrad(_)
+        | Op::JointAttentionGrad(_)
         | Op::LstmGrad
         | Op::GruGrad
         | Op::ProjectedCrossEntropy { .. } => {

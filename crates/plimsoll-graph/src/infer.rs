@@ -172,12 +172,12 @@ pub(crate) fn infer(op: &Op, operands: &[ValueType]) -> Result<Results> {
         }
         Op::BatchNormGrad { .. } => norm_grad(operands, NormOver::Channels),
         Op::Attention(_) => attention(operands),
-        Op::AttentionGrad(_) => {
-            let results = attention(&operands[..3])?;
-            require_type(&operands[3], &results[0])?;
-            require_type(&operands[4], &results[1])?;
-            require_type(&operands[5], &results[0])?;
-            Ok(operands[..3].to_vec())
+        Op::AttentionGrad(_) => Ok(attention_grad(operands)?.to_vec()),
+        Op::JointAttentionGrad(_) => {
+            let [q, k, _] = attention_grad(operands)?;
+            require_type(&k, &q)?;
+            let [batch, length, heads, width] = [0, 1, 2, 3].map(|axis| q.shape[axis]);
+            Ok(vec![ValueType { shape: Shape::new(&[batch, length, 3, heads, width])?, ..q }])
         }
         Op::Lstm => lstm(operands),
         Op::LstmGrad => {
@@ -219,7 +219,7 @@ fn expect_operands(op: &Op, operands: &[ValueType]) -> Result<()> {
         Op::Select | Op::LayerNorm { .. } | Op::BatchNorm { .. } | Op::Attention(_) => 3,
         Op::CrossEntropyGrad | Op::ProjectedCrossEntropy { .. } => 4,
         Op::LayerNormGrad | Op::BatchNormGrad { .. } => 5,
-        Op::AttentionGrad(_) | Op::Lstm | Op::Gru => 6,
+        Op::AttentionGrad(_) | Op::JointAttentionGrad(_) | Op::Lstm | Op::Gru => 6,
         Op::GruGrad => 7,
         Op::LstmGrad => 9,
         _ => 1,
@@ -494,6 +494,15 @@ fn attention(operands: &[ValueType]) -> Result<Results> {
     }
     let log_sum = Shape::from_slice(&[q.shape[0], q.shape[2], q.shape[1]]);
     Ok(vec![*q, ValueType { shape: log_sum, dtype: q.dtype.accumulator() }])
+}
+
+/// The gradients of q, k and v.
+fn attention_grad(operands: &[ValueType]) -> Result<[ValueType; 3]> {
+    let results = attention(&operands[..3])?;
+    require_type(&operands[3], &results[0])?;
+    require_type(&operands[4], &results[1])?;
+    require_type(&operands[5], &results[0])?;
+    Ok([operands[0], operands[1], operands[2]])
 }
 
 /// Checks `x`, the two weights and the first state of a recurrent layer with `gates` gates.

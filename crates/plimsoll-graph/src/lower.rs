@@ -1,6 +1,6 @@
 //! Lowering: from a step to a program of kernels.
 //!
-//! Ops that are better fused than whole are taken apart; dead nodes go; movement ops become views; elementwise
+//! Ops that are better fused than whole are taken apart, and some made one; dead nodes go; movement ops become views; elementwise
 //! chains and reductions over rows fuse; what is left becomes one kernel each, and products hand their results
 //! on to the loops that follow them. Numbers do not change: a fused register has the precision of the value it
 //! stands for. Last, kernels of several results are cut down to ways to make one of them again.
@@ -18,7 +18,7 @@ use crate::step::Step;
 
 /// Lowers a step to kernels.
 pub fn lower(step: &Step) -> Program {
-    let step = &*parts::expanded(step);
+    let step = &*parts::recut(step);
     let mut units = fuse::Units::of(step);
     for value in step.outputs.iter().map(|o| o.value).chain(step.states.iter().filter_map(|s| s.next)) {
         // A constant that is reported or kept needs an address.

@@ -201,6 +201,9 @@ pub enum Op {
     Attention(Attention),
     /// Operands: q, k, v, output, log-sum, gradient of the output. Results: gradients of q, k, v.
     AttentionGrad(Attention),
+    /// The same of q, k and v of one shape. One result, `[batch, length, 3, heads, width]`: the gradients of q, k and v,
+    /// side by side. Lowering puts it where they are concatenated so, for parts of one projection.
+    JointAttentionGrad(Attention),
     /// A long short-term memory layer over time; operands: x `[batch, time, in]`, input weight
     /// `[in, 4 hidden]`, hidden weight `[hidden, 4 hidden]`, bias `[4 hidden]`, first hidden state and first
     /// cell state `[batch, hidden]`. Gates are in the order input, forget, cell, output. Results: hidden
@@ -454,6 +457,7 @@ impl Op {
             Op::BatchNormGrad { .. } => "batch_norm_grad",
             Op::Attention(_) => "attention",
             Op::AttentionGrad(_) => "attention_grad",
+            Op::JointAttentionGrad(_) => "joint_attention_grad",
             Op::Lstm => "lstm",
             Op::LstmGrad => "lstm_grad",
             Op::Gru => "gru",

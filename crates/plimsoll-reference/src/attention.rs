@@ -84,3 +84,12 @@ pub(crate) fn backward(attention: &Attention, x: &[&Tensor]) -> Vec<Vec<f64>> {
     });
     vec![dq, dk, dv]
 }
+
+/// The same, of each position one after another: those of q, of k and of v.
+pub(crate) fn joint_backward(attention: &Attention, x: &[&Tensor]) -> Vec<Vec<f64>> {
+    let parts = backward(attention, x);
+    let row = x[0].shape[2] * x[0].shape[3];
+    let positions = x[0].shape[0] * x[0].shape[1];
+    let rows = (0..positions).flat_map(|at| parts.iter().map(move |part| &part[at * row..(at + 1) * row]));
+    vec![rows.flatten().copied().collect()]
+}

@@ -112,6 +112,7 @@ fn compute(op: &Op, shape: Shape, dtype: DType, x: &[&Tensor]) -> Vec<Vec<f64>> 
         Op::BatchNormGrad { epsilon } => structured::batch_norm_grad(*epsilon, x[0], x[1], x[2], x[3], x[4]),
         Op::Attention(attention) => attention::forward(attention, x[0], x[1], x[2]),
         Op::AttentionGrad(attention) => attention::backward(attention, x),
+        Op::JointAttentionGrad(attention) => attention::joint_backward(attention, x),
         Op::Lstm => recurrent::lstm(x),
         Op::LstmGrad => recurrent::lstm_grad(x),
         Op::Gru => recurrent::gru(x),

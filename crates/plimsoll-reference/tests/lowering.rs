@@ -1,9 +1,9 @@
 //! Lowering changes no number: random graphs, evaluated op by op and as programs.
 
-use plimsoll_graph::op::Op;
+use plimsoll_graph::op::{Attention, Op};
 use plimsoll_graph::program::{Body, Keep, Program, Role};
 use plimsoll_graph::step::Initial;
-use plimsoll_graph::{DType, Result, Step, ValueId, lower};
+use plimsoll_graph::{DType, Result, Step, ValueId, gradients, lower};
 use plimsoll_reference::random_step::{Choices, random_step, sample};
 use plimsoll_reference::{Tensor, evaluate, run, with_remakes};
 use proptest::prelude::*;
@@ -179,6 +179,46 @@ fn a_gradient_that_only_its_update_reads_has_no_buffer() {
     let expected = evaluate(&step.graph, &given, &[next, dx]);
     let (states, outputs) = run(&program, &[old], &inputs);
     assert_eq!((&states[0], &outputs[0]), (&expected[0], &expected[1]));
+}
+
+/// The gradients of attention on thirds of one projection: those of the thirds, and of all of it.
+fn attention_on_thirds(step: &mut Step, dtype: DType) -> (ValueId, [ValueId; 3], ValueId) {
+    let projection = step.input("projection", &[2, 5, 24], dtype).unwrap();
+    let g = &mut step.graph;
+    let thirds = [0, 1, 2].map(|part| {
+        let third = g.slice_axis(projection, 2, 8 * part..8 * (part + 1)).unwrap();
+        g.reshape(third, &[2, 5, 2, 4]).unwrap()
+    });
+    let attention = Op::Attention(Attention { causal: true, scale: 0.5 });
+    let [out, _] = g.apply_n(attention, &thirds).unwrap();
+    let all = [projection, thirds[0], thirds[1], thirds[2]];
+    let gradients: Vec<ValueId> =
+        gradients(g, &[(out, Some(out))], &all).unwrap().into_iter().flatten().collect();
+    (projection, [gradients[1], gradients[2], gradients[3]], gradients[0])
+}
+
+#[test]
+fn gradients_of_attention_on_parts_of_one_projection_are_written_side_by_side() {
+    for dtype in [DType::F32, DType::BF16] {
+        let mut step = Step::new();
+        let (projection, _, gradient) = attention_on_thirds(&mut step, dtype);
+        step.output("gradient", gradient);
+        assert_eq!(kernels(&step), ["attention", "joint_attention_grad"]);
+        let input = sample(&step.graph, projection, 1);
+        let given = [(projection, input.clone())].into_iter().collect();
+        let expected = evaluate(&step.graph, &given, &[gradient]);
+        let (_, got) = run(&lower(&step), &[], &[input]);
+        assert_eq!(expected[0].data, got[0].data);
+    }
+}
+
+#[test]
+fn gradients_of_attention_that_somebody_else_reads_are_made_once() {
+    let mut step = Step::new();
+    let (_, thirds, gradient) = attention_on_thirds(&mut step, DType::F32);
+    step.output("gradient", gradient);
+    step.output("keys", thirds[1]);
+    assert_eq!(kernels(&step), ["attention", "attention_grad", "concat"]);
 }
 
 #[test]

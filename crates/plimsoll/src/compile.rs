@@ -259,7 +259,7 @@ fn arithmetic(kernel: &Kernel) -> Arithmetic {
                 Arithmetic::Convolution
             }
         }
-        Op::Attention(_) | Op::AttentionGrad(_) => Arithmetic::Attention,
+        Op::Attention(_) | Op::AttentionGrad(_) | Op::JointAttentionGrad(_) => Arithmetic::Attention,
         _ => Arithmetic::Elementwise,
     }
 }

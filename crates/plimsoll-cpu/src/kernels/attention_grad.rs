@@ -13,22 +13,33 @@ use plimsoll_graph::op::Attention;
 use plimsoll_graph::program::{Operand, View};
 use std::marker::PhantomData;
 
-/// Prepares `Op::AttentionGrad`. Operands may be strided views.
-pub(crate) fn prepare(attention: Attention, reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
-    for_float!(reads[0].dtype, Backward::new(attention, reads))
+/// Prepares `Op::AttentionGrad`, or `Op::JointAttentionGrad` where there is one result. Operands may be strided views.
+pub(crate) fn prepare(attention: Attention, reads: &[Operand], writes: &[Operand]) -> Box<dyn Routine> {
+    for_float!(reads[0].dtype, Backward::new(attention, reads, writes.len() == 1))
 }
 
 struct Backward<T> {
     heads: Heads,
     /// The views of q, k and v, the output, the log-sum, and the output's gradient.
     views: [View; 6],
+    /// The gradients of q, k and v: which result each is in, and where.
+    results: [(usize, View); 3],
     element: PhantomData<T>,
 }
 
 impl<T: FloatElement> Backward<T> {
-    fn new(attention: Attention, reads: &[Operand]) -> Self {
+    fn new(attention: Attention, reads: &[Operand], joint: bool) -> Self {
         let views = [0, 1, 2, 3, 4, 5].map(|index| reads[index].view);
-        Self { heads: Heads::new(attention, &reads[0], &reads[1]), views, element: PhantomData }
+        let results = [0, 1, 2].map(|index| {
+            let mut view = View::dense(views[index].shape);
+            if joint {
+                // Three rows of all heads lie where there would be one.
+                view.offset = index * view.strides[1];
+                view.strides[..2].iter_mut().for_each(|stride| *stride *= 3);
+            }
+            (if joint { 0 } else { index }, view)
+        });
+        Self { heads: Heads::new(attention, &reads[0], &reads[1]), views, results, element: PhantomData }
     }
 
     /// The bytes of a worker's probabilities, their gradients, the gradients of a block of queries, of all keys
@@ -58,10 +69,7 @@ impl<T: FloatElement> Routine for Backward<T> {
         let workspace = Address::<u8>::workspace(call, 0);
         let operands = [0, 1, 2, 3, 5].map(|index| (Address::<T>::read(call, index), self.views[index]));
         let log_sum = (Address::<T::Acc>::read(call, 4), self.views[4]);
-        let results = [0, 1, 2].map(|index| {
-            let dense = View::dense(self.views[index].shape);
-            (Address::<T>::write(call, index), dense)
-        });
+        let results = self.results.map(|(index, view)| (Address::<T>::write(call, index), view));
         call.pool.run(batch * heads, &|worker, task| {
             let (batch, head) = (task / heads, task % heads);
             let own = workspace.at(worker * parts.iter().sum::<usize>());

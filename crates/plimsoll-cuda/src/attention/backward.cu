@@ -218,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < ROW_TILES; i++) {
-        store_sums(key_sums[i], SCALE, SCALE, shared_memory, row + 16 * i, dk, pair, first, KEYS);
-        store_sums(value_sums[i], 1, 1, shared_memory + TILE, row + 16 * i, dv, pair, first, KEYS);
+        store_sums(key_sums[i], SCALE, SCALE, shared_memory, row + 16 * i, dk + DK_FIRST, pair, first, KEYS);
+        store_sums(value_sums[i], 1, 1, shared_memory + TILE, row + 16 * i, dv + DV_FIRST, pair, first, KEYS);
     }
 }

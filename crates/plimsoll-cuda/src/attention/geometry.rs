@@ -23,24 +23,31 @@ pub(super) struct Geometry {
     pub(super) attention: Attention,
     /// q, k and v, the output and its gradient, each with the letter it has in sources.
     pub(super) views: [(char, View); 5],
+    /// Whether the gradients of q, k and v are one result.
+    pub(super) joint: bool,
 }
 
 impl Geometry {
     /// Of q, k and v.
     pub(super) fn forward(attention: Attention, reads: &[Operand]) -> Result<Self> {
         let output = View::dense(reads[0].view.shape);
-        Self::new(attention, reads, [output, output])
+        Self::new(attention, reads, [output, output], false)
     }
 
     /// Of q, k, v, output, log-sum and the output's gradient.
-    pub(super) fn backward(attention: Attention, reads: &[Operand]) -> Result<Self> {
+    pub(super) fn backward(attention: Attention, reads: &[Operand], joint: bool) -> Result<Self> {
         if !reads[4].view.is_dense() {
             return Err(unsupported("log-sums that are not densely packed"));
         }
-        Self::new(attention, reads, [reads[3].view, reads[5].view])
+        Self::new(attention, reads, [reads[3].view, reads[5].view], joint)
     }
 
-    fn new(attention: Attention, reads: &[Operand], [output, upstream]: [View; 2]) -> Result<Self> {
+    fn new(
+        attention: Attention,
+        reads: &[Operand],
+        [output, upstream]: [View; 2],
+        joint: bool,
+    ) -> Result<Self> {
         let [q, k, v] = [0, 1, 2].map(|index| reads[index].view);
         let [batch, queries, heads, width] = [0, 1, 2, 3].map(|axis| q.shape[axis]);
         let keys = k.shape[1];
@@ -56,12 +63,17 @@ impl Geometry {
             return Err(unsupported(&format!("{pairs} heads of {queries} queries and {keys} keys")));
         }
         let views = [('Q', q), ('K', k), ('V', v), ('O', output), ('U', upstream)];
-        Ok(Self { dtype: reads[0].dtype, batch, heads, queries, keys, width, attention, views })
+        Ok(Self { dtype: reads[0].dtype, batch, heads, queries, keys, width, attention, views, joint })
     }
 
     /// The heads of all elements of the batch.
     pub(super) fn pairs(&self) -> usize {
         self.batch * self.heads
+    }
+
+    /// How many gradients are in one result.
+    fn parts(&self) -> usize {
+        if self.joint { 3 } else { 1 }
     }
 
     /// The type that positions in every operand and result fit into.
@@ -71,8 +83,8 @@ impl Geometry {
                 last.saturating_add(view.shape[axis].saturating_sub(1).saturating_mul(view.strides[axis]))
             })
         };
-        let results =
-            self.pairs().saturating_mul(self.queries.max(self.keys)).saturating_mul(self.width.max(1));
+        let rows = self.pairs().saturating_mul(self.queries.max(self.keys));
+        let results = rows.saturating_mul(self.width.max(1)).saturating_mul(self.parts());
         let end = self.views.iter().map(|(_, view)| last(view)).max().unwrap_or(0).max(results);
         if end < i32::MAX as usize { "int" } else { "long long" }
     }
@@ -92,6 +104,11 @@ impl Geometry {
                 define(&mut text, &format!("{letter}_{name}"), value);
             }
         }
+        // A row of a result, and where the gradients of k and of v begin in it.
+        let row = heads * width;
+        define(&mut text, "RESULT_ROW", row * self.parts());
+        define(&mut text, "DK_FIRST", if self.joint { row } else { 0 });
+        define(&mut text, "DV_FIRST", if self.joint { 2 * row } else { 0 });
         define(&mut text, "Index", self.index());
         text
     }

@@ -163,6 +163,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
     copy_wait<0>();
     __syncthreads();
-    store_sums(key_sums, SCALE, SCALE, shared_memory, row, dk, pair, first, KEYS);
-    store_sums(value_sums, 1, 1, shared_memory + TILE, row, dv, pair, first, KEYS);
+    store_sums(key_sums, SCALE, SCALE, shared_memory, row, dk + DK_FIRST, pair, first, KEYS);
+    store_sums(value_sums, 1, 1, shared_memory + TILE, row, dv + DV_FIRST, pair, first, KEYS);
 }

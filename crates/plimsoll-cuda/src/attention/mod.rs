@@ -32,13 +32,16 @@ pub(crate) fn prepare(
     compile(engine, plan::forward(&Geometry::forward(attention, reads)?, engine.properties()))
 }
 
-/// Prepares `Op::AttentionGrad`. Operands may be strided views, but for the log-sum.
+/// Prepares `Op::AttentionGrad`, or `Op::JointAttentionGrad` where there is one result. Operands may be strided views, but
+/// for the log-sum.
 pub(crate) fn prepare_grad(
     engine: &Arc<Engine>,
     attention: Attention,
     reads: &[Operand],
+    writes: &[Operand],
 ) -> Result<Box<dyn Routine>> {
-    compile(engine, plan::backward(&Geometry::backward(attention, reads)?, engine.properties()))
+    let geometry = Geometry::backward(attention, reads, writes.len() == 1)?;
+    compile(engine, plan::backward(&geometry, engine.properties()))
 }
 
 fn compile(engine: &Arc<Engine>, plan: Plan) -> Result<Box<dyn Routine>> {

@@ -89,14 +89,14 @@ __device__ __forceinline__ void outer(Sums& sums, Memory& memory, const Square& 
     }
 }
 
-// Writes sums times factors of rows to a densely packed result.
+// Writes sums times factors of rows to a result.
 __device__ __forceinline__ void store(const Sums& sums, const Number (&factors)[TILE], Stored* to, int pair,
                                       int first, int end, int column) {
     const int x = threadIdx.x % 16, y = threadIdx.x / 16;
 #pragma unroll
     for (int i = 0; i < TILE; i++) {
         const int row = first + y * TILE + i;
-        Stored* start = to + (((Index)(pair / HEADS) * end + row) * HEADS + pair % HEADS) * WIDTH;
+        Stored* start = to + ((Index)(pair / HEADS) * end + row) * RESULT_ROW + pair % HEADS * WIDTH;
 #pragma unroll
         for (int j = 0; j < 4 * COLUMN_TILES; j++) {
             const int at = column + j / 4 * 64 + x * 4 + j % 4;
@@ -273,6 +273,6 @@ extern "C" __global__ void __launch_bounds__(256)
         outer(value_sums, memory, scores, upstreams, query, column);
         outer(key_sums, memory, slopes, queries, query, column);
     }
-    store(key_sums, scales, dk, pair, first, KEYS, column);
-    store(value_sums, ones, dv, pair, first, KEYS, column);
+    store(key_sums, scales, dk + DK_FIRST, pair, first, KEYS, column);
+    store(value_sums, ones, dv + DV_FIRST, pair, first, KEYS, column);
 }

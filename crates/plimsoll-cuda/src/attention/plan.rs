@@ -52,10 +52,12 @@ pub(super) enum Place {
 
 use Place::{Read, Workspace, Write};
 
-/// The arguments of the kernels that are the same with and without tensor cores.
+// The arguments of the kernels that are the same with and without tensor cores.
 const FORWARD_ARGUMENTS: [Place; 5] = [Read(0), Read(1), Read(2), Write(0), Write(1)];
-const KEYS_ARGUMENTS: [Place; 8] =
-    [Read(0), Read(1), Read(2), Read(4), Read(5), Workspace, Write(1), Write(2)];
+fn keys_arguments(geometry: &Geometry) -> [Place; 8] {
+    let [dk, dv] = if geometry.joint { [Write(0); 2] } else { [Write(1), Write(2)] };
+    [Read(0), Read(1), Read(2), Read(4), Read(5), Workspace, dk, dv]
+}
 
 /// The plan for `Op::Attention`.
 pub(super) fn forward(geometry: &Geometry, properties: &Properties) -> Plan {
@@ -206,7 +208,7 @@ impl Tensor {
     fn backward(&self, geometry: &Geometry) -> Plan {
         let to_queries = [Read(0), Read(1), Read(2), Read(3), Read(4), Read(5), Workspace, Write(0)];
         let queries = self.launch(geometry, "attention_grad_queries", geometry.queries, &to_queries);
-        let keys = self.launch(geometry, "attention_grad_keys", geometry.keys, &KEYS_ARGUMENTS);
+        let keys = self.launch(geometry, "attention_grad_keys", geometry.keys, &keys_arguments(geometry));
         let source = self.source(geometry);
         Plan { source, launches: queries.into_iter().chain(keys).collect(), workspace: products(geometry) }
     }
@@ -272,7 +274,7 @@ fn plain_backward(geometry: &Geometry) -> Plan {
     });
     let to_queries = [Read(0), Read(1), Read(2), Read(4), Read(5), Workspace, Write(0)];
     let queries = plain_launch(geometry, "attention_grad_queries", geometry.queries, &to_queries);
-    let keys = plain_launch(geometry, "attention_grad_keys", geometry.keys, &KEYS_ARGUMENTS);
+    let keys = plain_launch(geometry, "attention_grad_keys", geometry.keys, &keys_arguments(geometry));
     let launches = sum.into_iter().chain(queries).chain(keys).collect();
     Plan { source: plain_source(geometry), launches, workspace: products(geometry) }
 }

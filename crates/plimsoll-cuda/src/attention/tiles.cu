@@ -35,15 +35,15 @@ __device__ __forceinline__ void copy_tile(unsigned to, const Half* from, Index s
     }
 }
 
-// The other way for 16 rows of a tile that this warp has written, to densely packed rows of all heads.
+// The other way for 16 rows of a tile that this warp has written, to rows of all heads.
 __device__ __forceinline__ void store_rows(const unsigned char* tile, int row, Half* to, int pair, int first,
                                            int end) {
-    Half* start = to + ((Index)(pair / HEADS) * end * HEADS + pair % HEADS) * WIDTH;
+    Half* start = to + (Index)(pair / HEADS) * end * RESULT_ROW + pair % HEADS * WIDTH;
 #pragma unroll
     for (int turn = 0; turn < 16 * CHUNKS / 32; turn++) {
         int i = turn * 32 + threadIdx.x % 32, at = row + i / CHUNKS, chunk = i % CHUNKS;
         if (first + at < end && chunk * 8 < WIDTH) {
-            *(uint4*)(start + (Index)(first + at) * (HEADS * WIDTH) + chunk * 8) =
+            *(uint4*)(start + (Index)(first + at) * RESULT_ROW + chunk * 8) =
                 *(const uint4*)(tile + swizzled(at, chunk));
         }
     }

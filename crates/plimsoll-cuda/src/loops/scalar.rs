@@ -94,6 +94,8 @@ fn unary(function: Unary, dtype: DType, x: &str) -> Option<String> {
         Unary::Tanh => ("hyperbolic_tangent", false),
         Unary::Sigmoid => ("sigmoid", false),
         Unary::Erf => ("error_function", false),
+        Unary::Gelu if dtype.size() < 4 => ("half_gelu", false),
+        Unary::GeluSlope if dtype.size() < 4 => ("half_gelu_slope", false),
         Unary::Gelu => ("gelu", false),
         Unary::GeluSlope => ("gelu_slope", false),
     };

@@ -212,23 +212,39 @@ __device__ __forceinline__ void slope_sums(const typename S::E *x, const typenam
     }
 }
 
-// The sum of a column of [CHUNKS, 2, CHANNELS] by a warp, for all lanes.
-template <class S, class A> __device__ __forceinline__ A total_of(const A *parts, Index column, Index lane) {
+// Neighbouring columns of [CHUNKS, 2, CHANNELS] that a block adds up, which lie in one sector of memory.
+template <class S> struct Columns {
+    static constexpr Index COUNT = S::BLOCK / 32;
+    static __device__ __forceinline__ Index own() { return (Index)blockIdx.x * COUNT + threadIdx.x % COUNT; }
+};
+
+// The sum of such a column, for the first COUNT threads of the block.
+template <class S, class A> __device__ __forceinline__ A total_of(const A *parts, Index column) {
+    constexpr Index COUNT = Columns<S>::COUNT;
+    __shared__ A sums[S::BLOCK];
     A sum = 0;
     if (column < 2 * S::CHANNELS) {
 #pragma unroll 4
-        for (Index chunk = lane; chunk < S::CHUNKS; chunk += 32) sum += parts[chunk * 2 * S::CHANNELS + column];
+        for (Index chunk = threadIdx.x / COUNT; chunk < S::CHUNKS; chunk += 32)
+            sum += parts[chunk * 2 * S::CHANNELS + column];
     }
-    return fold<32, Sum>(sum);
+    sums[threadIdx.x] = sum;
+#pragma unroll
+    for (Index half = S::BLOCK / 2; half >= COUNT; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) sums[threadIdx.x] = sum = sum + sums[threadIdx.x + half];
+    }
+    __syncthreads();
+    return sum;
 }
 
 // S: E, CHANNELS, CHUNKS, BLOCK. The gradients of gamma and beta from the sums of all chunks.
 template <class S>
 __device__ __forceinline__ void settle_sums(const typename Of<typename S::E>::Acc *parts, typename S::E *dgamma,
                                             typename S::E *dbeta) {
-    const Index column = ((Index)blockIdx.x * S::BLOCK + threadIdx.x) / 32, lane = threadIdx.x % 32;
-    const auto total = total_of<S>(parts, column, lane);
-    if (lane != 0 || column >= 2 * S::CHANNELS) return;
+    const Index column = Columns<S>::own();
+    const auto total = total_of<S>(parts, column);
+    if (threadIdx.x >= Columns<S>::COUNT || column >= 2 * S::CHANNELS) return;
     if (column < S::CHANNELS) dgamma[column] = narrow<typename S::E>(total);
     else dbeta[column - S::CHANNELS] = narrow<typename S::E>(total);
 }
@@ -240,10 +256,10 @@ __device__ __forceinline__ void settle_slopes(const typename Of<typename S::E>::
                                               const typename Of<typename S::E>::Acc *variances, typename S::E *dgamma,
                                               typename S::E *dbeta, typename Of<typename S::E>::Acc *factors) {
     typedef typename Of<typename S::E>::Acc Acc;
-    const Index channel = ((Index)blockIdx.x * S::BLOCK + threadIdx.x) / 32, lane = threadIdx.x % 32;
+    const Index channel = Columns<S>::own();
     const Index known = channel < S::CHANNELS ? channel : 2 * S::CHANNELS;
-    const Acc along = total_of<S>(parts, known, lane), all = total_of<S>(parts, known + S::CHANNELS, lane);
-    if (lane != 0 || channel >= S::CHANNELS) return;
+    const Acc along = total_of<S>(parts, known), all = total_of<S>(parts, known + S::CHANNELS);
+    if (threadIdx.x >= Columns<S>::COUNT || channel >= S::CHANNELS) return;
     const Acc reciprocal = 1 / root(variances[channel] + Acc(S::epsilon()));
     dgamma[channel] = narrow<typename S::E>(S::ROWS == 0 ? Acc(0) : along * reciprocal);
     dbeta[channel] = narrow<typename S::E>(all);

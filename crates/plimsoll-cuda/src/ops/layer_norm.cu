@@ -100,11 +100,18 @@ __device__ __forceinline__ void layer_norm_grad(const typename S::E *x, const ty
     for (Index step = 0; step < SUMS; ++step)
 #pragma unroll
         for (int i = 0; i < S::N; ++i) gammas[step][i] = betas[step][i] = 0;
+    // The next row comes in while this one is worked on: the sums leave few registers, and so few teams, to wait for
+    // memory in turns.
+    Index at = blockIdx.x * TEAMS + threadIdx.x / S::TEAM;
+    R next_row(x + at * S::WIDTH, at < S::ROWS), next_slopes(dy + at * S::WIDTH, at < S::ROWS);
     for (Index first = blockIdx.x * TEAMS; first < S::ROWS; first += gridDim.x * TEAMS) {
-        const Index at = first + threadIdx.x / S::TEAM;
+        at = first + threadIdx.x / S::TEAM;
         const bool inside = at < S::ROWS;
-        const R row(x + at * S::WIDTH, inside), slopes(dy + at * S::WIDTH, inside);
+        const R row = next_row, slopes = next_slopes;
         const Acc mean = inside ? means[at] : 0, reciprocal = inside ? reciprocals[at] : 0;
+        const Index next = at + gridDim.x * TEAMS;
+        next_row = R(x + next * S::WIDTH, next < S::ROWS);
+        next_slopes = R(dy + next * S::WIDTH, next < S::ROWS);
         Acc sum = 0, product = 0;
 #pragma unroll R::UNROLL
         for (Index step = 0; step < STEPS; ++step) {

@@ -21,9 +21,12 @@ const TEXT: &str = include_str!("layer_norm.cu");
 const MOST_HELD: usize = 8192;
 /// The bytes of a row, widened, that a lane of a warp keeps at most.
 const MOST_IN_LANE: usize = 128;
-/// The threads of a block that has several rows, or a row that is not kept.
+/// The threads of a block that has several rows, or a row that is not kept; and of one that has sums of columns as well,
+/// which leave registers for about [`GRAD_THREADS`] on a processor.
 const BLOCK: u32 = 256;
 const LONG_BLOCK: u32 = 512;
+const GRAD_BLOCK: u32 = 128;
+const GRAD_THREADS: u32 = 384;
 
 /// Prepares [`Op::LayerNorm`](plimsoll_graph::Op::LayerNorm). The result may overwrite x.
 pub(crate) fn prepare(
@@ -57,15 +60,16 @@ struct Rows {
 }
 
 impl Rows {
-    /// Teams of lanes where each keeps few enough elements, else blocks of which each thread keeps `each` elements.
-    fn new(x: &Operand, each: usize) -> Self {
+    /// Teams of lanes, in blocks of `block` threads, where each keeps few enough elements; else blocks of which each thread
+    /// keeps `each` elements.
+    fn new(x: &Operand, block: u32, each: usize) -> Self {
         let shape = x.view.shape;
         let (width, lead) = (shape[shape.rank() - 1], &shape[..shape.rank() - 1]);
         let pack = pack(x.dtype.size(), 16, &[width]);
         let in_lane = MOST_IN_LANE / accumulator(x.dtype).1;
         let held = width <= MOST_HELD;
         let (team, block) = if width <= 32 * in_lane {
-            (width.div_ceil(pack).next_power_of_two().clamp(8, 32) as u32, BLOCK)
+            (width.div_ceil(pack).next_power_of_two().clamp(8, 32) as u32, block)
         } else {
             let threads = width.div_ceil(each.max(pack)).next_power_of_two().clamp(64, 1024) as u32;
             if held { (threads, threads) } else { (LONG_BLOCK, LONG_BLOCK) }
@@ -88,7 +92,7 @@ impl Rows {
 
 pub(super) fn stages(epsilon: f64, reads: &[Operand]) -> Result<Stages> {
     let (ty, number) = (name(reads[0].dtype), accumulator(reads[0].dtype).0);
-    let rows = Rows::new(&reads[0], 16);
+    let rows = Rows::new(&reads[0], BLOCK, 16);
     let mut stages = Stages::new(reads[0].view.shape.elements(), &[TEXT]);
     let constant = format!("const {ty}");
     let arguments = [
@@ -107,11 +111,11 @@ pub(super) fn stages(epsilon: f64, reads: &[Operand]) -> Result<Stages> {
 pub(super) fn grad_stages(processors: u32, reads: &[Operand]) -> Result<Stages> {
     let dtype = reads[0].dtype;
     let (ty, (number, size)) = (name(dtype), accumulator(dtype));
-    let rows = Rows::new(&reads[0], 8);
+    let rows = Rows::new(&reads[0], GRAD_BLOCK, 8);
     let Rows { width, .. } = rows;
     let mut stages = Stages::new(reads[0].view.shape.elements().max(2 * width), &[TEXT, batch_norm::TEXT]);
     // Without rows the sums are still those of one block, of nothing.
-    let most = processors as usize * (1024 / rows.block as usize).max(1);
+    let most = (processors * (GRAD_THREADS / rows.block).max(1)) as usize;
     let blocks = if rows.held { rows.blocks().clamp(1, most) } else { rows.blocks() };
     let tiles = Tiles::new(processors, dtype.size(), 1, rows.rows, width);
     let chunks = if rows.held { blocks } else { tiles.chunks };

@@ -80,7 +80,9 @@ fn op_flops(op: &Op, reads: &[Operand], writes: &[Operand]) -> u64 {
         }
         // Two products per pair of query and key; backward there are five, and scores are made again.
         Op::Attention(attention) => attention_pairs(reads, attention.causal) * 4 * width(reads),
-        Op::AttentionGrad(attention) => attention_pairs(reads, attention.causal) * 10 * width(reads),
+        Op::AttentionGrad(attention) | Op::JointAttentionGrad(attention) => {
+            attention_pairs(reads, attention.causal) * 10 * width(reads)
+        }
         Op::Lstm | Op::Gru => recurrent_flops(reads),
         Op::LstmGrad | Op::GruGrad => 2 * recurrent_flops(reads),
         Op::Pool2d(pool) => elements(&writes[0]) * (pool.window[0] * pool.window[1]) as u64,

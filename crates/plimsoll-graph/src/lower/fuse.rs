@@ -103,7 +103,8 @@ impl<'a> Units<'a> {
     /// need their operands dense, and find a copy where they are not.
     pub(crate) fn access_of_op(&self, op: &Op, operand: ValueId) -> (ValueId, View) {
         let (base, view) = self.access(operand);
-        let strided = matches!(op, Op::Dot { .. } | Op::Attention(_) | Op::AttentionGrad(_));
+        let attends = matches!(op, Op::Attention(_) | Op::AttentionGrad(_) | Op::JointAttentionGrad(_));
+        let strided = attends || matches!(op, Op::Dot { .. });
         let is_leaf = matches!(self.graph.op(base), Op::Constant { .. } | Op::Iota { .. });
         if !is_leaf && (strided || view.is_dense()) {
             return (base, view);

@@ -1,25 +1,36 @@
-//! Ops that are one node in a graph, where their gradient needs them whole, and several kernels in a program.
+//! Ops that are cut otherwise in a program than in a graph, which has them as gradients need them.
 //!
 //! Batch norm is statistics, which need a kernel of their own, and then arithmetic on each element, which does not:
 //! taken apart, normalising fuses with what follows it, its result needs no memory, and it can be made again without
 //! taking the statistics again.
+//!
+//! The gradients of attention's queries, keys and values are mostly put side by side, as they are parts of one
+//! projection. Its kernel can write them so.
 
-use crate::op::Op;
+use crate::op::{Attention, Op};
 use crate::step::Step;
-use crate::{Graph, Result, ValueId};
+use crate::{Graph, NodeId, Result, ValueId};
 use std::borrow::Cow;
 
-/// The step with such ops taken apart.
-pub(super) fn expanded(step: &Step) -> Cow<'_, Step> {
-    if !step.graph.nodes().iter().any(|node| matches!(node.op, Op::BatchNorm { .. })) {
+/// The step with such ops cut for a program.
+pub(super) fn recut(step: &Step) -> Cow<'_, Step> {
+    let joints = joints(step);
+    let normalises = step.graph.nodes().iter().any(|node| matches!(node.op, Op::BatchNorm { .. }));
+    if joints.is_empty() && !normalises {
         return Cow::Borrowed(step);
     }
-    let (graph, places) = step.graph.rewritten(|graph, op, operands| match *op {
-        Op::BatchNorm { epsilon } => {
-            let results = batch_norm(graph, epsilon, operands);
-            Some(results.expect("what batch norm takes, its parts take"))
+    let mut number = 0;
+    let (graph, places) = step.graph.rewritten(|graph, op, operands| {
+        let node = NodeId(number);
+        number += 1;
+        match *op {
+            Op::BatchNorm { epsilon } => {
+                let results = batch_norm(graph, epsilon, operands);
+                Some(results.expect("what batch norm takes, its parts take"))
+            }
+            Op::Concat { .. } if joints.contains(&node) => joint_attention_grad(graph, operands),
+            _ => None,
         }
-        _ => None,
     });
     let place = |value: &mut ValueId| *value = places[value.index()];
     let mut step = Step { graph, ..step.clone() };
@@ -46,4 +57,53 @@ fn batch_norm(g: &mut Graph, epsilon: f64, operands: &[ValueId]) -> Result<Vec<V
         y = apply(g, y, repeated)?;
     }
     Ok(vec![g.cast(y, x.dtype)?, mean, variance])
+}
+
+/// The concatenations of all three gradients of one attention, each as rows of all heads, which nothing else uses.
+fn joints(step: &Step) -> Vec<NodeId> {
+    let graph = &step.graph;
+    let candidates = graph.nodes().iter().enumerate().filter(|(_, node)| {
+        matches!(node.op, Op::Concat { axis: 2 })
+            && node.operands.len() == 3
+            && attended(graph, &node.operands).is_some()
+    });
+    let candidates: Vec<NodeId> = candidates.map(|(number, _)| NodeId(number as u32)).collect();
+    if candidates.is_empty() {
+        return candidates;
+    }
+    let mut uses = vec![0u32; graph.len()];
+    let outside = step.outputs.iter().map(|o| o.value).chain(step.states.iter().filter_map(|s| s.next));
+    let inside = graph.nodes().iter().flat_map(|node| &node.operands).copied();
+    outside.chain(step.gradients.iter().copied()).chain(inside).for_each(|value| uses[value.index()] += 1);
+    let alone = |&value: &ValueId| {
+        let made = graph.node(graph.producer(value));
+        uses[value.index()] == 1 && uses[made.operands[0].index()] == 1
+    };
+    candidates.into_iter().filter(|&node| graph.node(node).operands.iter().all(alone)).collect()
+}
+
+/// The attention whose gradients of q, k and v these are, in that order, each reshaped to rows of all heads.
+fn attended(graph: &Graph, rows: &[ValueId]) -> Option<(Attention, NodeId)> {
+    let of = |index: usize| {
+        let reshaped = graph.node(graph.producer(rows[index]));
+        let Op::Reshape { .. } = reshaped.op else { return None };
+        let gradient = reshaped.operands[0];
+        let node = graph.producer(gradient);
+        let (from, to) = (graph.shape(gradient), graph.shape(rows[index]));
+        let is_rows = from.rank() == 4 && to[..] == [from[0], from[1], from[2] * from[3]];
+        (is_rows && graph.node(node).results().nth(index) == Some(gradient)).then_some(node)
+    };
+    let node = of(0)?;
+    let Op::AttentionGrad(attention) = graph.node(node).op else { return None };
+    let same = of(1) == Some(node) && of(2) == Some(node) && graph.ty(rows[0]) == graph.ty(rows[1]);
+    same.then_some((attention, node))
+}
+
+/// What is concatenated, made in one piece.
+fn joint_attention_grad(g: &mut Graph, rows: &[ValueId]) -> Option<Vec<ValueId>> {
+    let [batch, length, width] = [0, 1, 2].map(|axis| g.shape(rows[0])[axis]);
+    let (attention, node) = attended(g, rows)?;
+    let operands = g.node(node).operands.clone();
+    let joint = g.apply(Op::JointAttentionGrad(attention), &operands).ok()?;
+    Some(vec![g.reshape(joint, &[batch, length, 3 * width]).ok()?])
 }

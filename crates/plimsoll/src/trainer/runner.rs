@@ -198,7 +198,7 @@ struct Cropped {
 }
 
 /// The bytes that are worth another thread.
-const WORTH_SHARING: usize = 48 << 10;
+const WORTH_SHARING: usize = 96 << 10;
 /// The most threads that share what is read, so that who reads what has a place on the stack.
 const MOST_SHARING: usize = 16;
 

@@ -65,7 +65,7 @@ impl Case {
         let reads = self.reads();
         [
             forward(&Geometry::forward(self.attention(), &reads[..3]).unwrap(), properties),
-            backward(&Geometry::backward(self.attention(), &reads).unwrap(), properties),
+            backward(&Geometry::backward(self.attention(), &reads, false).unwrap(), properties),
         ]
     }
 }

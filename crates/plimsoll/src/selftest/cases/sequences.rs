@@ -47,8 +47,17 @@ fn attention(dtype: DType, dims: [usize; 5], causal: bool, cases: &mut Vec<Case>
     let terms = half_terms(dtype) + 2 * (queries + keys);
     // A query that sees one key has all its weight there, and gradients of q and k cancel.
     let magnitude = if keys == 1 { 1.0 } else { 0.0 };
-    let case = Case::new(format!("attention_grad {about}"), inputs, build);
+    let case = Case::new(format!("attention_grad {about}"), inputs.clone(), build);
     cases.push(case.terms(terms).magnitude(magnitude));
+    if queries == keys {
+        let build = move |g: &mut Graph, v: &[ValueId]| {
+            let [out, log_sum] = g.apply_n(Op::Attention(attention), &v[..3])?;
+            let operands = [v[0], v[1], v[2], out, log_sum, v[3]];
+            Ok(vec![g.apply(Op::JointAttentionGrad(attention), &operands)?])
+        };
+        let case = Case::new(format!("joint_attention_grad {about}"), inputs, build);
+        cases.push(case.terms(terms).magnitude(magnitude));
+    }
 }
 
 /// Probabilities are rounded to the operands' type before they are multiplied: that many roundings of sums.
