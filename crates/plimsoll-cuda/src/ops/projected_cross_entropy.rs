@@ -2,8 +2,7 @@
 //!
 //! The logits exist for one chunk of rows: made in workspace, turned into losses and predictions and replaced by their
 //! gradient in one launch, and used up for that of the operands. The weight's gradient is added up over the chunks in
-//! the accumulator type and rounded once. A chunk is large, as every one reads and writes those sums; its logits are made
-//! and replaced a part at a time that stays in the cache.
+//! the accumulator type and rounded once.
 //!
 //! Products of an odd number of classes are several times slower. So where the weight has a row for each class it is
 //! copied once, with rows of zeros up to a round number, whose logits and gradients are zeros and change nothing.
@@ -37,7 +36,7 @@ pub(crate) fn prepare(
     reads: &[Operand],
     _writes: &[Operand],
 ) -> Result<Box<dyn Routine>> {
-    let layout = Layout::new(transpose_weight, chunk, reads, engine.properties().cache_bytes as usize);
+    let layout = Layout::new(transpose_weight, chunk, reads);
     let chunks =
         layout.sizes().map(|rows| Chunk::prepare(engine, &layout, rows)).collect::<Result<Vec<_>>>()?;
     let products = chunks.iter().map(Chunk::workspace).max().unwrap_or(0);
@@ -62,17 +61,14 @@ struct Layout {
     transposed: bool,
     /// The rows of every chunk but the last.
     chunk: usize,
-    /// The rows of every part of a chunk but the last.
-    part: usize,
 }
 
 impl Layout {
-    fn new(transposed: bool, chunk: usize, reads: &[Operand], cache: usize) -> Self {
+    fn new(transposed: bool, chunk: usize, reads: &[Operand]) -> Self {
         let (x, weight) = (reads[0].view.shape, reads[1].view.shape);
         let classes = weight[if transposed { 0 } else { 1 }];
         let pitch = classes.next_multiple_of(PITCH_STEP);
-        let row = (pitch * reads[0].dtype.size()).max(1);
-        let large = LARGE_CHUNK / row;
+        let large = LARGE_CHUNK / (pitch * reads[0].dtype.size()).max(1);
         let large = if large > 0 { 1 << large.ilog2() } else { 1 };
         let chunk = chunk.max(large).checked_next_multiple_of(CHUNK_STEP).unwrap_or(x[0]).min(x[0]).max(1);
         Self {
@@ -84,14 +80,13 @@ impl Layout {
             labels: reads[2].dtype,
             transposed,
             chunk,
-            // Half of the cache, as what is multiplied passes through it too.
-            part: (cache / 2 / row / CHUNK_STEP * CHUNK_STEP).max(CHUNK_STEP),
         }
     }
 
     /// The different sizes of chunks, in the order they come.
     fn sizes(&self) -> impl Iterator<Item = usize> + use<> {
-        sizes(self.rows, self.chunk)
+        let rest = self.rows % self.chunk;
+        [(self.rows >= self.chunk).then_some(self.chunk), (rest > 0).then_some(rest)].into_iter().flatten()
     }
 
     /// Whether the weight is copied to have rows of zeros after its own.
@@ -152,30 +147,10 @@ impl Layout {
     }
 }
 
-/// The different sizes of pieces of so many rows, in the order they come.
-fn sizes(rows: usize, piece: usize) -> impl Iterator<Item = usize> + use<> {
-    let rest = rows % piece;
-    [(rows >= piece).then_some(piece), (rest > 0).then_some(rest)].into_iter().flatten()
-}
-
-/// The kernels of parts of one size.
-struct Part {
-    logits: Matrix,
-    losses: Box<dyn Routine>,
-}
-
-impl Part {
-    fn prepare(engine: &Arc<Engine>, layout: &Layout, rows: usize) -> Result<Self> {
-        let Layout { classes, pitch, dtype: logits, labels, .. } = *layout;
-        let losses = Rows { rows, classes, pitch, logits, labels }.losses()?.prepare(engine)?;
-        Ok(Self { logits: Matrix::new(engine, layout.logits(rows))?, losses })
-    }
-}
-
 /// The kernels of chunks of one size.
 struct Chunk {
-    /// Those of the full size, then of the last.
-    parts: Vec<Part>,
+    logits: Matrix,
+    losses: Box<dyn Routine>,
     /// The first chunk's, and what others add.
     weight: [Matrix; 2],
     input: Matrix,
@@ -183,18 +158,19 @@ struct Chunk {
 
 impl Chunk {
     fn prepare(engine: &Arc<Engine>, layout: &Layout, rows: usize) -> Result<Self> {
+        let Layout { classes, pitch, dtype: logits, labels, .. } = *layout;
         let matrix = |gemm| Matrix::new(engine, gemm);
-        let parts = sizes(rows, layout.part).map(|rows| Part::prepare(engine, layout, rows));
         Ok(Self {
-            parts: parts.collect::<Result<_>>()?,
+            logits: matrix(layout.logits(rows))?,
+            losses: Rows { rows, classes, pitch, logits, labels }.losses()?.prepare(engine)?,
             weight: [matrix(layout.weight(rows, false))?, matrix(layout.weight(rows, true))?],
             input: matrix(layout.input(rows))?,
         })
     }
 
     fn workspace(&self) -> u64 {
-        let logits = self.parts.iter().map(|part| &part.logits);
-        logits.chain(&self.weight).chain([&self.input]).map(Matrix::workspace).max().unwrap_or(0)
+        let [first, other] = &self.weight;
+        [&self.logits, first, other, &self.input].map(Matrix::workspace).into_iter().max().unwrap_or(0)
     }
 }
 
@@ -260,7 +236,7 @@ impl Routine for Projected {
     }
 
     unsafe fn run(&self, call: &Call<'_>) -> Result<()> {
-        let Layout { rows, width, classes, pitch, dtype, labels, transposed, chunk, part } = self.layout;
+        let Layout { rows, width, classes, dtype, labels, transposed, chunk, .. } = self.layout;
         let [x, weight, label, slope] = [0, 1, 2, 3].map(|index| call.reads[index]);
         let [loss, prediction, dx, dweight] = [0, 1, 2, 3].map(|index| call.writes[index]);
         let [copy, sums, products] = self.layout.places().map(|offset| call.workspace + offset);
@@ -283,35 +259,21 @@ impl Routine for Projected {
         } else {
             weight
         };
-        let number = dtype.accumulator().size();
         for start in (0..rows).step_by(chunk) {
-            let end = rows.min(start + chunk);
-            let kernels = &self.chunks[if end - start == chunk { 0 } else { self.chunks.len() - 1 }];
-            for first in (start..end).step_by(part) {
-                let of_part = &kernels.parts[if end - first >= part { 0 } else { kernels.parts.len() - 1 }];
-                let at = |address: u64, size: usize| address + (first * size) as u64;
-                let made = logits + ((first - start) * pitch * dtype.size()) as u64;
-                let reads = [made, at(label, labels.size()), at(slope, number)];
-                let writes = [at(loss, number), at(prediction, 4)];
-                let factors = [at(x, width * dtype.size()), weight, made];
-                // SAFETY: the addresses are those of operands, moved on to the rows of the part, and of parts of the
-                // workspace that overlap nothing else.
-                unsafe {
-                    self.multiply(&of_part.logits, factors, products, stream)?;
-                    of_part.losses.run(&Call {
-                        reads: &reads,
-                        writes: &writes,
-                        workspace: products,
-                        stream,
-                    })?;
-                }
-            }
-            let [x, dx] = [x, dx].map(|address| address + (start * width * dtype.size()) as u64);
+            let kernels = &self.chunks[if rows - start >= chunk { 0 } else { self.chunks.len() - 1 }];
+            let at = |address: u64, size: usize| address + (start * size) as u64;
+            let number = dtype.accumulator().size();
+            let (x, dx) = (at(x, width * dtype.size()), at(dx, width * dtype.size()));
             let operands = if transposed { [logits, x, sums] } else { [x, logits, sums] };
             let of_weight = &kernels.weight[usize::from(start > 0)];
-            // SAFETY: as above, of the rows of the chunk. Rows of dx, which may be those of x, are written after the last use
+            let reads = [logits, at(label, labels.size()), at(slope, number)];
+            let writes = [at(loss, number), at(prediction, 4)];
+            // SAFETY: the addresses are those of operands, moved on to the rows of the chunk, and of parts of the
+            // workspace that overlap nothing else. Rows of dx, which may be those of x, are written after the last use
             // of those of x.
             unsafe {
+                self.multiply(&kernels.logits, [x, weight, logits], products, stream)?;
+                kernels.losses.run(&Call { reads: &reads, writes: &writes, workspace: products, stream })?;
                 self.multiply(of_weight, operands, products, stream)?;
                 self.multiply(&kernels.input, [logits, weight, dx], products, stream)?;
             }
@@ -339,7 +301,7 @@ mod tests {
             Operand { buffer: BufferId(0), dtype, view: View::dense(shape) }
         };
         let reads = [operand(dtype, &[rows, 768]), operand(dtype, &weight), operand(DType::I32, &[rows])];
-        Layout::new(transposed, chunk, &reads, 50 << 20)
+        Layout::new(transposed, chunk, &reads)
     }
 
     #[test]
@@ -356,8 +318,6 @@ mod tests {
             let layout = layout(DType::BF16, rows, true, chunk);
             assert_eq!(layout.sizes().collect::<Vec<_>>(), sizes);
             assert!(layout.chunk.is_multiple_of(CHUNK_STEP) || layout.chunk >= rows);
-            // In half of the cache, or of as few rows as there may be.
-            assert_eq!(layout.part, 256);
         }
     }
 
