@@ -1,68 +1,30 @@
 //! A gated recurrent layer over time, and its gradient.
 
-use super::{Gradients, Layer, Multiply, Scratch};
+use super::{Backward, Forward, Layer, Scratch};
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::function::{Argument, Function};
+use crate::function::Argument;
 use crate::routine::{Call, Routine};
 use plimsoll_graph::program::Operand;
 use std::sync::Arc;
 
 /// Prepares `Op::Gru`.
 pub(crate) fn prepare(engine: &Arc<Engine>, reads: &[Operand]) -> Result<Box<dyn Routine>> {
-    let layer = Layer::new(reads)?;
-    Ok(Box::new(Gru {
-        layer,
-        places: Places::new(&layer),
-        // The gates are one column of blocks wider than the weights: the product goes to the first three.
-        inputs: Multiply::new(engine, layer.inputs_by_weight(4 * layer.hidden))?,
-        state: Multiply::new(engine, layer.state_by_weight())?,
-        step: layer.function(engine, "gru_step")?,
-    }))
+    // The gates are one column of blocks wider than the weights: the product goes to the first three.
+    Ok(Box::new(Gru(Forward::new(engine, reads, 4, "gru_step")?)))
 }
 
 /// Prepares `Op::GruGrad`.
 pub(crate) fn prepare_grad(engine: &Arc<Engine>, reads: &[Operand]) -> Result<Box<dyn Routine>> {
-    let layer = Layer::new(reads)?;
-    Ok(Box::new(GruGrad {
-        layer,
-        places: GradPlaces::new(&layer),
-        state: Multiply::new(engine, layer.gates_by_weight())?,
-        gradients: Gradients::prepare(engine, &layer)?,
-        step: layer.function(engine, "gru_grad_step")?,
-        first: layer.function(engine, "gru_grad_first")?,
-    }))
+    let backward = Backward::new(engine, reads, "gru_grad_step", "gru_grad_first")?;
+    Ok(Box::new(GruGrad { places: GradPlaces::new(&backward.layer), backward }))
 }
 
-struct Gru {
-    layer: Layer,
-    places: Places,
-    /// The products of all inputs, and of a step's state, with the weights.
-    inputs: Multiply,
-    state: Multiply,
-    step: Function,
-}
-
-/// Where scratch memory has a step's product, its state, and what products need.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Places {
-    product: u64,
-    state: u64,
-    pub(super) products: u64,
-}
-
-impl Places {
-    pub(super) fn new(layer: &Layer) -> Self {
-        let mut scratch = Scratch::new();
-        let product = scratch.take(layer.number_bytes(layer.batch * layer.columns));
-        let state = scratch.take(layer.bytes(layer.batch * layer.hidden));
-        Self { product, state, products: scratch.next }
-    }
-}
+struct Gru(Forward);
 
 impl Routine for Gru {
     fn workspace(&self) -> u64 {
-        self.places.products + self.inputs.workspace().max(self.state.workspace())
+        self.0.workspace()
     }
 
     unsafe fn run(&self, call: &Call<'_>) -> Result<()> {
@@ -70,30 +32,18 @@ impl Routine for Gru {
             unreachable!("the layer has six operands");
         };
         let &[states, gates] = call.writes else { unreachable!("the layer has two results") };
-        let Places { product, state, products } = self.places;
-        let [product, state, products] = [product, state, products].map(|at| call.workspace + at);
-        // SAFETY: the operands and scratch memory have the extents that the products and the kernel were made for.
+        // SAFETY: these are the operands of the layer, and what its kernel takes.
         unsafe {
-            self.inputs.run(call, [x, input_weight, gates], products)?;
-            for step in 0..self.layer.time {
-                let before = if step == 0 { first_hidden } else { state };
-                self.state.run(call, [before, hidden_weight, product], products)?;
-                let addresses = [product, input_bias, hidden_bias, first_hidden, gates, states, state];
-                self.layer.launch_step(&self.step, call, &addresses, step)?;
-            }
+            self.0.run(call, [x, input_weight, hidden_weight, first_hidden, gates], |product, state| {
+                [product, input_bias, hidden_bias, first_hidden, gates, states, state]
+            })
         }
-        Ok(())
     }
 }
 
 struct GruGrad {
-    layer: Layer,
+    backward: Backward,
     places: GradPlaces,
-    /// The product of the gradients of a step's hidden product with the hidden weight.
-    state: Multiply,
-    gradients: Gradients,
-    step: Function,
-    first: Function,
 }
 
 /// Where scratch memory has the gradients of all products with inputs, of all with states, and the states before each
@@ -128,7 +78,7 @@ impl GradPlaces {
 
 impl Routine for GruGrad {
     fn workspace(&self) -> u64 {
-        self.places.products + self.state.workspace().max(self.gradients.workspace())
+        self.places.products + self.backward.workspace()
     }
 
     unsafe fn run(&self, call: &Call<'_>) -> Result<()> {
@@ -143,29 +93,30 @@ impl Routine for GruGrad {
         let [input_slopes, hidden_slopes, befores, slopes, product, dstate, products] =
             [input_slopes, hidden_slopes, befores, slopes, product, dstate, products]
                 .map(|at| call.workspace + at);
-        let gradients = &self.gradients;
+        let Backward { layer, gradients, .. } = &self.backward;
         // SAFETY: the operands and scratch memory have the extents that the products and kernels were made for.
         unsafe {
-            for step in (0..self.layer.time).rev() {
-                let addresses = [
-                    gates,
-                    states,
-                    first_hidden,
-                    upstream,
-                    product,
-                    dstate,
-                    slopes,
-                    input_slopes,
-                    hidden_slopes,
-                    befores,
-                ];
-                self.layer.launch_step(&self.step, call, &addresses, step)?;
-                self.state.run(call, [slopes, hidden_weight, product], products)?;
-            }
-            if self.layer.time == 0 {
-                gradients.zero_state(call, &self.layer, dfirst)?;
+            let addresses = [
+                gates,
+                states,
+                first_hidden,
+                upstream,
+                product,
+                dstate,
+                slopes,
+                input_slopes,
+                hidden_slopes,
+                befores,
+            ];
+            self.backward.run_steps(call, &addresses, [slopes, hidden_weight, product], products)?;
+            if layer.time == 0 {
+                gradients.zero_state(call, layer, dfirst)?;
             } else {
-                self.layer.launch(&self.first, call, &[product, dstate, dfirst].map(Argument::Address))?;
+                layer.launch(
+                    &self.backward.first,
+                    call,
+                    &[product, dstate, dfirst].map(Argument::Address),
+                )?;
             }
             gradients.inputs.run(call, [input_slopes, input_weight, dx], products)?;
             gradients.input_weight.run(call, [x, input_slopes, dinput_weight], products)?;

@@ -1,67 +1,29 @@
 //! A long short-term memory layer over time, and its gradient.
 
-use super::{Gradients, Layer, Multiply, Scratch};
+use super::{Backward, Forward, Layer, Scratch};
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::function::{Argument, Function};
+use crate::function::Argument;
 use crate::routine::{Call, Routine};
 use plimsoll_graph::program::Operand;
 use std::sync::Arc;
 
 /// Prepares `Op::Lstm`.
 pub(crate) fn prepare(engine: &Arc<Engine>, reads: &[Operand]) -> Result<Box<dyn Routine>> {
-    let layer = Layer::new(reads)?;
-    Ok(Box::new(Lstm {
-        layer,
-        places: Places::new(&layer),
-        inputs: Multiply::new(engine, layer.inputs_by_weight(layer.columns))?,
-        state: Multiply::new(engine, layer.state_by_weight())?,
-        step: layer.function(engine, "lstm_step")?,
-    }))
+    Ok(Box::new(Lstm(Forward::new(engine, reads, 4, "lstm_step")?)))
 }
 
 /// Prepares `Op::LstmGrad`.
 pub(crate) fn prepare_grad(engine: &Arc<Engine>, reads: &[Operand]) -> Result<Box<dyn Routine>> {
-    let layer = Layer::new(reads)?;
-    Ok(Box::new(LstmGrad {
-        layer,
-        places: GradPlaces::new(&layer),
-        state: Multiply::new(engine, layer.gates_by_weight())?,
-        gradients: Gradients::prepare(engine, &layer)?,
-        step: layer.function(engine, "lstm_grad_step")?,
-        first: layer.function(engine, "lstm_grad_first")?,
-    }))
+    let backward = Backward::new(engine, reads, "lstm_grad_step", "lstm_grad_first")?;
+    Ok(Box::new(LstmGrad { places: GradPlaces::new(&backward.layer), backward }))
 }
 
-struct Lstm {
-    layer: Layer,
-    places: Places,
-    /// The products of all inputs, and of a step's state, with the weights.
-    inputs: Multiply,
-    state: Multiply,
-    step: Function,
-}
-
-/// Where scratch memory has a step's product, its state, and what products need.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Places {
-    product: u64,
-    state: u64,
-    pub(super) products: u64,
-}
-
-impl Places {
-    pub(super) fn new(layer: &Layer) -> Self {
-        let mut scratch = Scratch::new();
-        let product = scratch.take(layer.number_bytes(layer.batch * layer.columns));
-        let state = scratch.take(layer.bytes(layer.batch * layer.hidden));
-        Self { product, state, products: scratch.next }
-    }
-}
+struct Lstm(Forward);
 
 impl Routine for Lstm {
     fn workspace(&self) -> u64 {
-        self.places.products + self.inputs.workspace().max(self.state.workspace())
+        self.0.workspace()
     }
 
     unsafe fn run(&self, call: &Call<'_>) -> Result<()> {
@@ -69,30 +31,18 @@ impl Routine for Lstm {
             unreachable!("the layer has six operands");
         };
         let &[states, gates, cells] = call.writes else { unreachable!("the layer has three results") };
-        let [product, state, products] =
-            [self.places.product, self.places.state, self.places.products].map(|at| call.workspace + at);
-        // SAFETY: the operands and scratch memory have the extents that the products and the kernel were made for.
+        // SAFETY: these are the operands of the layer, and what its kernel takes.
         unsafe {
-            self.inputs.run(call, [x, input_weight, gates], products)?;
-            for step in 0..self.layer.time {
-                let before = if step == 0 { first_hidden } else { state };
-                self.state.run(call, [before, hidden_weight, product], products)?;
-                let addresses = [product, bias, gates, first_cell, cells, states, state];
-                self.layer.launch_step(&self.step, call, &addresses, step)?;
-            }
+            self.0.run(call, [x, input_weight, hidden_weight, first_hidden, gates], |product, state| {
+                [product, bias, gates, first_cell, cells, states, state]
+            })
         }
-        Ok(())
     }
 }
 
 struct LstmGrad {
-    layer: Layer,
+    backward: Backward,
     places: GradPlaces,
-    /// The product of the gradients of a step's gates with the hidden weight.
-    state: Multiply,
-    gradients: Gradients,
-    step: Function,
-    first: Function,
 }
 
 /// Where scratch memory has the gradients of all gates and the states before each step, a step's gradients of gates, of
@@ -124,7 +74,7 @@ impl GradPlaces {
 
 impl Routine for LstmGrad {
     fn workspace(&self) -> u64 {
-        self.places.products + self.state.workspace().max(self.gradients.workspace())
+        self.places.products + self.backward.workspace()
     }
 
     unsafe fn run(&self, call: &Call<'_>) -> Result<()> {
@@ -139,33 +89,30 @@ impl Routine for LstmGrad {
         let GradPlaces { all_slopes, befores, slopes, product, dcell, products } = self.places;
         let [all_slopes, befores, slopes, product, dcell, products] =
             [all_slopes, befores, slopes, product, dcell, products].map(|at| call.workspace + at);
-        let gradients = &self.gradients;
+        let Backward { layer, gradients, .. } = &self.backward;
         // SAFETY: the operands and scratch memory have the extents that the products and kernels were made for.
         unsafe {
-            for step in (0..self.layer.time).rev() {
-                let addresses = [
-                    gates,
-                    cells,
-                    states,
-                    first_cell,
-                    first_hidden,
-                    upstream,
-                    product,
-                    dcell,
-                    slopes,
-                    all_slopes,
-                    befores,
-                    dfirst_cell,
-                ];
-                self.layer.launch_step(&self.step, call, &addresses, step)?;
-                self.state.run(call, [slopes, hidden_weight, product], products)?;
-            }
-            if self.layer.time > 0 {
+            let addresses = [
+                gates,
+                cells,
+                states,
+                first_cell,
+                first_hidden,
+                upstream,
+                product,
+                dcell,
+                slopes,
+                all_slopes,
+                befores,
+                dfirst_cell,
+            ];
+            self.backward.run_steps(call, &addresses, [slopes, hidden_weight, product], products)?;
+            if layer.time > 0 {
                 let arguments = [product, dfirst_hidden].map(Argument::Address);
-                self.layer.launch(&self.first, call, &arguments)?;
+                layer.launch(&self.backward.first, call, &arguments)?;
             } else {
-                gradients.zero_state(call, &self.layer, dfirst_hidden)?;
-                gradients.zero_state(call, &self.layer, dfirst_cell)?;
+                gradients.zero_state(call, layer, dfirst_hidden)?;
+                gradients.zero_state(call, layer, dfirst_cell)?;
             }
             gradients.inputs.run(call, [all_slopes, input_weight, dx], products)?;
             gradients.input_weight.run(call, [x, all_slopes, dinput_weight], products)?;

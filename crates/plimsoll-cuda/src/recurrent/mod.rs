@@ -160,6 +160,129 @@ impl Scratch {
     }
 }
 
+/// What runs a layer of either kind: the products with the weights, and the launch that follows each of a step.
+struct Forward {
+    layer: Layer,
+    places: Places,
+    /// The products of all inputs, and of a step's state, with the weights.
+    inputs: Multiply,
+    state: Multiply,
+    step: Function,
+}
+
+/// Where scratch memory has a step's product, its state, and what products need.
+#[derive(Debug, Clone, Copy)]
+struct Places {
+    product: u64,
+    state: u64,
+    products: u64,
+}
+
+impl Places {
+    fn new(layer: &Layer) -> Self {
+        let mut scratch = Scratch::new();
+        let product = scratch.take(layer.number_bytes(layer.batch * layer.columns));
+        let state = scratch.take(layer.bytes(layer.batch * layer.hidden));
+        Self { product, state, products: scratch.next }
+    }
+}
+
+impl Forward {
+    /// A layer whose gates are rows of so many times the hidden extent, and whose steps end with the kernel `step`.
+    fn new(engine: &Arc<Engine>, reads: &[Operand], gates: usize, step: &str) -> Result<Self> {
+        let layer = Layer::new(reads)?;
+        Ok(Self {
+            layer,
+            places: Places::new(&layer),
+            inputs: Multiply::new(engine, layer.inputs_by_weight(gates * layer.hidden))?,
+            state: Multiply::new(engine, layer.state_by_weight())?,
+            step: layer.function(engine, step)?,
+        })
+    }
+
+    fn workspace(&self) -> u64 {
+        self.places.products + self.inputs.workspace().max(self.state.workspace())
+    }
+
+    /// Enqueues the products of the inputs with their weight, for the gates, and of each step's state with its own; after
+    /// each the step's kernel, on the addresses that `arguments` gives for those of the product and of the state.
+    ///
+    /// # Safety
+    /// The addresses must be those of the operands `[x, input weight, hidden weight, first state, gates]` and of what the
+    /// kernel takes.
+    unsafe fn run<const N: usize>(
+        &self,
+        call: &Call<'_>,
+        [x, input_weight, hidden_weight, first, gates]: [CUdeviceptr; 5],
+        arguments: impl FnOnce(CUdeviceptr, CUdeviceptr) -> [CUdeviceptr; N],
+    ) -> Result<()> {
+        let Places { product, state, products } = self.places;
+        let [product, state, products] = [product, state, products].map(|at| call.workspace + at);
+        let addresses = arguments(product, state);
+        // SAFETY: the operands and scratch memory have the extents that the products and the kernel were made for.
+        unsafe {
+            self.inputs.run(call, [x, input_weight, gates], products)?;
+            for step in 0..self.layer.time {
+                let before = if step == 0 { first } else { state };
+                self.state.run(call, [before, hidden_weight, product], products)?;
+                self.layer.launch_step(&self.step, call, &addresses, step)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What gradients of a layer of either kind are computed with, step by step and then for all steps.
+struct Backward {
+    layer: Layer,
+    /// The product of the gradients of a step's gates with the hidden weight.
+    state: Multiply,
+    gradients: Gradients,
+    step: Function,
+    /// What makes the gradient of the first state of what the steps leave.
+    first: Function,
+}
+
+impl Backward {
+    fn new(engine: &Arc<Engine>, reads: &[Operand], step: &str, first: &str) -> Result<Self> {
+        let layer = Layer::new(reads)?;
+        Ok(Self {
+            layer,
+            state: Multiply::new(engine, layer.gates_by_weight())?,
+            gradients: Gradients::prepare(engine, &layer)?,
+            step: layer.function(engine, step)?,
+            first: layer.function(engine, first)?,
+        })
+    }
+
+    /// The scratch bytes that products need.
+    fn workspace(&self) -> u64 {
+        self.state.workspace().max(self.gradients.workspace())
+    }
+
+    /// Enqueues the steps, the last first: the step's kernel on these addresses, and the product of what it leaves in
+    /// `slopes` with the hidden weight.
+    ///
+    /// # Safety
+    /// The addresses must be those of what the kernel takes, of the product's operands and of workspace for it.
+    unsafe fn run_steps(
+        &self,
+        call: &Call<'_>,
+        addresses: &[CUdeviceptr],
+        product: [CUdeviceptr; 3],
+        workspace: CUdeviceptr,
+    ) -> Result<()> {
+        for step in (0..self.layer.time).rev() {
+            // SAFETY: the caller vouches for the addresses.
+            unsafe {
+                self.layer.launch_step(&self.step, call, addresses, step)?;
+                self.state.run(call, product, workspace)?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// A product of matrices, `m × k` by `k × n`, any of which may be empty.
 struct Multiply {
     engine: Arc<Engine>,
