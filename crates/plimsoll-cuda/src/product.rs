@@ -3,11 +3,15 @@
 //! The library knows many ways to compute a product and guesses which is fastest. Guesses are off by as much as a factor
 //! of two, so the likeliest are measured once, on the device, and what came of it is kept: in memory, and on disk for
 //! the next time. Of ways that are about as fast the one with the least workspace is taken.
+//!
+//! Where every step is of another length, the arena is that of the longest. So a product of fewer samples takes no more
+//! than one of more that came before it, operands and workspace together.
 
 use crate::blas::{Algorithm, Blas, Candidate};
 use crate::cache;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
+use crate::routine::ALIGNMENT;
 use crate::scratch::Scratch;
 use crate::stream::{Event, Stream};
 use cudarc::cublaslt::sys::{cublasLtMatmulDesc_t, cublasLtMatmulPreference_t, cublasLtMatrixLayout_t};
@@ -127,17 +131,28 @@ impl Product {
         ]);
         // One at a time: two that run at once would slow each other down.
         let mut choices = engine.choices.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = choices.of.get(&key).copied().or_else(|| product.kept(key));
-        product.choice = match known.or_else(|| product.like_another(gemm, &choices.measured)) {
+        if let Some(known) = choices.of.get(&key) {
+            product.choice = *known;
+            return Ok(product);
+        }
+        let limit = choices.limit(gemm);
+        let within = |choice: &Choice| choice.workspace <= limit;
+        let known = product.kept(key).filter(within);
+        let known = known.or_else(|| product.like_another(gemm, &choices.measured).filter(within));
+        product.choice = match known {
             Some(choice) => choice,
             None => {
-                let choice = product.choose(gemm)?;
-                engine.choices_cache.put(key, &choice.to_bytes());
+                let choice = product.choose(gemm, limit)?;
+                // Where more workspace may be had, another way may be faster.
+                if limit >= gemm.workspace_limit() {
+                    engine.choices_cache.put(key, &choice.to_bytes());
+                }
                 choices.measured.push((*gemm, choice));
                 choice
             }
         };
         choices.of.insert(key, product.choice);
+        choices.taken.push((*gemm, product.choice.workspace));
         drop(choices);
         Ok(product)
     }
@@ -239,8 +254,12 @@ impl Product {
     }
 
     /// The fastest of the ways that the library proposes, measured.
-    fn choose(&self, gemm: &Gemm) -> Result<Choice> {
-        let candidates = self.engine.shared.with_context(|_| self.candidates(gemm))?;
+    fn choose(&self, gemm: &Gemm, limit: u64) -> Result<Choice> {
+        let usual = gemm.workspace_limit();
+        let mut candidates = self.engine.shared.with_context(|_| self.candidates(gemm, limit.min(usual)))?;
+        if candidates.is_empty() && limit < usual {
+            candidates = self.engine.shared.with_context(|_| self.candidates(gemm, usual))?;
+        }
         let Some(&first) = candidates.first() else {
             return Err(Error::new(
                 ErrorKind::Unsupported,
@@ -254,10 +273,11 @@ impl Product {
         Ok(fast.map(|(choice, _)| *choice).min_by_key(|choice| choice.workspace).unwrap_or(first))
     }
 
-    fn candidates(&self, gemm: &Gemm) -> Result<Vec<Choice>> {
+    /// The ways that the library proposes within so many bytes of workspace.
+    fn candidates(&self, gemm: &Gemm, limit: u64) -> Result<Vec<Choice>> {
         let blas = self.engine.blas()?;
         let Descriptors { product, left, right, result, .. } = self.descriptors;
-        let preference = Preference::new(blas, gemm)?;
+        let preference = Preference::new(blas, gemm, limit)?;
         let (mut found, mut count) = ([Candidate::default(); CANDIDATES], 0);
         // SAFETY: the descriptors live, and there is room for as many candidates as are asked for.
         let code = unsafe {
@@ -324,12 +344,22 @@ impl Gemm {
     /// much. Samples are the rows of a, or the depth where a is transposed, as for the gradient of a weight.
     fn unlike(&self, other: &Gemm) -> Option<f64> {
         const MOST: f64 = 2.0;
+        let factor = self.samples_over(other)?;
+        let factor = factor.max(1.0 / factor);
+        (factor <= MOST).then_some(factor)
+    }
+
+    /// How many samples there are for each of another product's, if there is nothing else between them.
+    fn samples_over(&self, other: &Gemm) -> Option<f64> {
         let transposed = self.a[0] == 1 && self.a[1] != 1;
         let samples = |gemm: &Gemm| if transposed { gemm.k } else { gemm.m } as f64;
         let same = if transposed { Gemm { k: self.k, ..*other } } else { Gemm { m: self.m, ..*other } };
-        let factor = samples(self) / samples(other);
-        let factor = factor.max(1.0 / factor);
-        (same == *self && factor <= MOST).then_some(factor)
+        (same == *self).then(|| samples(self) / samples(other))
+    }
+
+    /// The bytes of the operands, each in whole units of the alignment.
+    fn operand_bytes(&self) -> u64 {
+        self.bytes().iter().map(|bytes| bytes.next_multiple_of(ALIGNMENT)).sum()
     }
 
     /// The workspace that ways to compute it may use: enough for a few partial sums of the result.
@@ -474,7 +504,7 @@ struct Preference {
 }
 
 impl Preference {
-    fn new(blas: &Blas, gemm: &Gemm) -> Result<Preference> {
+    fn new(blas: &Blas, gemm: &Gemm, workspace: u64) -> Result<Preference> {
         const WORKSPACE: c_uint = 1;
         const REDUCTIONS: c_uint = 3;
         const ALIGNMENT: [c_uint; 4] = [5, 6, 7, 8];
@@ -490,7 +520,7 @@ impl Preference {
             let code = unsafe { set(preference.preference, which, value.as_ptr().cast(), value.len()) };
             blas.check(code, || "say what it may propose".into())
         };
-        set(WORKSPACE, &gemm.workspace_limit().to_ne_bytes())?;
+        set(WORKSPACE, &workspace.to_ne_bytes())?;
         set(REDUCTIONS, &IN_TYPE_OF_SUMS.to_ne_bytes())?;
         let [a, b, c] = gemm.alignment.map(|bytes| bytes.clamp(1, 256) as u32);
         for (which, bytes) in ALIGNMENT.into_iter().zip([b, a, c, c]) {
@@ -513,6 +543,20 @@ pub(crate) struct Choices {
     of: HashMap<u128, Choice>,
     /// Those that were measured by this process.
     measured: Vec<(Gemm, Choice)>,
+    /// The workspace of all that were asked for.
+    taken: Vec<(Gemm, u64)>,
+}
+
+impl Choices {
+    /// The workspace with which a product takes no more than any of more samples, operands and workspace together.
+    fn limit(&self, gemm: &Gemm) -> u64 {
+        let more =
+            self.taken.iter().filter(|(other, _)| gemm.samples_over(other).is_some_and(|over| over < 1.0));
+        let room = more.map(|(other, workspace)| {
+            (other.operand_bytes() + workspace).saturating_sub(gemm.operand_bytes()) / ALIGNMENT * ALIGNMENT
+        });
+        room.min().unwrap_or(u64::MAX)
+    }
 }
 
 #[cfg(test)]
@@ -540,6 +584,17 @@ mod tests {
         let gradient = Gemm { m: 3072, k: 1000, a: [1, 3072, 0], ..forward };
         assert_eq!(gradient.unlike(&Gemm { k: 1250, ..gradient }), Some(1.25));
         assert_eq!(gradient.unlike(&Gemm { m: 2304, a: [1, 2304, 0], ..gradient }), None, "another weight");
+
+        // Fewer samples leave what their operands save for workspace, and more are not limited.
+        let mut choices = Choices::default();
+        choices.taken.extend([(forward, 4096), (gradient, 0)]);
+        let saved = 100 * (3072 + 768) * 2;
+        assert_eq!(choices.limit(&Gemm { m: 900, ..forward }), 4096 + saved);
+        assert_eq!(choices.limit(&Gemm { k: 900, ..gradient }), saved);
+        assert_eq!(choices.limit(&Gemm { m: 1100, ..forward }), u64::MAX);
+        assert_eq!(choices.limit(&Gemm { n: 2304, c: [2304, 0], b: [2304, 1, 0], ..forward }), u64::MAX);
+        choices.taken.push((Gemm { m: 950, ..forward }, 0));
+        assert_eq!(choices.limit(&Gemm { m: 900, ..forward }), 50 * (3072 + 768) * 2, "the tightest counts");
     }
 
     #[test]

@@ -70,7 +70,10 @@ fn plan_into(nest: &Nest, device: &Properties, plan: &mut Plan) -> Result<()> {
     }
     match split::layout(nest, device) {
         Some(layout) => split::plan(nest, layout, device, plan)?,
-        None => plan.launches.extend(rows::plan(nest, device)?),
+        None => {
+            plan.launches.extend(rows::plan(nest, device)?);
+            plan.workspace = plan.workspace.max(split::workspace_of_fewer_rows(nest, device));
+        }
     }
     Ok(())
 }

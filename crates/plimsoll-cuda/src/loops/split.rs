@@ -268,6 +268,24 @@ pub(super) fn layout(nest: &Nest, device: &Properties) -> Option<Layout> {
     (idle || !super::rows::fits(nest, &needed)).then_some(Layout::Along)
 }
 
+/// The workspace of the most rows that are split only because most of the device would have nothing to do. A loop of more
+/// rows asks for it as well, though it has no use for it, so that no loop takes more than one of more rows.
+pub(super) fn workspace_of_fewer_rows(nest: &Nest, device: &Properties) -> u64 {
+    let rows = (device.processors as usize - 1).min(nest.rows());
+    if nest.row() < LONG {
+        return 0;
+    }
+    let needed = nest.needed((0..nest.writes.len()).map(|write| nest.stored(write)));
+    let (segments, mut plan) = (nest.row().div_ceil(SEGMENT), Plan::default());
+    for register in (0..needed.len()).filter(|&register| needed[register]) {
+        if let Some((_, of)) = nest.reduction(register) {
+            plan.reserve(rows * segments, nest.dtype(of).accumulator());
+            plan.reserve(rows, nest.dtype(register));
+        }
+    }
+    plan.workspace
+}
+
 /// Fewer rows than this are not worth laying threads across.
 const WARP_OF_ROWS: usize = 16;
 /// Rows of fewer elements are worked on by one block even if others have nothing to do.

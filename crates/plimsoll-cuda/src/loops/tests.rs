@@ -187,7 +187,8 @@ fn a_row_that_fits_is_loaded_once_and_kept() {
 #[test]
 fn a_row_that_does_not_fit_is_loaded_again_in_each_pass() {
     let plan = softmax(4096, 50_000).plan();
-    let code = code(only(&plan));
+    let [launch] = &plan.launches[..] else { panic!("{} launches", plan.launches.len()) };
+    let code = code(launch);
     assert_eq!(code.matches("(in0").count(), 3, "{code}");
 }
 
@@ -203,6 +204,14 @@ fn a_single_long_row_is_split_over_blocks() {
     assert_eq!(names, ["segments", "rows", "elements"]);
     assert_eq!(plan.launches[0].blocks, 8192 / 8);
     assert_eq!(plan.workspace, 8192 * 4 + 256);
+}
+
+#[test]
+fn no_loop_takes_more_workspace_than_one_of_more_rows() {
+    for length in [768, 32 << 10, 50_000] {
+        let taken: Vec<u64> = (1..300).map(|rows| softmax(rows, length).plan().workspace).collect();
+        assert!(taken.is_sorted(), "{taken:?}");
+    }
 }
 
 #[test]

@@ -66,7 +66,7 @@ pub(super) fn moments_stages(processors: u32, epsilon: f64, reads: &[Operand]) -
     let (rows, channels) = extents(&reads[0]);
     let tiles = Tiles::new(processors, dtype.size(), 1, rows, channels);
     let mut stages = Stages::new(reads[0].view.shape.elements().max(32 * channels), &[TEXT]);
-    let parts = stages.reserve(tiles.chunks * 2 * channels * size);
+    let parts = stages.reserve(tiles.room.max(1) * 2 * channels * size);
     let arguments = [(&*format!("const {ty}"), Place::Read(0)), (number, parts)];
     stages.launch("measure", traits(ty, rows, channels, tiles), tiles.grid(), tiles::BLOCK, arguments)?;
     let arguments = [
@@ -86,7 +86,7 @@ pub(super) fn grad_stages(processors: u32, epsilon: f64, reads: &[Operand]) -> R
     let (rows, channels) = extents(&reads[0]);
     let tiles = Tiles::new(processors, dtype.size(), 1, rows, channels);
     let mut stages = Stages::new(reads[0].view.shape.elements().max(64 * channels), &[TEXT]);
-    let parts = stages.reserve(tiles.chunks * 2 * channels * size);
+    let parts = stages.reserve(tiles.room.max(1) * 2 * channels * size);
     let factors = stages.reserve(3 * channels * size);
     slope_sums(&mut stages, dtype, rows, channels, tiles, false, parts)?;
 

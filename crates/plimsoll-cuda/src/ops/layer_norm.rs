@@ -118,8 +118,8 @@ pub(super) fn grad_stages(processors: u32, reads: &[Operand]) -> Result<Stages> 
     let most = (processors * (GRAD_THREADS / rows.block).max(1)) as usize;
     let blocks = if rows.held { rows.blocks().clamp(1, most) } else { rows.blocks() };
     let tiles = Tiles::new(processors, dtype.size(), 1, rows.rows, width);
-    let chunks = if rows.held { blocks } else { tiles.chunks };
-    let parts = stages.reserve(chunks * 2 * width * size);
+    let (chunks, room) = if rows.held { (blocks, blocks) } else { (tiles.chunks, tiles.room.max(1)) };
+    let parts = stages.reserve(room * 2 * width * size);
     if !rows.held {
         batch_norm::slope_sums(&mut stages, dtype, rows.rows, width, tiles, true, parts)?;
     }

@@ -132,10 +132,14 @@ impl Reduce {
         let wanted = BLOCKS_PER_PROCESSOR * self.processors as usize / rows.max(1);
         let part = width.div_ceil(wanted.max(1)).max(1).next_multiple_of(LEAST_PART);
         let parts = width.div_ceil(part);
+        // Fewer rows are cut into more parts; there is room for as many as any number of rows up to this one has.
+        let most = width.div_ceil(LEAST_PART);
+        let room =
+            if most > 1 { (BLOCKS_PER_PROCESSOR * self.processors as usize).min(rows * most) } else { 0 };
+        let partial = self.parts(room);
         if parts <= 1 {
             return self.row_parts(rows, width, width.max(1), from, to);
         }
-        let partial = self.parts(rows * parts);
         self.row_parts(rows, width, part, from, partial)?;
         self.row_parts(rows, parts, parts, partial, to)
     }
@@ -163,10 +167,10 @@ impl Reduce {
     /// Combines the columns of each of `outer` matrices.
     fn columns(&mut self, outer: usize, rows: usize, columns: usize, from: Side, to: Side) -> Result<()> {
         let tiles = Tiles::new(self.processors, from.1, outer, rows, columns);
+        let partial = self.parts(tiles.room * columns);
         if tiles.chunks == 1 {
             return self.column_chunks(tiles, rows, columns, from, to);
         }
-        let partial = self.parts(tiles.chunks * outer * columns);
         self.column_chunks(tiles, rows, columns, from, partial)?;
         // Few accesses side by side leave many threads for the chunks.
         let combined = Tiles::whole(partial.1, 1, tiles.chunks, outer * columns, 8);

@@ -244,7 +244,8 @@ fn a_bias_gradient_keeps_the_device_busy_with_little_workspace() {
     let [across, down] = stages.launches[0].grid;
     assert_eq!(across, 3);
     assert!(across * down >= 2 * PROCESSORS, "{down} chunks");
-    assert_eq!(stages.workspace, u64::from(down) * 768 * 4);
+    assert_eq!(stages.workspace, u64::from(4 * PROCESSORS / across) * 768 * 4);
+    assert!(u64::from(down) * 768 * 4 <= stages.workspace);
     assert!(stages.workspace < 1 << 20);
     assert_eq!(stages.launches[1].grid, [768 / (8 * 4), 1]);
 }
@@ -269,6 +270,33 @@ fn rows_that_are_many_need_no_workspace() {
         let stages = case.stages(PROCESSORS).expect("within limits");
         assert_eq!((stages.launches.len(), stages.workspace), (1, 0));
     }
+}
+
+#[test]
+fn nothing_takes_more_workspace_than_the_same_of_more_rows() {
+    let rows =
+        || (1..2000).step_by(7).chain([4096, 8191, 8192, 8193, 20_000, 1 << 16, (1 << 22) - 1, 1 << 22]);
+    let grow = |about: &str, case: &dyn Fn(usize) -> Case| {
+        let taken = |rows| case(rows).stages(PROCESSORS).expect("within limits").workspace;
+        let taken: Vec<u64> = rows().map(taken).collect();
+        assert!(taken.is_sorted(), "{about}: {taken:?}");
+    };
+    for (dtype, width) in [(DType::BF16, 768), (DType::F32, 10), (DType::F32, 3), (DType::F64, 130)] {
+        let sum = |axes: &[usize], shape: &[usize]| reduction(Reduction::Sum, axes, dtype, shape);
+        grow("columns", &|rows| sum(&[0], &[rows, width]));
+        grow("columns of several matrices", &|rows| sum(&[1], &[5, rows, width]));
+        grow("columns of more matrices", &|rows| sum(&[1], &[rows.min(3000), 400, width]));
+        grow("all", &|rows| sum(&[0, 1], &[rows, width]));
+        grow("the rest", &|rows| sum(&[0, 2], &[rows.min(3000), 7, width]));
+        grow("moments", &|rows| Case::new(Op::BatchMoments { epsilon: 1e-5 }, &[(dtype, &[rows, width])]));
+        grow("a norm's gradient", &|rows| {
+            layer_norms(dtype, &[rows, width]).into_iter().nth(1).expect("two")
+        });
+    }
+    grow("long rows", &|rows| reduction(Reduction::Max, &[1], DType::BF16, &[rows.min(3000), 50_257]));
+    grow("one long row", &|length| reduction(Reduction::Max, &[0], DType::F32, &[length]));
+    let wide = |rows: usize| layer_norms(DType::F32, &[rows.min(3000), 70_000]);
+    grow("the gradient of a wide norm", &|rows| wide(rows).into_iter().nth(1).expect("two"));
 }
 
 #[test]

@@ -1,5 +1,9 @@
 //! How columns are shared out: each block has some of them, and of their rows a chunk, so that a matrix of few columns
 //! keeps the whole device busy. What the chunks give is combined afterwards, in an order that is fixed for a device.
+//!
+//! Fewer rows or matrices can make for more chunks: a chunk is a whole number of rows, and many matrices keep a device busy
+//! without. The room for what chunks give is therefore as much as any tiling of fewer takes, so that a shorter step never
+//! needs a larger arena.
 
 use super::pack;
 
@@ -22,6 +26,9 @@ pub(super) struct Tiles {
     /// The rows of a chunk, and how many chunks there are.
     pub(super) chunk: usize,
     pub(super) chunks: usize,
+    /// The most chunks that tilings of as many rows and matrices or fewer have, those of all matrices together; 0 where
+    /// none has more than one of a matrix.
+    pub(super) room: usize,
 }
 
 impl Tiles {
@@ -29,10 +36,13 @@ impl Tiles {
     pub(super) fn new(processors: u32, size: usize, outer: usize, rows: usize, columns: usize) -> Self {
         let tiles = Self::whole(size, outer, rows, columns, 32);
         let down = BLOCK as usize / tiles.across;
-        let wanted = (BLOCKS_PER_PROCESSOR * processors as usize).div_ceil(tiles.tiles.max(1));
+        let blocks = BLOCKS_PER_PROCESSOR * processors as usize;
+        let wanted = blocks / tiles.tiles.max(1);
         let most = rows.div_ceil(down * LEAST_ROWS);
         let chunk = rows.div_ceil(wanted.min(most).max(1)).max(1);
-        Self { chunk, chunks: rows.div_ceil(chunk).max(1), ..tiles }
+        let matrix = blocks / (tiles.tiles / outer.max(1)).max(1);
+        let room = if most > 1 && matrix > 1 { matrix.min(outer.max(1) * most) } else { 0 };
+        Self { chunk, chunks: rows.div_ceil(chunk).max(1), room, ..tiles }
     }
 
     /// A tiling whose chunks are all rows, with at most `across` accesses side by side.
@@ -40,7 +50,7 @@ impl Tiles {
         let pack = pack(size, 16, &[columns]);
         let across = columns.div_ceil(pack).next_power_of_two().min(across);
         let tiles = outer * columns.div_ceil(pack * across);
-        Self { pack, across, tiles, chunk: rows.max(1), chunks: 1 }
+        Self { pack, across, tiles, chunk: rows.max(1), chunks: 1, room: 0 }
     }
 
     /// The grid: tiles across, chunks down.

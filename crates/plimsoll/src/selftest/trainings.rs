@@ -100,7 +100,7 @@ const TRAININGS: [Training; 11] = [
         name: "a language model of many lengths",
         data: "kind = 'synthetic-tokens'\nsamples = 64\nlength = 48\nvocabulary = 300",
         model: "kind = 'gpt'\nlayers = 1\nwidth = 64\nheads = 2\ncontext = 48\nvocabulary = 300",
-        train: "batch = 4\nsteps = 12\nlengths = [8, 48]\nbuckets = 16",
+        train: "batch = 4\nsteps = 12\nlengths = [8, 48]",
         loss: "sparse_cross_entropy",
         optimizer: ADAM,
         tolerance: 1e-3,
