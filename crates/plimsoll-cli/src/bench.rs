@@ -26,9 +26,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
-    let spec = args.target.spec()?;
+    let spec = args.place.of(args.target.spec()?);
     let (data, _) = spec.datasets()?;
-    let trainer = args.place.of(args.fitting.trainer(spec.clone()));
+    let trainer = args.fitting.trainer(spec.clone());
     if args.kernels {
         let times = trainer.kernel_times(&data)?;
         return if args.json { show::json(&times.to_json(), out) } else { Ok(write!(out, "{times}")?) };

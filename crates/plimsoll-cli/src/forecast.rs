@@ -13,9 +13,10 @@ pub(crate) struct Args {
     target: Target,
     #[command(flatten)]
     fitting: Fitting,
-    /// The device to forecast for, as `plimsoll devices` lists them, or the path of a TOML file
-    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
-    device: String,
+    /// The device to forecast for: one that `plimsoll devices` lists, the path of a TOML file, or a CUDA device of this
+    /// machine, such as cuda:0, which is asked what its kernels need; the workload's if not given
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
     /// Show what less memory costs in time
     #[arg(long)]
     frontier: bool,
@@ -31,8 +32,12 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     let spec = args.target.spec()?;
     let (data, _) = spec.datasets()?;
     let mut trainer = args.fitting.trainer(spec.clone());
-    if args.device != "cpu" {
-        trainer = trainer.device(devices::find(&args.device)?);
+    if let Some(name) = &args.device {
+        // What is no device of this machine is the profile of another.
+        trainer = match name.parse() {
+            Ok(device) => trainer.on(device),
+            Err(_) => trainer.device(devices::find(name)?),
+        };
     }
     let (text, data) = match args.fitting.budget {
         _ if args.frontier => {

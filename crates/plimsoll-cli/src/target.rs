@@ -1,6 +1,6 @@
 //! What all commands about a workload have in common: which one, and at what size.
 
-use plimsoll::{DeviceId, Spec, Trainer};
+use plimsoll::{Device, Spec, Trainer};
 use plimsoll_memory::parse_bytes;
 
 /// A workload to train, forecast or measure.
@@ -32,34 +32,19 @@ impl Target {
 /// Where a run is to run.
 #[derive(clap::Args)]
 pub(crate) struct Place {
-    /// The device to run on: cpu, or a CUDA device of this machine, such as cuda:0
-    #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = place)]
-    device: Device,
-}
-
-#[derive(Clone, Copy)]
-enum Device {
-    Cpu,
-    Cuda(DeviceId),
+    /// The device to run on: cpu, or a CUDA device of this machine, such as cuda:0; the workload's if not given
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<Device>,
 }
 
 impl Place {
-    /// The trainer, made to run there.
-    pub(crate) fn of(&self, trainer: Trainer) -> Trainer {
+    /// The workload, made to run there.
+    pub(crate) fn of(&self, spec: Spec) -> Spec {
         match self.device {
-            Device::Cpu => trainer,
-            Device::Cuda(id) => trainer.cuda(id),
+            Some(device) => spec.device(device),
+            None => spec,
         }
     }
-}
-
-fn place(text: &str) -> std::result::Result<Device, String> {
-    if text == "cpu" {
-        return Ok(Device::Cpu);
-    }
-    text.parse()
-        .map(Device::Cuda)
-        .map_err(|_| "expected cpu, or cuda: and a number, such as cuda:0".to_string())
 }
 
 /// How a run is to fit.

@@ -40,7 +40,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
-    let mut spec = args.target.spec()?;
+    let mut spec = args.place.of(args.target.spec()?);
     if let Some(epochs) = args.epochs {
         spec = spec.epochs(epochs);
     }
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
         spec = spec.seed(seed);
     }
     let folder = args.out.clone().unwrap_or_else(|| Path::new("runs").join(spec.name()));
-    let trainer = args.place.of(args.fitting.trainer(spec.clone()));
+    let trainer = args.fitting.trainer(spec.clone());
     let (data, held_out) = spec.datasets()?;
     if !args.quiet {
         show::title(&spec, out)?;
@@ -91,6 +91,9 @@ fn summarise(trained: &Trained, folder: &Path, out: &mut dyn Write) -> Result {
         format_bytes(report.arena_bytes),
         report.allocations_after_first_step
     )?;
+    if let Some(foretold) = &report.device_use {
+        writeln!(out, "{:<10} {foretold}", "device")?;
+    }
     for file in ["weights.safetensors", "run.json", "memory.jsonl"] {
         writeln!(out, "{:<10} {}", "written", folder.join(file).display())?;
     }

@@ -85,3 +85,30 @@ fn options_that_mean_nothing_here_are_refused() {
         assert_eq!(ran.code, Some(2), "{args}: {}", ran.stderr);
     }
 }
+
+#[test]
+fn a_gpu_that_is_not_here_is_named_by_everything_that_would_use_it() {
+    let place = Place::new();
+    let text = place.succeed(&["workloads", "digits"]).stdout;
+    let text =
+        text.replace("[train]", "[train]\ndevice = \"cuda:60000\"").replace("epochs = 15", "steps = 1");
+    place.write("gpu.toml", &text);
+    for args in [
+        &["forecast", "digits", "--device", "cuda:60000"][..],
+        &["forecast", "digits", "--device", "cuda:60000", "--frontier"],
+        &["forecast", "gpu.toml"],
+        &["train", "gpu.toml"],
+        &["bench", "digits", "--device", "cuda:60000"],
+    ] {
+        let error = place.fail(args);
+        assert!(error.contains("NVIDIA driver") || error.contains("cuda:60000"), "{args:?}: {error}");
+    }
+    // What the command line says wins over the file.
+    for args in [
+        &["forecast", "gpu.toml", "--device", "h200"][..],
+        &["forecast", "gpu.toml", "--device", "cpu"],
+        &["train", "gpu.toml", "--device", "cpu", "--quiet"],
+    ] {
+        place.succeed(args);
+    }
+}

@@ -113,6 +113,8 @@ fn wrong_usage_ends_with_code_2() {
         &["train", "digits", "--batch", "0"],
         &["train", "digits", "--epochs", "1", "--steps", "1"],
         &["train", "digits", "--budget", "twelve"],
+        &["train", "digits", "--device", "gpu"],
+        &["bench", "digits", "--device", "h200"],
         &["forecast", "digits", "--max-batch"],
         &["forecast", "digits", "--max-batch", "--frontier", "--budget", "1GiB"],
         &["forecast", "digits", "--plan-seconds", "-1"],

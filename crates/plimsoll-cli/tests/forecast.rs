@@ -60,6 +60,41 @@ fn the_forecast_is_what_training_then_takes() {
 }
 
 #[test]
+fn what_a_gpu_will_have_taken_is_foretold_in_parts_that_sum() {
+    let report = forecast(&["digits", "--device", "h200"]);
+    let part = |name: &str| report["device_use"][name].as_u64().expect("a part");
+    let sum = part("arena_bytes") + part("context_bytes") + part("code_bytes");
+    assert_eq!(report["device_use_bytes"].as_u64(), Some(sum), "{report}");
+    assert_eq!(
+        report["peak_bytes"].as_u64().map(|peak| peak.next_multiple_of(2 << 20)),
+        Some(part("arena_bytes"))
+    );
+    assert!(part("context_bytes") > 500_000_000 && part("code_bytes") >= 2 << 20, "{report}");
+    let text = Place::new().succeed(&["forecast", "digits", "--device", "h200"]).stdout;
+    assert!(text.contains("context and libraries"), "{text}");
+    // No driver counts the CPU's memory, and nobody has said what the driver of this card takes.
+    for device in ["cpu", "t4"] {
+        assert_eq!(forecast(&["digits", "--device", device])["device_use_bytes"], Value::Null, "{device}");
+    }
+}
+
+#[test]
+fn steps_that_come_up_later_are_foretold_too() {
+    let code = |file: &str, train: &str| {
+        let place = Place::new();
+        let text = place.succeed(&["workloads", "gpt-varlen"]).stdout;
+        let (head, _) = text.split_once("[train]").expect("a section");
+        place.write(file, &format!("{head}[train]\n{train}"));
+        let report = place.succeed(&["forecast", file, "--device", "h200", "--json"]).stdout;
+        let report: Value = serde_json::from_str(&report).expect("JSON");
+        report["device_use"]["code_bytes"].as_u64().expect("a part")
+    };
+    let one = code("one.toml", "batch = 8\nsteps = 200");
+    let many = code("many.toml", "batch = 8\nsteps = 200\nbatches = [1, 2, 3, 4, 5, 6, 7, 8]");
+    assert!(many >= 3 * one, "{many} for eight steps, {one} for one");
+}
+
+#[test]
 fn a_forecast_for_people_names_the_largest_values() {
     let text = Place::new().succeed(&["forecast", "mlp-small"]).stdout;
     for part in

@@ -22,6 +22,8 @@ pub struct Profile {
     /// The scratch bytes that a matrix product or a convolution takes, where the device's own library has not
     /// been asked.
     pub workspace_bytes: u64,
+    /// The bytes that its driver takes for a process that runs there, and the libraries it loads; 0 where there is none.
+    pub context_bytes: u64,
     /// The time a kernel takes to do nothing.
     pub launch_seconds: f64,
     /// Bytes a second between memory and kernels.

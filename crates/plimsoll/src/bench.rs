@@ -1,7 +1,7 @@
 //! Measuring the time of a step, and the memory that it takes in the end.
 
 use crate::trainer::Trainer;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Foretold, Result};
 use plimsoll_cuda::Books;
 use plimsoll_data::{Dataset, Field, Source};
 use plimsoll_memory::{format_bytes, peak_resident_bytes, resident_bytes};
@@ -39,6 +39,8 @@ pub struct BenchReport {
     pub threads: usize,
     /// What the device's bytes are taken by at the end, where a driver counts them.
     pub books: Option<Books>,
+    /// What was foretold of them, and what they are.
+    pub device_use: Option<Foretold>,
     /// How often memory was reserved after the first step.
     pub allocations_after_first_step: u64,
     /// By how many bytes more of the device were taken at the end than after the warm-up, where a driver counts them.
@@ -57,7 +59,8 @@ impl Trainer {
         let data = &hold(data, BATCHES * self.batch_size())?;
         let start_rss = resident_bytes();
         let begin = Instant::now();
-        let (mut runner, ..) = self.open(data, None)?;
+        let trainer = self.clone().steps(WARM_UP + steps);
+        let (mut runner, forecast, _) = trainer.open(data, None)?;
         let ready_seconds = begin.elapsed().as_secs_f64();
         let batches = data.batches(self.batch_size())?;
         let full =
@@ -104,6 +107,7 @@ impl Trainer {
             device_grown_bytes: books
                 .zip(warm)
                 .map(|(end, warm)| end.used_bytes as i64 - warm.used_bytes as i64),
+            device_use: Foretold::of(forecast.device_use, books),
             books,
             allocations_after_first_step: runner.session().reservations() - reservations,
         })
@@ -171,6 +175,8 @@ impl BenchReport {
             "threads": self.threads,
             "allocations_after_first_step": self.allocations_after_first_step,
             "device_grown_bytes": self.device_grown_bytes,
+            "predicted_device_bytes": self.device_use.map(|of| of.predicted_bytes),
+            "device_difference_percent": self.device_use.map(|of| of.difference_percent()),
             "device": self.books.map(|books| json!({
                 "total_bytes": books.total_bytes,
                 "used_bytes": books.used_bytes,
@@ -206,6 +212,9 @@ impl fmt::Display for BenchReport {
                 format_bytes(books.mapped_bytes),
                 format_bytes(books.rest_bytes.max(0) as u64),
             )?;
+        }
+        if let Some(foretold) = &self.device_use {
+            writeln!(f, "foretold    {foretold}")?;
         }
         match self.peak_rss_over_start_bytes {
             Some(bytes) => writeln!(f, "process     {} at its peak, over the start", format_bytes(bytes)),

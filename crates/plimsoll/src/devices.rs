@@ -10,6 +10,7 @@
 //! memory_bytes = 15_634_268_160
 //! alignment = 256                  # what every address is a multiple of
 //! workspace_bytes = 33_554_432     # the scratch of a matrix product or a convolution
+//! context_bytes = 556_597_248      # what the driver takes for a process, and its libraries; may be left out
 //! launch_seconds = 3e-6            # a kernel that does nothing
 //! bandwidth = 2.8e11               # bytes a second
 //!
@@ -136,7 +137,7 @@ pub fn to_toml(profile: &Profile) -> String {
     // JSON's escapes are among TOML's, but it leaves this one character as it is.
     let quoted = |text: &str| serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f");
     format!(
-        "name = {}\nabout = {}\nmemory_bytes = {}\nalignment = {}\nworkspace_bytes = {}\n\
+        "name = {}\nabout = {}\nmemory_bytes = {}\nalignment = {}\nworkspace_bytes = {}\ncontext_bytes = {}\n\
          launch_seconds = {:e}\nbandwidth = {:e}\n\n\
          [rates]\nelementwise = {:e}\nmatrix = {:e}\nmatrix_half = {:e}\nconvolution = {:e}\n\
          convolution_half = {:e}\nattention = {:e}\n\n\
@@ -146,6 +147,7 @@ pub fn to_toml(profile: &Profile) -> String {
         profile.memory_bytes,
         profile.alignment,
         profile.workspace_bytes,
+        profile.context_bytes,
         profile.launch_seconds,
         profile.bandwidth,
         rates.elementwise,
@@ -221,6 +223,7 @@ fn read(table: &Table<'_>, path: &Path) -> Result<Profile> {
         "memory_bytes",
         "alignment",
         "workspace_bytes",
+        "context_bytes",
         "launch_seconds",
         "bandwidth",
         "rates",
@@ -233,6 +236,7 @@ fn read(table: &Table<'_>, path: &Path) -> Result<Profile> {
         memory_bytes: table.need("memory_bytes", BYTES)?,
         alignment: table.need("alignment", POWER_OF_TWO)?,
         workspace_bytes: table.need("workspace_bytes", WHOLE)?,
+        context_bytes: table.find_or("context_bytes", WHOLE, 0)?,
         launch_seconds: table.need("launch_seconds", NOT_NEGATIVE)?,
         bandwidth: table.need("bandwidth", POSITIVE)?,
         rates: read_rates(&table.need_section("rates", "[rates]")?)?,

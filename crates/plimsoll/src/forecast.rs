@@ -1,6 +1,7 @@
 //! The forecast: what training will take, to the byte, before anything runs.
 
 use crate::compile::Compiled;
+use crate::device_use::DeviceUse;
 use crate::remedy::{Remedy, in_words};
 use plimsoll_memory::{Category, Ledger, format_bytes};
 use serde_json::{Value, json};
@@ -34,6 +35,8 @@ pub struct Forecast {
     pub remedies: Vec<Remedy>,
     /// Bytes of host memory for what is kept there between its uses.
     pub host_bytes: u64,
+    /// What the device's driver will count as taken, where there is one and what it takes is known.
+    pub device_use: Option<DeviceUse>,
 }
 
 /// A value that lives at the peak.
@@ -80,6 +83,7 @@ impl Forecast {
             micro_batches: 1,
             remedies: vec![],
             host_bytes: plan.host_bytes,
+            device_use: None,
         }
     }
 
@@ -108,6 +112,8 @@ impl Forecast {
             "micro_batches": self.micro_batches,
             "remedies": self.remedies.iter().map(Remedy::to_json).collect::<Vec<_>>(),
             "host_bytes": self.host_bytes,
+            "device_use_bytes": self.device_use.map(|of| of.bytes()),
+            "device_use": self.device_use.map(|of| of.to_json()),
         })
     }
 }
@@ -135,6 +141,9 @@ impl fmt::Display for Forecast {
         }
         if self.host_bytes > 0 {
             writeln!(f, "host        {:>10}", format_bytes(self.host_bytes))?;
+        }
+        if let Some(device_use) = &self.device_use {
+            writeln!(f, "device      {device_use}")?;
         }
         writeln!(f, "\nat the peak")?;
         write!(f, "{}", self.ledger)?;

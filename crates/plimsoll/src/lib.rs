@@ -29,6 +29,8 @@
 mod bench;
 mod compile;
 mod context;
+mod device;
+mod device_use;
 pub mod devices;
 mod eager;
 mod error;
@@ -59,6 +61,8 @@ mod trainer;
 pub use bench::BenchReport;
 pub use compile::{Compiled, work};
 pub use context::Context;
+pub use device::Device;
+pub use device_use::{DeviceUse, Foretold};
 pub use eager::Eager;
 pub use error::{Error, ErrorKind, Result};
 pub use forecast::{Forecast, LiveValue};

@@ -11,6 +11,10 @@ pub enum Precision {
     /// Single precision throughout.
     #[default]
     F32,
+    /// As [`Precision::F32`], but that matrix products may round their operands to the 10 bits of TF32's fraction, where
+    /// the device has tensor cores for it: several times as fast, and other numbers than in `f32`, so that this is only
+    /// done on a user's word. Convolutions are as in `f32`. On the CPU, and in what profiles model, all is as in `f32`.
+    Tf32,
     /// Activations in `bf16`: half the bytes, the range of `f32`.
     Bf16,
     /// Activations in `f16`: half the bytes, more digits and far less range than `bf16`. Training scales the loss so
@@ -20,14 +24,14 @@ pub enum Precision {
     F16,
 }
 
-const NAMES: [(&str, Precision); 3] =
-    [("f32", Precision::F32), ("bf16", Precision::Bf16), ("f16", Precision::F16)];
+const NAMES: [(&str, Precision); 4] =
+    [("f32", Precision::F32), ("tf32", Precision::Tf32), ("bf16", Precision::Bf16), ("f16", Precision::F16)];
 
 impl Precision {
     /// The element type of activations.
     pub fn compute(self) -> DType {
         match self {
-            Precision::F32 => DType::F32,
+            Precision::F32 | Precision::Tf32 => DType::F32,
             Precision::Bf16 => DType::BF16,
             Precision::F16 => DType::F16,
         }
@@ -36,7 +40,10 @@ impl Precision {
 
 impl fmt::Display for Precision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.compute().name())
+        match self {
+            Precision::Tf32 => f.write_str("tf32"),
+            _ => f.write_str(self.compute().name()),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use crate::memory_trace::{MEMORY_TRACE, memory_trace_bytes};
 use crate::remedy::Remedy;
 use crate::save::Files;
 use crate::session::Session;
-use crate::{DType, Error, ErrorKind, Result};
+use crate::{DType, Error, ErrorKind, Foretold, Result};
 use plimsoll_graph::scaling;
 use plimsoll_memory::{Ledger, TraceFile};
 use safetensors::tensor::TensorView;
@@ -51,6 +51,8 @@ pub struct RunReport {
     pub precision: String,
     /// How the loss was scaled, if it was: in `f16`.
     pub loss_scale: Option<LossScale>,
+    /// What was foretold of the device's memory, and what its driver counted in the end, where there is one.
+    pub device_use: Option<Foretold>,
 }
 
 /// What became of the scale of a loss.
@@ -99,6 +101,9 @@ impl RunReport {
             "loss_scale": self.loss_scale.map(|scale| {
                 json!({ "last": scale.last, "skipped_steps": scale.skipped_steps })
             }),
+            "predicted_device_bytes": self.device_use.map(|of| of.predicted_bytes),
+            "device_used_bytes": self.device_use.map(|of| of.used_bytes),
+            "device_difference_percent": self.device_use.map(|of| of.difference_percent()),
             "version": env!("CARGO_PKG_VERSION"),
         })
     }

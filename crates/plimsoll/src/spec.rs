@@ -45,10 +45,13 @@
 //! | `[model]` resnet50 | `classes` |
 //! | `[model]` unet | `channels`, those of its result |
 //! | `[optimizer]` | `rate`, `warmup`, `schedule`, `weight_decay`, `clip`; and the constants of its `kind` |
-//! | `[train]` | `batch`, `micro_batches`; `epochs` or `steps`; `seed`, `precision`, `held_out`; `lengths`, `batches`, `buckets`; `budget` |
+//! | `[train]` | `batch`, `micro_batches`; `epochs` or `steps`; `seed`, `precision`, `held_out`; `lengths`, `batches`, `buckets`; `budget`, `device` |
 //!
 //! `precision` is `"f32"`, `"bf16"` or `"f16"`, that of activations ([`crate::Precision`]); in `f16` the loss is scaled
-//! by as much as gradients bear.
+//! by as much as gradients bear. `"tf32"` is `f32` whose matrix products a GPU may round.
+//!
+//! `budget` is the most memory that training may take, such as `"300MiB"`; `device` where it runs, `"cpu"` unless it says
+//! `"cuda:0"` or another CUDA device ([`crate::Device`]).
 //!
 //! `lengths = [16, 256]` crops the sequences of each step to a length drawn from this range. Each length has a step of
 //! its own, unless `buckets` round lengths up, by padding that is masked: `buckets = 32` to multiples of 32, or
@@ -92,7 +95,7 @@ pub use workloads::{Workload, workload, workloads};
 use crate::layers::{Layer, model as layer_of};
 use crate::loss::Loss;
 use crate::metric::Metric;
-use crate::{Error, ErrorKind, Optimizer, Result, Trainer};
+use crate::{Device, Error, ErrorKind, Optimizer, Result, Trainer};
 use data::Data;
 use plimsoll_data::Dataset;
 use read::{Document, TEXT, Table};
@@ -215,6 +218,12 @@ impl Spec {
     /// The same workload within so many bytes.
     pub fn budget(mut self, bytes: u64) -> Spec {
         self.train.budget = Some(bytes);
+        self
+    }
+
+    /// The same workload on a device.
+    pub fn device(mut self, device: Device) -> Spec {
+        self.train.device = device;
         self
     }
 

@@ -1,6 +1,7 @@
 //! What plans are made for: a device that is here, or one that is only known by its profile.
 
 use crate::compile::work_with;
+use crate::device_use::DeviceUse;
 use crate::machine::{CpuMachine, CudaMachine, Machine};
 use crate::{Error, ErrorKind, Result};
 use plimsoll_cpu::CpuDevice;
@@ -56,6 +57,23 @@ impl Target {
                 Err(Error::new(ErrorKind::Argument, message))
             }
         }
+    }
+
+    /// What the device's driver will count as taken, once an arena of so many bytes is reserved and steps of so many kernels
+    /// in all are loaded. It is asked before that, when what kernels need has been asked for, so that libraries and code are
+    /// there. `None` where no driver counts, or what it takes is not known.
+    ///
+    /// # Errors
+    /// If the driver does not say what is taken.
+    pub(crate) fn device_use(&self, arena: u64, kernels: u64) -> Result<Option<DeviceUse>> {
+        /// The pages of most CUDA devices.
+        const PAGE: u64 = 2 << 20;
+        let (taken, page) = match &self.device {
+            Device::Cuda(device) => (device.books()?.used_bytes, device.granularity_bytes()?),
+            Device::Elsewhere if self.profile.context_bytes > 0 => (self.profile.context_bytes, PAGE),
+            _ => return Ok(None),
+        };
+        Ok(Some(DeviceUse::new(arena, kernels, taken, page)))
     }
 
     /// The threads of the host, for what is done there: the CPU's own where that is the device.

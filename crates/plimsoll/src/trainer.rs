@@ -18,8 +18,8 @@ use crate::remedy::Remedy;
 use crate::run::{Clock, LossScale, RunReport, Trained};
 use crate::session::Session;
 use crate::target::Target;
-use crate::{Error, ErrorKind, Optimizer, Precision, Result, devices, memory_trace};
-use fitting::Choice;
+use crate::{Device, Error, ErrorKind, Foretold, Optimizer, Precision, Result, devices, memory_trace};
+use fitting::Plans;
 use plimsoll_cpu::CpuDevice;
 use plimsoll_cuda::{CudaDevice, DeviceId};
 use plimsoll_data::Dataset;
@@ -67,7 +67,7 @@ pub struct Trainer {
     exact: bool,
     plan_seconds: f64,
     profile: Option<Profile>,
-    cuda: Option<DeviceId>,
+    device: Device,
     threads: Option<usize>,
     lengths: Option<RangeInclusive<usize>>,
     batches: Vec<usize>,
@@ -139,7 +139,7 @@ impl Trainer {
             exact: false,
             plan_seconds: 0.0,
             profile: None,
-            cuda: None,
+            device: Device::Cpu,
             threads: None,
             lengths: None,
             batches: vec![],
@@ -215,8 +215,13 @@ impl Trainer {
     }
 
     /// Trains on a CUDA device of this machine instead of its CPU, and plans for it.
-    pub fn cuda(mut self, device: DeviceId) -> Self {
-        self.cuda = Some(device);
+    pub fn cuda(self, device: DeviceId) -> Self {
+        self.on(Device::Cuda(device))
+    }
+
+    /// Trains on a device of this machine, and plans for it: on the CPU unless this says otherwise.
+    pub fn on(mut self, device: Device) -> Self {
+        self.device = device;
         self
     }
 
@@ -294,7 +299,7 @@ impl Trainer {
         let (mut plans, fit) = self.plans(data, self.target()?)?;
         let seconds = fit.seconds;
         let steps = self.known_steps(data, None, &mut plans, fit.largest)?;
-        self.forecast_of(&steps, &plans.choice, seconds)
+        self.forecast_of(data, &steps, &plans, seconds)
     }
 
     /// Trains on `data`; `held_out` is only measured, at the end. `watch` is told of every step.
@@ -379,10 +384,11 @@ impl Trainer {
             remedies: forecast.remedies,
             host_bytes: forecast.host_bytes,
             seed: self.seed,
-            device: self.cuda.map_or(CPU.to_string(), |id| id.to_string()),
+            device: self.device.to_string(),
             threads: runner.threads(),
             precision: self.precision.to_string(),
             loss_scale: LossScale::of(session)?,
+            device_use: Foretold::of(forecast.device_use, session.books()),
         };
         Trained::new(report, trace, session)
     }
@@ -402,7 +408,7 @@ impl Trainer {
         let (mut plans, fit) = self.plans(data, target)?;
         let seconds = fit.seconds;
         let steps = self.known_steps(data, held_out, &mut plans, fit.largest)?;
-        let forecast = self.forecast_of(&steps, &plans.choice, seconds)?;
+        let forecast = self.forecast_of(data, &steps, &plans, seconds)?;
         let most = most_of(&steps)?;
         let memory = Memory {
             mean: memory_trace::mean_ledger(most),
@@ -421,13 +427,18 @@ impl Trainer {
     /// The forecast of the step that needs the most, with what is done to all of them.
     fn forecast_of(
         &self,
+        data: &Dataset,
         steps: &[(Shapes, Compiled)],
-        choice: &Choice,
+        Plans { target, choice, .. }: &Plans,
         step_seconds: f64,
     ) -> Result<Forecast> {
         let most = most_of(steps)?;
         let largest = &steps[0].1;
+        let kernels = |compiled: &Compiled| compiled.plan.order.len() as u64;
+        let loaded: u64 = steps.iter().map(|(_, compiled)| kernels(compiled)).sum();
+        let later = self.later_steps(data, steps, choice.micro_batches) as u64 * kernels(largest);
         Ok(Forecast {
+            device_use: target.device_use(most.plan.peak_bytes, loaded + later)?,
             remedies: Remedy::list(&largest.remedies, choice.micro_batches, choice.chunked),
             micro_batches: choice.micro_batches,
             host_bytes: steps.iter().map(|(_, c)| c.plan.host_bytes).max().unwrap_or(0),
@@ -497,8 +508,11 @@ impl Trainer {
 
     /// The device of this machine that runs, with the profile that was given for it or the one that is known.
     fn here(&self) -> Result<Target> {
-        if let Some(id) = self.cuda {
+        if let Device::Cuda(id) = self.device {
             let device = CudaDevice::open(id)?;
+            if self.precision == Precision::Tf32 {
+                device.allow_tf32(true)?;
+            }
             let profile = match &self.profile {
                 Some(profile) => profile.clone(),
                 None => devices::of_cuda(id)?,

@@ -1,7 +1,7 @@
 //! Workload files: what is understood, and what is said about those that are not.
 
 use plimsoll::spec::workloads;
-use plimsoll::{ErrorKind, Spec};
+use plimsoll::{Device, ErrorKind, Spec};
 use proptest::prelude::*;
 use std::path::Path;
 
@@ -212,6 +212,15 @@ fn an_unknown_kind_gets_the_list_of_kinds() {
          silu, softmax"
     );
     assert_eq!(
+        complaint(DIGITS, "epochs = 2", "epochs = 2\nprecision = \"f8\""),
+        "mine.toml:21:13: there is no precision named `f8`; there are: f32, tf32, bf16, f16"
+    );
+    assert_eq!(
+        complaint(DIGITS, "epochs = 2", "epochs = 2\ndevice = \"gpu\""),
+        "mine.toml:21:10: there is no device `gpu` to run on; there are: cpu, cuda:0, cuda:1 and so on, of which \
+         `plimsoll devices --cuda` lists those of this machine"
+    );
+    assert_eq!(
         complaint(DIGITS, "dense = 10", "dens = 10"),
         "mine.toml:11:5: no key here says which layer this is; did you mean `dense`?"
     );
@@ -310,6 +319,31 @@ clip = { value = 1 }"#;
         .replace("    \"flatten\",\n    { dense = 10, activation = \"relu\" },", layers)
         .replace("kind = \"adam\"", optimizer);
     parse(&text).unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn the_device_of_a_file_is_trained_on_unless_another_is_named() -> plimsoll::Result<()> {
+    let spec = parse(&DIGITS.replace("epochs = 2", "steps = 2\ndevice = \"cuda:60000\""))?;
+    let (data, _) = spec.datasets()?;
+    let error = spec.trainer().fit(&data, None, &mut |_| {}).expect_err("there is no such device");
+    assert_eq!(error.kind(), ErrorKind::Device, "{error}");
+    let trained = spec.device(Device::Cpu).trainer().fit(&data, None, &mut |_| {})?;
+    assert_eq!(trained.report.device, "cpu");
+    Ok(())
+}
+
+#[test]
+fn leave_to_round_products_changes_nothing_on_the_cpu() -> plimsoll::Result<()> {
+    let trained = |precision: &str| {
+        let spec = parse(&DIGITS.replace("epochs = 2", &format!("steps = 3\nprecision = \"{precision}\"")))?;
+        let (data, _) = spec.datasets()?;
+        spec.trainer().fit(&data, None, &mut |_| {})
+    };
+    let (exact, rounded) = (trained("f32")?, trained("tf32")?);
+    assert_eq!([exact.report.precision, rounded.report.precision], ["f32", "tf32"]);
+    assert_eq!(exact.report.losses, rounded.report.losses);
+    assert_eq!(exact.weights, rounded.weights);
+    Ok(())
 }
 
 #[test]

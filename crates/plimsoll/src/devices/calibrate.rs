@@ -54,6 +54,7 @@ pub fn calibrate(device: &CpuDevice) -> Result<Profile> {
         memory_bytes: memory_bytes(),
         alignment: ALIGNMENT as u64,
         workspace_bytes: workspaces.into_iter().max().unwrap_or(0),
+        context_bytes: 0,
         launch_seconds,
         bandwidth: figures(stream())?.bytes_a_second(),
         rates: Rates {

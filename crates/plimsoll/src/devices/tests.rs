@@ -150,7 +150,7 @@ fn a_key_that_is_missing_unknown_or_no_toml_is_named_with_its_line() {
     assert_eq!(
         complaint("memory_bytes =", "memory ="),
         "mine.toml:2:1: unknown key `memory` in the profile; there are: name, about, memory_bytes, alignment, \
-         workspace_bytes, launch_seconds, bandwidth, rates, copies"
+         workspace_bytes, context_bytes, launch_seconds, bandwidth, rates, copies"
     );
     assert!(complaint("alignment = 64", "alignment = ").starts_with("mine.toml:3:"));
 }
@@ -184,7 +184,7 @@ proptest! {
     fn what_is_written_is_what_is_read(
         name in any::<String>(),
         about in any::<String>(),
-        whole in prop::array::uniform2(1_u64..=u64::MAX),
+        whole in prop::array::uniform3(1_u64..=u64::MAX),
         power in 0_u32..63,
         number in prop::array::uniform10(f64::MIN_POSITIVE..f64::MAX),
         overlap in any::<bool>(),
@@ -195,6 +195,7 @@ proptest! {
             memory_bytes: whole[0],
             alignment: 1 << power,
             workspace_bytes: whole[1],
+            context_bytes: whole[2],
             launch_seconds: number[0],
             bandwidth: number[1],
             rates: Rates {

@@ -2,7 +2,7 @@
 
 use super::data::Data;
 use super::read::{COUNT, Kind, POSITIVE, SHAPE, TEXT, Table, WHOLE};
-use crate::{Buckets, Precision, Result, Trainer};
+use crate::{Buckets, Device, Precision, Result, Trainer};
 use plimsoll_memory::parse_bytes;
 use std::ops::RangeInclusive;
 
@@ -19,6 +19,7 @@ pub(super) struct Train {
     pub(super) batches: Vec<usize>,
     pub(super) buckets: Option<Buckets>,
     pub(super) budget: Option<u64>,
+    pub(super) device: Device,
     pub(super) threads: Option<usize>,
 }
 
@@ -63,6 +64,7 @@ impl Train {
             "batches",
             "buckets",
             "budget",
+            "device",
         ])?;
         let batch = table.need("batch", COUNT)?;
         let duration = match (table.find("epochs", COUNT)?, table.find("steps", COUNT)?) {
@@ -82,6 +84,7 @@ impl Train {
             lengths,
             batches: read_batches(table, batch)?,
             budget: read_budget(table)?,
+            device: table.find_named("device")?.unwrap_or_default(),
             threads: None,
         })
     }
@@ -89,7 +92,7 @@ impl Train {
     /// The trainer that trains so.
     pub(super) fn apply(&self, mut trainer: Trainer) -> Trainer {
         trainer = trainer.batch(self.batch).micro_batches(self.micro_batches);
-        trainer = trainer.seed(self.seed).precision(self.precision);
+        trainer = trainer.seed(self.seed).precision(self.precision).on(self.device);
         trainer = match self.duration {
             Duration::Epochs(epochs) => trainer.epochs(epochs),
             Duration::Steps(steps) => trainer.steps(steps),

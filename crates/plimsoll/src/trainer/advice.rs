@@ -5,7 +5,7 @@
 use super::Trainer;
 use super::fitting::Variant;
 use crate::target::Target;
-use crate::{Error, ErrorKind, Optimizer, Precision, Result};
+use crate::{DType, Error, ErrorKind, Optimizer, Precision, Result};
 use plimsoll_data::Dataset;
 use plimsoll_graph::Program;
 use plimsoll_memory::{Category, format_bytes};
@@ -87,7 +87,7 @@ impl Trainer {
             }
             Ok(bytes)
         };
-        if self.precision == Precision::F32 {
+        if self.precision.compute() == DType::F32 {
             consider("precision bf16".into(), &self.clone().precision(Precision::Bf16))?;
         }
         let plain = self.clone().optimizer(Optimizer::sgd(1e-3));

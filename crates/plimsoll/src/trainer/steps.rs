@@ -3,10 +3,12 @@
 //! All steps of one run share an arena and therefore declare the same states in the same order, whatever batch, length
 //! or purpose they are for.
 
-use super::Trainer;
+use super::{Duration, Trainer};
+use crate::compile::Compiled;
 use crate::{Context, DType, Error, ErrorKind, Result, Tensor, metric};
 use plimsoll_data::{Dataset, Element, Field};
 use plimsoll_graph::{Step, random};
+use std::collections::HashSet;
 
 /// What tells the steps of a run apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -83,6 +85,39 @@ impl Trainer {
             }
         }
         known
+    }
+
+    /// How many steps will be compiled while training because their shapes come up: other lengths and numbers of samples
+    /// than those of the steps that are `known`.
+    pub(super) fn later_steps(
+        &self,
+        data: &Dataset,
+        known: &[(Shapes, Compiled)],
+        micro_batches: usize,
+    ) -> usize {
+        /// By then, hardly a shape that has not come up.
+        const MOST: usize = 1 << 16;
+        if self.lengths.is_none() && self.batches.is_empty() {
+            return 0;
+        }
+        let most = self.samples_at_once(micro_batches);
+        let kind = Kind::of_training(micro_batches);
+        let mut later: HashSet<Shapes> = HashSet::new();
+        for number in 0..self.training_steps(data).min(MOST) {
+            let samples = self.samples(number, self.batch.min(data.samples()));
+            let length = self.length(number).map(|length| self.bucket(length));
+            let parts = [most.min(samples), samples % most].into_iter().filter(|&samples| samples > 0);
+            later.extend(parts.map(|samples| Shapes { samples, length, kind }));
+        }
+        later.iter().filter(|shapes| known.iter().all(|(known, _)| known != *shapes)).count()
+    }
+
+    /// How many training steps there will be.
+    fn training_steps(&self, data: &Dataset) -> usize {
+        match self.length {
+            Duration::Steps(steps) => steps,
+            Duration::Epochs(epochs) => epochs.saturating_mul(data.samples().div_ceil(self.batch.max(1))),
+        }
     }
 
     /// The largest training step.
