@@ -7,15 +7,13 @@
 
 use crate::{Graph, Node, NodeId, Op, Step, ValueId};
 
-/// Fewer bytes of logits are not worth it.
-const LEAST_BYTES: usize = 1 << 20;
 /// The part of the logits that a chunk has, unless that is beyond [`MOST_CHUNK_BYTES`].
 const CHUNKS: usize = 8;
 const MOST_CHUNK_BYTES: usize = 64 << 20;
 /// Products of fewer rows would be slow.
 const LEAST_CHUNK_ROWS: usize = 128;
 
-/// The step with every projection to logits of at least a mebibyte, their cross-entropy and its gradients replaced
+/// The step with every projection to logits of at least so many bytes, their cross-entropy and its gradients replaced
 /// by one [`Op::ProjectedCrossEntropy`], so that the logits never exist whole. Results are the same to the bit.
 /// `None` where there is nothing to replace.
 ///
@@ -24,9 +22,9 @@ const LEAST_CHUNK_ROWS: usize = 128;
 /// the logits may be asked for their largest class; any other use of them, or a loss whose gradient depends on the
 /// loss, keeps them as they are. States, inputs, outputs, gradients and scopes keep their order and names; values
 /// are numbered anew.
-pub fn chunk_loss(step: &Step) -> Option<Step> {
-    let mut rewritten = Site::find(step)?.replaced(step)?;
-    while let Some(site) = Site::find(&rewritten) {
+pub fn chunk_loss(step: &Step, least_bytes: usize) -> Option<Step> {
+    let mut rewritten = Site::find(step, least_bytes)?.replaced(step)?;
+    while let Some(site) = Site::find(&rewritten, least_bytes) {
         rewritten = site.replaced(&rewritten)?;
     }
     Some(rewritten)
@@ -49,9 +47,11 @@ struct Site {
 }
 
 impl Site {
-    fn find(step: &Step) -> Option<Site> {
+    fn find(step: &Step, least_bytes: usize) -> Option<Site> {
         let uses = Uses::of(step);
-        let mut gradients = step.graph.nodes().iter().filter(|node| node.op == Op::CrossEntropyGrad);
+        let is_large = |node: &&Node| step.graph.ty(node.operands[0]).bytes() >= least_bytes;
+        let nodes = step.graph.nodes().iter();
+        let mut gradients = nodes.filter(|node| node.op == Op::CrossEntropyGrad).filter(is_large);
         gradients.find_map(|node| Site::of(&step.graph, &uses, node))
     }
 
@@ -317,7 +317,7 @@ fn chunk_rows(graph: &Graph, logits: ValueId, x: ValueId) -> Option<usize> {
     let (rows, classes, width) = (graph.shape(logits)[0], graph.shape(logits)[1], graph.shape(x)[1]);
     let (bytes, dtype) = (graph.ty(logits).bytes(), graph.dtype(logits));
     // A product of one column is summed in an order of its own, that may depend on how its operands lie in memory.
-    if bytes < LEAST_BYTES || classes < 2 || width < 2 {
+    if rows == 0 || classes < 2 || width < 2 {
         return None;
     }
     let row = bytes / rows;

@@ -6,6 +6,9 @@ use plimsoll_graph::program::Role;
 use plimsoll_graph::step::Initial;
 use plimsoll_graph::{DType, Result, Step, ValueId, chunk_loss, gradients, lower};
 
+/// The bytes from which on logits are chunked here.
+const LEAST: usize = 1 << 20;
+
 /// What distinguishes one head from another.
 #[derive(Clone, Copy, Default)]
 struct Head {
@@ -67,7 +70,7 @@ fn names(step: &Step) -> Vec<&'static str> {
 fn the_head_and_its_gradients_become_one_op() {
     for transpose_weight in [false, true] {
         let plain = step(Head { transpose_weight, ..Head::default() }).unwrap();
-        let chunked = chunk_loss(&plain).unwrap();
+        let chunked = chunk_loss(&plain, LEAST).unwrap();
         let lines = chunked.graph.to_string();
         let line = lines.lines().find(|line| line.contains("projected_cross_entropy")).unwrap();
         let weight = if transpose_weight { "[600, 16]" } else { "[16, 600]" };
@@ -87,7 +90,7 @@ fn the_head_and_its_gradients_become_one_op() {
 #[test]
 fn states_inputs_outputs_and_gradients_keep_their_names_and_types() {
     let plain = step(Head::default()).unwrap();
-    let chunked = chunk_loss(&plain).unwrap();
+    let chunked = chunk_loss(&plain, LEAST).unwrap();
     let describe = |step: &Step| {
         let of = |name: &str, value: ValueId| format!("{name}: {}", step.graph.ty(value));
         let states = step.states.iter().map(|state| {
@@ -104,8 +107,8 @@ fn states_inputs_outputs_and_gradients_keep_their_names_and_types() {
 
 #[test]
 fn a_step_is_rewritten_once() {
-    let chunked = chunk_loss(&step(Head::default()).unwrap()).unwrap();
-    assert!(chunk_loss(&chunked).is_none());
+    let chunked = chunk_loss(&step(Head::default()).unwrap(), LEAST).unwrap();
+    assert!(chunk_loss(&chunked, LEAST).is_none());
 }
 
 #[test]
@@ -118,16 +121,16 @@ fn logits_that_are_few_or_needed_otherwise_stay() {
         Head { weighted_by_loss: true, ..Head::default() },
     ];
     for head in heads {
-        assert!(chunk_loss(&step(head).unwrap()).is_none());
+        assert!(chunk_loss(&step(head).unwrap(), LEAST).is_none());
     }
 }
 
 #[test]
 fn halves_stay_where_their_sums_would_take_more_than_their_logits() {
     let narrow = Head { half: true, ..Head::default() };
-    assert!(chunk_loss(&step(narrow).unwrap()).is_some());
-    assert!(chunk_loss(&step(Head { width: Some(512), ..narrow }).unwrap()).is_none());
-    assert!(chunk_loss(&step(Head { width: Some(512), half: false, ..narrow }).unwrap()).is_some());
+    assert!(chunk_loss(&step(narrow).unwrap(), LEAST).is_some());
+    assert!(chunk_loss(&step(Head { width: Some(512), ..narrow }).unwrap(), LEAST).is_none());
+    assert!(chunk_loss(&step(Head { width: Some(512), half: false, ..narrow }).unwrap(), LEAST).is_some());
 }
 
 #[test]
@@ -139,7 +142,7 @@ fn a_step_that_does_not_train_stays() {
     let logits = step.graph.dot(x, weight).unwrap();
     let [loss, _] = step.graph.apply_n(Op::CrossEntropy, &[logits, labels]).unwrap();
     step.output("loss", loss);
-    assert!(chunk_loss(&step).is_none());
+    assert!(chunk_loss(&step, LEAST).is_none());
 }
 
 #[test]

@@ -91,6 +91,8 @@ impl<K: Eq + Hash + Clone> Session<K> {
         let Compiled { mut program, plan, .. } = compiled;
         // Those that the plan uses are among its kernels.
         program.remakes = vec![];
+        program.kernels.shrink_to_fit();
+        program.buffers.shrink_to_fit();
         let handle = self.machine.load(&program, &plan)?;
         self.steps.insert(key, Loaded { program, plan, handle });
         Ok(())

@@ -10,6 +10,9 @@ use plimsoll_graph::program::{Body, Kernel};
 use plimsoll_graph::{Op, Program, Step, lower, stage_inputs};
 use plimsoll_plan::{Effort, Options, Profile, Work};
 
+/// Logits of fewer bytes are not worth making some rows at a time, however little memory there is.
+pub(crate) const LEAST_LOGITS: usize = 1 << 20;
+
 /// A device to plan for.
 #[derive(Clone)]
 pub(crate) struct Target {
@@ -96,11 +99,20 @@ impl Target {
         }
     }
 
-    /// Whether logits are better made some rows at a time in any case: on a GPU those of a chunk can have rows that
-    /// begin at addresses its tensor cores take, and are all the time in a part of memory that does not grow with the
-    /// batch.
-    pub(crate) fn prefers_chunks(&self) -> bool {
+    /// Whether memory is dear: remedies that cost next to nothing are then taken without a budget.
+    pub(crate) fn memory_is_dear(&self) -> bool {
         !matches!(self.device, Device::Cpu(_))
+    }
+
+    /// From how many bytes on logits are better made some rows at a time in any case. On a CPU smaller ones stay in a
+    /// cache from the kernel that makes them to those that use them, and the whole weight's gradient can be handed on to
+    /// its update. On a GPU those of a chunk can have rows that begin at addresses its tensor cores take, and are all the
+    /// time in a part of memory that does not grow with the batch.
+    pub(crate) fn logits_to_chunk(&self) -> usize {
+        match self.device {
+            Device::Cpu(_) => 24 << 20,
+            _ => LEAST_LOGITS,
+        }
     }
 
     /// What the planner sees of a program.

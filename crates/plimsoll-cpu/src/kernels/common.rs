@@ -325,15 +325,15 @@ impl<A: Scalar> LaneMax<A> {
 
     /// Takes the elements in.
     #[inline(always)]
-    pub(super) fn add(&mut self, elements: &[A]) {
+    pub(super) fn add<T: Element<Acc = A>>(&mut self, elements: &[T]) {
         let (whole, rest) = elements.as_chunks::<LANES>();
         for chunk in whole {
             for (largest, element) in self.0.iter_mut().zip(chunk) {
-                *largest = larger(*largest, *element);
+                *largest = larger(*largest, element.widen());
             }
         }
         for (largest, element) in self.0.iter_mut().zip(rest) {
-            *largest = larger(*largest, *element);
+            *largest = larger(*largest, element.widen());
         }
     }
 

@@ -135,21 +135,17 @@ fn class_of(label: i64, classes: usize) -> Option<usize> {
 /// The logits must be initialised and not be written meanwhile.
 #[inline(always)]
 unsafe fn log_sum<T: FloatElement>(logits: Address<T>, classes: usize) -> T::Acc {
-    let mut chunk: Chunk<T::Acc> = [T::Acc::ZERO; CHUNK];
+    // SAFETY: the caller vouches for the logits.
+    let logits = unsafe { logits.slice(classes) };
     let (mut largest, mut sum) = (LaneMax::none(), LaneSum::zero());
-    for (at, count) in chunks(classes) {
-        // SAFETY: the caller vouches for the logits.
-        unsafe { load(logits.at(at), count, &mut chunk) };
-        largest.add(&chunk[..count]);
-    }
+    largest.add(logits);
     let largest = largest.largest();
-    for (at, count) in chunks(classes) {
-        // SAFETY: the caller vouches for the logits.
-        unsafe { load(logits.at(at), count, &mut chunk) };
-        for logit in &mut chunk[..count] {
-            *logit = T::Acc::exp(*logit - largest);
+    let mut chunk: Chunk<T::Acc> = [T::Acc::ZERO; CHUNK];
+    for logits in logits.chunks(CHUNK) {
+        for (exponential, logit) in chunk.iter_mut().zip(logits) {
+            *exponential = T::Acc::exp(logit.widen() - largest);
         }
-        sum.add(&chunk[..count]);
+        sum.add(&chunk[..logits.len()]);
     }
     largest + T::Acc::ln(sum.total())
 }
@@ -241,9 +237,8 @@ pub(super) unsafe fn gradient_of_row<T: FloatElement>(
         let chosen = label.map(|label| logits.at(label).get().widen());
         let mut chunk: Chunk<T::Acc> = [T::Acc::ZERO; CHUNK];
         for (start, count) in chunks(classes) {
-            load(logits.at(start), count, &mut chunk);
-            for logit in &mut chunk[..count] {
-                *logit = T::Acc::exp(*logit - log_sum) * slope;
+            for (gradient, logit) in chunk.iter_mut().zip(logits.at(start).slice(count)) {
+                *gradient = T::Acc::exp(logit.widen() - log_sum) * slope;
             }
             store(&chunk, result.at(start), count);
         }

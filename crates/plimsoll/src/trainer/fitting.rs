@@ -8,11 +8,11 @@
 use super::Trainer;
 use super::steps::{Kind, Shapes};
 use crate::compile::{Compiled, Lowered, homes};
-use crate::target::Target;
+use crate::target::{LEAST_LOGITS, Target};
 use crate::{Error, ErrorKind, Result};
 use plimsoll_data::Dataset;
-use plimsoll_graph::chunk_loss;
 use plimsoll_graph::program::Home;
+use plimsoll_graph::{Step, chunk_loss};
 use plimsoll_memory::format_bytes;
 use plimsoll_plan::Fitted;
 
@@ -21,7 +21,7 @@ use plimsoll_plan::Fitted;
 pub(crate) struct Choice {
     /// How many parts each step is run in.
     pub(crate) micro_batches: usize,
-    /// Whether logits are made and used up some rows at a time.
+    /// Whether logits are made and used up some rows at a time, where they are large or a step does not fit as it is.
     pub(crate) chunked: bool,
     /// Where each state is; empty for all on the device.
     pub(crate) homes: Vec<Home>,
@@ -114,7 +114,7 @@ impl Trainer {
     /// the size that other steps should stay within.
     fn unbounded(&self, data: &Dataset, target: &Target) -> Result<(Fit, Option<u64>)> {
         let plain = self.without_remedies(data, target)?;
-        if !target.prefers_chunks() {
+        if !target.memory_is_dear() {
             return Ok((plain.fit, None));
         }
         let as_it_is = Some(plain.peak_bytes);
@@ -140,7 +140,7 @@ impl Trainer {
     pub(crate) fn without_remedies(&self, data: &Dataset, target: &Target) -> Result<Plain> {
         let shapes = self.largest(data, self.micro_batches);
         let mut step = self.trace(data, shapes)?;
-        let rewritten = if target.prefers_chunks() { chunk_loss(&step) } else { None };
+        let rewritten = chunk_loss(&step, target.logits_to_chunk());
         let chunked = rewritten.is_some();
         step = rewritten.unwrap_or(step);
         let compiled = Compiled::for_target(step, target)?;
@@ -187,7 +187,7 @@ impl Trainer {
         let shapes = self.largest(data, micro_batches);
         let mut step = self.trace(data, shapes)?;
         if chunked {
-            let Some(rewritten) = chunk_loss(&step) else { return Ok(None) };
+            let Some(rewritten) = chunk_loss(&step, LEAST_LOGITS) else { return Ok(None) };
             step = rewritten;
         }
         Ok(Some(Variant { micro_batches, chunked, shapes, main: Lowered::new(step, target, None)? }))
@@ -268,12 +268,11 @@ impl Trainer {
     fn compile_if_it_fits(&self, data: &Dataset, shapes: Shapes, plans: &Plans) -> Result<Option<Compiled>> {
         let Plans { target, choice, .. } = plans;
         let mut step = self.trace(data, shapes)?;
-        if choice.chunked
-            && matches!(shapes.kind, Kind::Train | Kind::Accumulate)
-            && let Some(rewritten) = chunk_loss(&step)
-        {
-            step = rewritten;
-        }
+        let chunked = |step: &Step, least| match choice.chunked {
+            true if matches!(shapes.kind, Kind::Train | Kind::Accumulate) => chunk_loss(step, least),
+            _ => None,
+        };
+        step = chunked(&step, target.logits_to_chunk()).unwrap_or(step);
         let Some(bytes) = plans.budget.or(plans.aim) else {
             return Compiled::for_target(step, target).map(Some);
         };
@@ -283,6 +282,7 @@ impl Trainer {
                 return Ok(Some(compiled));
             }
         }
+        step = chunked(&step, LEAST_LOGITS).unwrap_or(step);
         let lowered = Lowered::new(step, target, Some(&choice.homes))?;
         let fitted = match (lowered.within(bytes)?, plans.budget) {
             (None, None) => lowered.within(u64::MAX)?,

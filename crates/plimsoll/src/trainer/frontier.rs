@@ -7,6 +7,7 @@ use crate::remedy::Remedy;
 use crate::target::Target;
 use crate::{Error, ErrorKind, Result};
 use plimsoll_data::Dataset;
+use plimsoll_plan::Remedies;
 
 /// How many budgets a frontier has, from the least to what is taken without one.
 const BUDGETS: u64 = 11;
@@ -37,7 +38,7 @@ impl Trainer {
                     host_bytes: 0,
                     step_seconds: plain.fit.seconds,
                     micro_batches: self.micro_batches,
-                    remedies: vec![],
+                    remedies: Remedy::list(&Remedies::default(), 1, plain.fit.choice.chunked),
                 })
             } else {
                 self.fastest(data, &target, &variants, budget)?

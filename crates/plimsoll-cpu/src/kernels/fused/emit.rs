@@ -74,6 +74,7 @@ impl<'a> Emitter<'a> {
             self.store(write, slot);
         }
         self.steps.place_tiles(of.geometry.capacity());
+        self.steps.shrink_to_fit();
         self.steps
     }
 

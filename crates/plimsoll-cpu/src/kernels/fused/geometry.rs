@@ -228,6 +228,11 @@ impl BlockShape {
         }
     }
 
+    /// Gives back what is reserved and not used.
+    pub(super) fn shrink_to_fit(&mut self) {
+        self.axes.shrink_to_fit();
+    }
+
     /// The box of one tile.
     pub(super) fn block(&self, part: &Part) -> Block {
         let mut block = Block { rank: self.axes.len(), ..Block::default() };

@@ -127,6 +127,19 @@ impl Steps {
         self.stages.iter().map(|s| s.rows.len() + s.elements.len()).sum::<usize>() + self.epilogue.len()
     }
 
+    /// Gives back what lists have reserved and do not use: loops of hundreds of shapes may be kept.
+    pub(super) fn shrink_to_fit(&mut self) {
+        let Self { slots, accesses, prologue, stages, epilogue, constants, .. } = self;
+        slots.shrink_to_fit();
+        accesses.shrink_to_fit();
+        constants.shrink_to_fit();
+        for access in accesses {
+            access.shape.shrink_to_fit();
+        }
+        let of_stages = stages.iter_mut().flat_map(|stage| [&mut stage.rows, &mut stage.elements]);
+        of_stages.chain([prologue, epilogue]).for_each(Vec::shrink_to_fit);
+    }
+
     /// Gives every tile a buffer in the worker's memory. A buffer is used again once its value is not needed.
     pub(super) fn place_tiles(&mut self, capacity: usize) {
         let mut buffers: Vec<(usize, usize)> = vec![];
