@@ -7,13 +7,16 @@
 
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::function::Argument;
+use crate::hopper_product::HopperProduct;
+use crate::loops::{Follower, Place, follower};
 use crate::pack::Pack;
 use crate::product::{Gemm, Layout, Product};
 use crate::routine::{ALIGNMENT, Call, Routine};
 use crate::small::SmallProduct;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use plimsoll_graph::DType;
-use plimsoll_graph::program::Operand;
+use plimsoll_graph::program::{Operand, Then};
 use std::sync::Arc;
 
 /// Prepares `Op::Dot`. Operands may be strided views.
@@ -25,6 +28,28 @@ pub(crate) fn prepare(
 ) -> Result<Box<dyn Routine>> {
     let products = Products::new(transpose_a, transpose_b, &reads[0], &reads[1]);
     Ok(Box::new(Dot::new(engine, products, reads[0].dtype)?))
+}
+
+/// Prepares `Op::Dot` and the loop that follows it as one kernel, if there is one: the product is one of our own, and
+/// the loop can follow within it. Reads are the product's, and then the loop's from its second on.
+pub(crate) fn prepare_followed(
+    engine: &Arc<Engine>,
+    transpose_a: bool,
+    transpose_b: bool,
+    then: &Then,
+    reads: &[Operand],
+    writes: &[Operand],
+) -> Result<Option<Box<dyn Routine>>> {
+    let products = Products::new(transpose_a, transpose_b, &reads[0], &reads[1]);
+    let dot = Dot::new(engine, products, reads[0].dtype)?;
+    let Some(Way::Hopper(product)) = &dot.product else { return Ok(None) };
+    if !dot.products.axes.is_empty() {
+        return Ok(None);
+    }
+    let follower = follower(&then.body, &then.loop_reads(reads), writes)?;
+    let Some(Follower { text, arguments }) = follower else { return Ok(None) };
+    let Some(product) = product.followed(&text)? else { return Ok(None) };
+    Ok(Some(Box::new(Followed { dot, product, operands: then.operands, arguments })))
 }
 
 /// An axis of a batch: how many matrices there are along it, and the distances between those of a, b and c.
@@ -119,6 +144,7 @@ impl Products {
 enum Way {
     Library(Product),
     Small(SmallProduct),
+    Hopper(HopperProduct),
 }
 
 impl Way {
@@ -126,13 +152,15 @@ impl Way {
         if SmallProduct::suits(gemm, engine.tf32()) {
             return Ok(Way::Small(SmallProduct::new(engine, gemm)?));
         }
-        Ok(Way::Library(Product::new(engine, gemm)?))
+        let library = Product::new(engine, gemm)?;
+        let own = HopperProduct::instead_of(&library, engine, gemm)?;
+        Ok(own.map_or(Way::Library(library), Way::Hopper))
     }
 
     fn workspace(&self) -> u64 {
         match self {
             Way::Library(product) => product.workspace(),
-            Way::Small(_) => 0,
+            Way::Small(_) | Way::Hopper(_) => 0,
         }
     }
 
@@ -149,6 +177,11 @@ impl Way {
             Way::Library(product) => unsafe { product.run(addresses, workspace, stream) },
             // SAFETY: as the caller vouches.
             Way::Small(product) => unsafe { product.run(addresses, stream) },
+            Way::Hopper(product) => {
+                let [a, b, c] = addresses;
+                // SAFETY: as the caller vouches.
+                unsafe { product.run([a, b], &[Argument::Address(c)], stream) }
+            }
         }
     }
 }
@@ -225,6 +258,33 @@ impl Dot {
     }
 }
 
+impl Dot {
+    /// Where the operands' first matrices are, after those that cannot be taken as they lie have been copied.
+    ///
+    /// # Safety
+    /// As for [`Routine::run`], of what is read and the workspace.
+    unsafe fn operands(
+        &self,
+        reads: &[CUdeviceptr],
+        workspace: CUdeviceptr,
+        stream: CUstream,
+    ) -> Result<[CUdeviceptr; 2]> {
+        let mut starts = [reads[0], reads[1]];
+        let offsets = [self.products.a[0], self.products.b[0]];
+        for (operand, offset) in offsets.into_iter().enumerate() {
+            starts[operand] += (offset * self.size) as u64;
+        }
+        for (operand, pack) in self.packs.iter().enumerate() {
+            let Some((pack, offset, place)) = pack else { continue };
+            let from = reads[operand] + (offset * self.size) as u64;
+            starts[operand] = workspace + place;
+            // SAFETY: the view is within its buffer, and the copy is within the workspace.
+            unsafe { pack.run(from, starts[operand], stream) }?;
+        }
+        Ok(starts)
+    }
+}
+
 /// The largest power of two that divides an offset, up to the alignment of buffers.
 fn aligned(offset: u64) -> u64 {
     if offset == 0 { ALIGNMENT } else { (1 << offset.trailing_zeros().min(63)).min(ALIGNMENT) }
@@ -242,18 +302,9 @@ impl Routine for Dot {
             // SAFETY: the result has so many bytes.
             return unsafe { self.engine.zero(call.writes[0], bytes as u64, call.stream) };
         };
-        let mut starts: [CUdeviceptr; 3] = [call.reads[0], call.reads[1], call.writes[0]];
-        let offsets = [self.products.a[0], self.products.b[0], 0];
-        for (operand, offset) in offsets.into_iter().enumerate() {
-            starts[operand] += (offset * self.size) as u64;
-        }
-        for (operand, pack) in self.packs.iter().enumerate() {
-            let Some((pack, offset, place)) = pack else { continue };
-            let from = call.reads[operand] + (offset * self.size) as u64;
-            starts[operand] = call.workspace + place;
-            // SAFETY: the view is within its buffer, and the copy is within the workspace.
-            unsafe { pack.run(from, starts[operand], call.stream) }?;
-        }
+        // SAFETY: as the caller vouches.
+        let [a, b] = unsafe { self.operands(call.reads, call.workspace, call.stream) }?;
+        let starts = [a, b, call.writes[0]];
         // Copies come first in the workspace.
         let scratch = call.workspace + (self.workspace - product.workspace());
         let looped =
@@ -271,6 +322,37 @@ impl Routine for Dot {
             unsafe { product.run(addresses, scratch, call.stream) }?;
         }
         Ok(())
+    }
+}
+
+/// A product and the loop that follows it, as one kernel.
+struct Followed {
+    dot: Dot,
+    product: HopperProduct,
+    /// How many of the reads are the product's.
+    operands: usize,
+    /// What the loop takes: its reads and writes.
+    arguments: Vec<Place>,
+}
+
+impl Routine for Followed {
+    fn workspace(&self) -> u64 {
+        self.dot.workspace
+    }
+
+    unsafe fn run(&self, call: &Call<'_>) -> Result<()> {
+        // SAFETY: as the caller vouches.
+        let operands = unsafe { self.dot.operands(call.reads, call.workspace, call.stream) }?;
+        let address = |place: &Place| match *place {
+            // The first is the product's result, which has no address.
+            Place::Read(read) => call.reads[self.operands + read - 1],
+            Place::Write(write) => call.writes[write],
+            Place::Workspace(offset) => call.workspace + offset,
+        };
+        let arguments: Vec<Argument> =
+            self.arguments.iter().map(|place| Argument::Address(address(place))).collect();
+        // SAFETY: the loop takes the addresses of these operands, for which the caller vouches as for the product's.
+        unsafe { self.product.run(operands, &arguments, call.stream) }
     }
 }
 

@@ -5,6 +5,7 @@
 //! looked up once, before the first call, and a code is a number until it has been compared.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::tensor_map::TensorMap;
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUfunction_attribute, CUgraph,
     CUgraphExec, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationProp,
@@ -126,9 +127,28 @@ functions! {
     graph_launch = c"cuGraphLaunch" (CUgraphExec, CUstream);
 }
 
+/// `cuTensorMapEncodeTiled`: the description to write, type and rank of the tensor, its address, extents and strides,
+/// the extents and strides of a box, and how boxes are interleaved, swizzled, cached and filled up.
+pub(crate) type EncodeTensorMap = unsafe extern "C" fn(
+    *mut TensorMap,
+    c_uint,
+    c_uint,
+    CUdeviceptr,
+    *const u64,
+    *const u64,
+    *const u32,
+    *const u32,
+    c_uint,
+    c_uint,
+    c_uint,
+    c_uint,
+) -> Code;
+
 /// The NVIDIA driver, loaded and initialised.
 pub(crate) struct Driver {
     pub(crate) functions: Functions,
+    /// What describes tensors to the device's copy engine; drivers before CUDA 12 do not know such.
+    pub(crate) encode_tensor_map: Option<EncodeTensorMap>,
     /// Thousands are the major version of CUDA, tens the minor.
     version: c_int,
 }
@@ -156,7 +176,13 @@ impl Driver {
             found.map_or(ptr::null(), |address| *address)
         };
         // SAFETY: the addresses are those of the driver's library, which is never unloaded.
-        let mut driver = Driver { functions: unsafe { resolve(find) }?, version: 0 };
+        let functions = unsafe { resolve(find) }?;
+        let encode = find(c"cuTensorMapEncodeTiled");
+        // SAFETY: the address is that of the driver's function, and the signature is the one in `cuda.h`, with the
+        // address and the enumerations as the numbers they are.
+        let encode_tensor_map = (!encode.is_null())
+            .then(|| unsafe { std::mem::transmute::<*const c_void, EncodeTensorMap>(encode) });
+        let mut driver = Driver { functions, encode_tensor_map, version: 0 };
         // SAFETY: takes no pointer.
         let code = unsafe { (driver.functions.init)(0) };
         driver.check(code, || "start the NVIDIA driver".into())?;

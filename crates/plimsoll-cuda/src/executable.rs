@@ -356,7 +356,7 @@ impl Executable {
         let marks = times()?;
         marks[0].record(&memory.stream)?;
         for (step, mark) in self.steps.iter().zip(&marks[1..]) {
-            enqueue(step, memory, &memory.stream)?;
+            shared.with_context(|_| enqueue(step, memory, &memory.stream))?;
             mark.record(&memory.stream)?;
         }
         let seconds = |pair: &[Event]| Ok(f64::from(pair[0].milliseconds_to(&pair[1])?) * 1e-3);

@@ -2,6 +2,7 @@
 
 use crate::device::Shared;
 use crate::error::Result;
+use crate::tensor_map::TensorMap;
 use cudarc::driver::sys::{CUdeviceptr, CUfunction, CUmodule, CUstream};
 use std::ffi::c_void;
 use std::ptr;
@@ -54,6 +55,8 @@ pub(crate) enum Argument {
     U64(u64),
     /// A struct of eight `long long`.
     Extents([i64; 8]),
+    /// How a matrix is described to the copy engine.
+    Map(TensorMap),
 }
 
 impl Argument {
@@ -64,6 +67,7 @@ impl Argument {
             Argument::U32(value) => ptr::from_ref(value).cast_mut().cast(),
             Argument::U64(value) => ptr::from_ref(value).cast_mut().cast(),
             Argument::Extents(value) => ptr::from_ref(value).cast_mut().cast(),
+            Argument::Map(value) => ptr::from_ref(value).cast_mut().cast(),
         }
     }
 }

@@ -26,6 +26,7 @@ mod engine;
 mod error;
 mod executable;
 mod function;
+mod hopper_product;
 mod lanes;
 mod library;
 mod loops;
@@ -45,7 +46,9 @@ mod selftest;
 mod small;
 mod source;
 mod stream;
+mod tensor_map;
 mod then;
+mod trial;
 
 pub use device::{CudaDevice, DeviceId, MemoryInfo};
 pub use devices::{DeviceInfo, devices, driver_version};

@@ -11,9 +11,9 @@ use crate::blas::{Algorithm, Blas, Candidate};
 use crate::cache;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
+use crate::hopper_product::Trials;
 use crate::routine::ALIGNMENT;
-use crate::scratch::Scratch;
-use crate::stream::{Event, Stream};
+use crate::trial::Trial;
 use cudarc::cublaslt::sys::{cublasLtMatmulDesc_t, cublasLtMatmulPreference_t, cublasLtMatrixLayout_t};
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use plimsoll_graph::DType;
@@ -301,37 +301,21 @@ impl Product {
 
     /// The milliseconds that each way takes; infinite for one that does not run.
     fn measure(&self, gemm: &Gemm, choices: &[Choice]) -> Result<Vec<f32>> {
-        let shared = &self.engine.shared;
         let workspace = choices.iter().map(|choice| choice.workspace).max().unwrap_or(0);
-        let bytes = gemm.bytes().map(|bytes| bytes.next_multiple_of(256));
-        let scratch = Scratch::new(shared, bytes.iter().sum::<u64>() + workspace)?;
-        let a = scratch.address;
-        let addresses = [a, a + bytes[0], a + bytes[0] + bytes[1]];
-        let space = addresses[2] + bytes[2];
-        let stream = Stream::new(shared)?;
-        let (start, end) = (Event::timed(shared)?, Event::timed(shared)?);
-        let time = |choice: &Choice, repeats: u32| {
-            start.record(&stream)?;
-            for _ in 0..repeats {
-                // SAFETY: the scratch memory holds all three matrices and the workspace.
-                shared.with_context(|_| unsafe { self.run_as(choice, addresses, space, stream.stream) })?;
-            }
-            end.record(&stream)?;
-            Ok(start.milliseconds_to(&end)? / repeats as f32)
+        let trial = Trial::new(&self.engine.shared, gemm, workspace)?;
+        let measured = |choice: &Choice| {
+            // SAFETY: the trial has memory for all three matrices and the workspace.
+            trial.milliseconds(|matrices, space, stream| unsafe {
+                self.run_as(choice, matrices, space, stream)
+            })
         };
-        let measured = |choice: &Choice| -> Result<f32> {
-            time(choice, 1)?;
-            let once = time(choice, 1)?;
-            let repeats = (1.0 / once.max(0.01)).ceil().clamp(2.0, 20.0) as u32;
-            (0..3).try_fold(once, |best, _| Ok(best.min(time(choice, repeats)?)))
-        };
-        Ok(choices.iter().map(|choice| measured(choice).unwrap_or(f32::INFINITY)).collect())
+        Ok(choices.iter().map(measured).collect())
     }
 }
 
 impl Gemm {
     /// The bytes from the first element of a, b and c to their last.
-    fn bytes(&self) -> [u64; 3] {
+    pub(crate) fn bytes(&self) -> [u64; 3] {
         let Gemm { m, n, k, batch, a, b, c, .. } = *self;
         let span = |rows: usize, columns: usize, [row, column, step]: [usize; 3], dtype: DType| {
             let last = |count: usize, step: usize| count.saturating_sub(1) * step;
@@ -342,7 +326,7 @@ impl Gemm {
 
     /// By what factor samples are more or fewer than in another product, if that is all there is between them and not
     /// much. Samples are the rows of a, or the depth where a is transposed, as for the gradient of a weight.
-    fn unlike(&self, other: &Gemm) -> Option<f64> {
+    pub(crate) fn unlike(&self, other: &Gemm) -> Option<f64> {
         const MOST: f64 = 2.0;
         let factor = self.samples_over(other)?;
         let factor = factor.max(1.0 / factor);
@@ -545,6 +529,8 @@ pub(crate) struct Choices {
     measured: Vec<(Gemm, Choice)>,
     /// The workspace of all that were asked for.
     taken: Vec<(Gemm, u64)>,
+    /// Where the library was tried against a kernel of our own.
+    pub(crate) trials: Trials,
 }
 
 impl Choices {

@@ -1,16 +1,26 @@
-//! An op and the loop that follows it, one after the other: the op's result is in workspace in between.
+//! An op and the loop that follows it: as one kernel where there is one, or one after the other, with the op's result in
+//! workspace in between.
 
+use crate::dot;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::loops;
 use crate::prepare::prepare;
 use crate::routine::{ALIGNMENT, Call, Routine};
 use cudarc::driver::sys::CUdeviceptr;
+use plimsoll_graph::Op;
 use plimsoll_graph::program::{Body, Kernel, Then};
 use std::sync::Arc;
 
 /// Prepares an op and its loop.
 pub(crate) fn prepare_then(engine: &Arc<Engine>, kernel: &Kernel, then: &Then) -> Result<Box<dyn Routine>> {
+    if let Op::Dot { transpose_a, transpose_b } = then.op {
+        let Kernel { reads, writes, .. } = kernel;
+        let one = dot::prepare_followed(engine, transpose_a, transpose_b, then, reads, writes)?;
+        if let Some(routine) = one {
+            return Ok(routine);
+        }
+    }
     let made = then.made();
     let op = Kernel {
         scope: kernel.scope.clone(),

@@ -49,14 +49,18 @@ pub(super) fn plan(nest: &Nest, device: &Properties) -> Result<Option<Launch>> {
             Some(pane) => tiled(&mut writer, pane),
             None => writer.line(format!("const idx at = i * {width}u;")),
         }
-        writer.elements(&pass, Span { width, packed: true, limit: None, at: "at", index: "0" })?;
+        writer
+            .elements(&pass, Span { width, packed: true, limit: None, exist: None, at: "at", index: "0" })?;
         writer.line("}");
     }
     if !count.is_multiple_of(width) {
         let (begin, end) = (geometry.number(whole * width), geometry.number(count));
         writer.line(format!("const idx at = {begin} + (idx)blockIdx.x * {threads}u + threadIdx.x;"));
         writer.line(format!("if (at < {end}) {{"));
-        writer.elements(&pass, Span { width: 1, packed: false, limit: None, at: "at", index: "0" })?;
+        writer.elements(
+            &pass,
+            Span { width: 1, packed: false, limit: None, exist: None, at: "at", index: "0" },
+        )?;
         writer.line("}");
     }
     // Enough to fill the device; what is left over, each thread strides to.

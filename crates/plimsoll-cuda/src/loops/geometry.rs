@@ -113,6 +113,11 @@ impl Geometry {
         }
     }
 
+    /// Whether a load brings the same for every row.
+    pub(super) fn is_of_columns(&self, register: usize) -> bool {
+        self.walk(register).is_some_and(|walk| walk.strides[0].iter().all(|&step| step == 0))
+    }
+
     /// How a load brings `width` neighbours of a row whose first is at a multiple of it.
     pub(super) fn access(&self, register: usize, width: usize) -> Access {
         let Some(walk) = self.walk(register) else { return Access::Each };

@@ -8,6 +8,7 @@
 //! that a value has the same bits whichever loop it is computed in and however that loop is cut.
 
 mod elements;
+mod follow;
 mod geometry;
 mod nest;
 mod rows;
@@ -21,10 +22,13 @@ use crate::engine::{Engine, Properties};
 use crate::error::{Error, ErrorKind, Result};
 use crate::function::{Argument, Function};
 use crate::routine::{Call, Routine};
-use nest::{Nest, Place};
+pub(crate) use follow::{Follower, follower};
+use nest::Nest;
+pub(crate) use nest::Place;
 use plimsoll_graph::program::{Loop, Operand};
 use std::sync::Arc;
 use writer::Launch;
+pub(crate) use writer::PRELUDE;
 
 /// What is launched for a loop, one after another, and the bytes of workspace it takes.
 #[derive(Debug, Default)]

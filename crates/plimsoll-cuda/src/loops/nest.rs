@@ -7,7 +7,7 @@ use plimsoll_graph::{DType, MAX_RANK};
 
 /// Where the memory of an operand begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(crate) enum Place {
     /// At one of the kernel's reads.
     Read(usize),
     /// At one of the kernel's writes.

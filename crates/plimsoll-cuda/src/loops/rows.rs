@@ -247,7 +247,7 @@ fn write_pass(writer: &mut Writer<'_>, team: &Team, pass: &Pass) -> Result<()> {
     let guard = if stores && warps <= 1 { "live && " } else { "" };
     writer.line(format!("if ({guard}at < {}) {{", writer.geometry.number(length)));
     let limit = (!packed).then_some(length);
-    writer.elements(pass, Span { width: WIDTH, packed, limit, at: "at", index: "k" })?;
+    writer.elements(pass, Span { width: WIDTH, packed, limit, exist: None, at: "at", index: "k" })?;
     writer.line("}");
     writer.line("}");
     for &register in &pass.reductions {

@@ -182,7 +182,7 @@ fn along(
     writer.line(format!("if (at < {}) {{", writer.geometry.number(length)));
     let packed = length.is_multiple_of(WIDTH);
     let limit = (!packed).then_some(length);
-    writer.elements(pass, Span { width: WIDTH, packed, limit, at: "at", index: "k" })?;
+    writer.elements(pass, Span { width: WIDTH, packed, limit, exist: None, at: "at", index: "k" })?;
     writer.line("}");
     writer.line("}");
     for &register in &pass.reductions {
@@ -218,7 +218,7 @@ fn across(
     writer.line(format!("for (int k = 0; k < {spans}; ++k) {{"));
     writer.line(format!("const idx at = segment * {SEGMENT}u + k * {LANES}u + part * {COLUMN}u;"));
     let limit = (!length.is_multiple_of(COLUMN)).then_some(length);
-    let span = Span { width: COLUMN, packed: false, limit, at: "at", index: "k" };
+    let span = Span { width: COLUMN, packed: false, limit, exist: None, at: "at", index: "k" };
     writer.line(format!("if (at < {}) {{", writer.geometry.number(length)));
     writer.elements(pass, span)?;
     writer.line("}");

@@ -10,7 +10,7 @@ use plimsoll_graph::program::{Level, Scalar};
 use plimsoll_graph::random::largest_below_one;
 use std::fmt::Write;
 
-const PRELUDE: &str = include_str!("../prelude.cu");
+pub(crate) const PRELUDE: &str = include_str!("../prelude.cu");
 
 /// One launch of a loop: the kernel's text and how it is launched.
 #[derive(Debug, Clone)]
@@ -48,6 +48,8 @@ pub(super) struct Span<'a> {
     pub(super) packed: bool,
     /// The number of elements that exist, where the span may go beyond them.
     pub(super) limit: Option<usize>,
+    /// The condition that the elements exist at all; if they do not, nothing is stored in packs.
+    pub(super) exist: Option<&'a str>,
     /// The variable with the first one's position in the row.
     pub(super) at: &'a str,
     /// Which of the thread's spans it is, for what is kept.
@@ -111,6 +113,11 @@ impl<'a> Writer<'a> {
         // The most blocks of a grid; no loop comes near.
         let blocks = blocks.min(0x7fff_ffff) as u32;
         Launch { source, name, blocks, threads, arguments, count: self.count }
+    }
+
+    /// The code alone, and the parameters it names: how each is declared, and what it points to.
+    pub(super) fn code(self) -> (String, Vec<(String, Place)>) {
+        (self.text, self.parameters)
     }
 
     /// Leaves a number of elements to the launch, so that loops which differ in it alone are compiled once.
@@ -258,30 +265,43 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Does what a pass does for the elements of a span.
-    pub(super) fn elements(&mut self, pass: &Pass, span: Span<'_>) -> Result<()> {
-        let Span { width, at, .. } = span;
-        let access = |writer: &Self, register: usize| match writer.nest.scalar(register) {
-            Scalar::Load { .. } => match writer.geometry.access(register, width) {
-                Access::Pack if !span.packed || width == 1 => Access::Each,
+    /// How a register's elements of a span are brought.
+    fn access(&self, register: usize, span: Span<'_>) -> Access {
+        match self.nest.scalar(register) {
+            Scalar::Load { .. } => match self.geometry.access(register, span.width) {
+                Access::Pack if !span.packed || span.width == 1 => Access::Each,
                 // Beyond the last element there is nothing to load.
                 Access::Same if span.limit.is_some() => Access::Each,
                 other => other,
             },
             _ => Access::Each,
-        };
-        for &register in &pass.computed {
-            let Scalar::Load { read } = self.nest.scalar(register) else { continue };
-            match access(self, register) {
-                Access::Same => self.compute(register, at)?,
-                Access::Pack => {
-                    let position = self.geometry.position(register, self.row, at);
-                    let name = self.read(usize::from(read));
-                    self.line(format!("const auto p{register} = load_pack<{width}>({name} + ({position}));"));
-                }
-                Access::Each => {}
-            }
         }
+    }
+
+    /// Brings what all elements of a span share, or have as one piece.
+    pub(super) fn bring(&mut self, register: usize, span: Span<'_>) -> Result<()> {
+        let Scalar::Load { read } = self.nest.scalar(register) else { return Ok(()) };
+        match self.access(register, span) {
+            Access::Same => self.compute(register, span.at)?,
+            Access::Pack => {
+                let position = self.geometry.position(register, self.row, span.at);
+                let (name, width) = (self.read(usize::from(read)), span.width);
+                self.line(format!("const auto p{register} = load_pack<{width}>({name} + ({position}));"));
+            }
+            Access::Each => {}
+        }
+        Ok(())
+    }
+
+    /// Does what a pass does for the elements of a span.
+    pub(super) fn elements(&mut self, pass: &Pass, span: Span<'_>) -> Result<()> {
+        pass.computed.iter().try_for_each(|&register| self.bring(register, span))?;
+        self.brought(pass, span)
+    }
+
+    /// Does what a pass does for the elements of a span, for which everything was brought.
+    pub(super) fn brought(&mut self, pass: &Pass, span: Span<'_>) -> Result<()> {
+        let Span { width, at, .. } = span;
         let packs = span.packed && width > 1;
         for &write in pass.stores.iter().filter(|_| packs) {
             let stored = stored(self.nest.writes[write].dtype);
@@ -304,7 +324,7 @@ impl<'a> Writer<'a> {
             ));
         }
         for &register in &pass.computed {
-            match access(self, register) {
+            match self.access(register, span) {
                 Access::Same => {}
                 Access::Pack => {
                     let of = computed(self.nest.dtype(register));
@@ -338,7 +358,8 @@ impl<'a> Writer<'a> {
         }
         for &write in pass.stores.iter().filter(|_| packs) {
             let (to, place) = (self.write(write), self.destination(at));
-            self.line(format!("store_pack<{width}>({to} + {place}, q{write});"));
+            let exist = span.exist.map(|exist| format!("if ({exist}) ")).unwrap_or_default();
+            self.line(format!("{exist}store_pack<{width}>({to} + {place}, q{write});"));
         }
         Ok(())
     }

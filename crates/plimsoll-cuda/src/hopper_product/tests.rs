@@ -1,0 +1,280 @@
+//! Which products are taken, and what they and what follows them become, by their text.
+
+use super::*;
+use crate::loops::{Follower, Place, follower};
+use plimsoll_graph::op::{Binary, Unary};
+use plimsoll_graph::program::{BufferId, Instruction, Level, Loop, Operand, Register, Scalar, View};
+use plimsoll_graph::{MAX_RANK, Shape};
+use proptest::prelude::*;
+
+fn device() -> Properties {
+    Properties {
+        name: "H100".into(),
+        capability: (9, 0),
+        processors: 132,
+        threads_per_block: 1024,
+        threads_per_processor: 2048,
+        shared_per_block: 227 << 10,
+        shared_per_processor: 228 << 10,
+        cache_bytes: 50 << 20,
+    }
+}
+
+/// A product of dense matrices.
+fn gemm(m: usize, n: usize, k: usize) -> Gemm {
+    Gemm {
+        m,
+        n,
+        k,
+        batch: 1,
+        a: [k, 1, 0],
+        b: [n, 1, 0],
+        c: [n, 0],
+        dtype: DType::BF16,
+        result: DType::BF16,
+        accumulate: false,
+        alignment: [256; 3],
+    }
+}
+
+#[test]
+fn products_that_fill_the_device_suit() {
+    let suits = |gemm: Gemm| suits(&gemm, &device());
+    for [n, k] in [[2304, 768], [768, 768], [3072, 768], [768, 3072]] {
+        assert!(suits(gemm(16384, n, k)), "{n} {k}");
+        assert!(suits(Gemm { b: [1, k, 0], ..gemm(16384, n, k) }), "transposed: {n} {k}");
+        assert!(suits(Gemm { dtype: DType::F16, result: DType::F16, ..gemm(16384, n, k) }));
+    }
+    assert!(suits(gemm(2804, 1528, 200)), "tiles that are not full, two for each processor");
+    assert!(!suits(gemm(768, 3072, 16384)), "few deep tiles");
+    assert!(!suits(gemm(1408, 1408, 768)), "nothing hides what follows a single tile");
+    assert!(!suits(gemm(2900, 1536, 768)), "a third round of few");
+}
+
+#[test]
+fn products_that_the_kernel_cannot_compute_do_not_suit() {
+    let product = gemm(16384, 768, 768);
+    let suits = |gemm: Gemm| suits(&gemm, &device());
+    assert!(suits(product));
+    assert!(!suits(Gemm { dtype: DType::F32, result: DType::F32, ..product }));
+    assert!(!suits(Gemm { result: DType::F32, ..product }), "sums that are not rounded");
+    assert!(!suits(Gemm { accumulate: true, ..product }));
+    assert!(!suits(Gemm { batch: 2, ..product }));
+    assert!(!suits(Gemm { alignment: [8, 256, 256], ..product }));
+    assert!(!suits(Gemm { a: [772, 1, 0], ..product }), "rows that begin at odd places");
+    assert!(!suits(Gemm { c: [1024, 0], ..product }), "a result that is not dense");
+    assert!(!suits(gemm(16384, 764, 768)));
+    assert!(!suits(gemm(16384, 768, 0)));
+    assert!(!super::suits(&product, &Properties { capability: (10, 0), ..device() }));
+    assert!(!super::suits(&product, &Properties { capability: (8, 0), ..device() }));
+    assert!(!super::suits(&product, &Properties { shared_per_block: 99 << 10, ..device() }));
+}
+
+#[test]
+fn operands_are_lines_along_the_depth_or_across() {
+    let straight = Lines { count: 256, length: 64, step: 72, turned: false };
+    assert_eq!(Lines::of(256, 64, [72, 1]), Some(straight));
+    let turned = Lines { count: 64, length: 256, step: 256, turned: true };
+    assert_eq!(Lines::of(256, 64, [1, 256]), Some(turned));
+    assert_eq!(Lines::of(256, 64, [128, 2]), None, "every other element");
+    assert_eq!(Lines::of(256, 64, [8, 1]), None, "lines that overlap");
+    let [a, b] = Lines::both(&gemm(512, 256, 128)).expect("dense matrices");
+    assert_eq!((a.turned, b.turned), (false, true));
+}
+
+#[test]
+fn stages_and_what_is_handed_on_fit_into_shared_memory() {
+    assert_eq!(SHARED, 6 * 32 * 1024 + 2 * 16 * 1024 + 96);
+    assert!(SHARED <= device().shared_per_block);
+}
+
+#[test]
+fn shallow_products_may_be_slower_for_what_they_hand_on() {
+    assert_eq!(allowance(64), MOST_SLOWER);
+    assert!((0.1..0.13).contains(&allowance(768)));
+    assert!(allowance(16384) < 0.01);
+}
+
+#[test]
+fn the_source_says_how_operands_lie_and_nothing_of_their_extents() {
+    for (dtype, name) in [(DType::BF16, "bf16"), (DType::F16, "f16")] {
+        for turned in [[false, false], [false, true], [true, false], [true, true]] {
+            let text = source(dtype, turned, PLAIN);
+            let [a, b] = turned.map(u8::from);
+            assert!(text.contains(&format!("#define A_TURNED {a}\n#define B_TURNED {b}\n")));
+            assert!(text.contains(&format!("#define HALF {name}\n")));
+        }
+    }
+}
+
+/// The place of a tile, as the kernel's `locate` has it.
+fn locate(work: usize, down: usize, across: usize) -> (usize, usize) {
+    let first = work / (BAND * across) * BAND;
+    let (rest, height) = (work - first * across, (down - first).min(BAND));
+    (first + rest % height, rest / height)
+}
+
+proptest! {
+    #[test]
+    fn every_tile_is_taken_once(down in 1usize..70, across in 1usize..40) {
+        let mut taken = vec![false; down * across];
+        for work in 0..down * across {
+            let (y, x) = locate(work, down, across);
+            prop_assert!(y < down && x < across, "{y} {x}");
+            prop_assert!(!std::mem::replace(&mut taken[y * across + x], true), "twice: {y} {x}");
+        }
+    }
+}
+
+/// A loop over a product's result, its read 0, and other operands.
+struct Following {
+    body: Loop,
+    reads: Vec<Operand>,
+    writes: Vec<Operand>,
+}
+
+impl Following {
+    fn new(rows: usize, columns: usize) -> Following {
+        let domain = Shape::new(&[rows, columns]).expect("a small shape");
+        let body = Loop { domain, row_axes: 0, instructions: vec![], stores: vec![] };
+        let mut following = Following { body, reads: vec![], writes: vec![] };
+        following.load(DType::BF16, [columns, 1]);
+        following
+    }
+
+    fn push(&mut self, scalar: Scalar, dtype: DType) -> Register {
+        self.body.instructions.push(Instruction { scalar, dtype, level: Level::Element });
+        self.body.instructions.len() as Register - 1
+    }
+
+    fn load(&mut self, dtype: DType, steps: [usize; 2]) -> Register {
+        let mut strides = [0; MAX_RANK];
+        strides[..2].copy_from_slice(&steps);
+        let view = View { shape: self.body.domain, offset: 0, strides };
+        self.reads.push(Operand { buffer: BufferId(0), dtype, view });
+        self.push(Scalar::Load { read: self.reads.len() as u16 - 1 }, dtype)
+    }
+
+    fn store(&mut self, register: Register) {
+        let dtype = self.body.instructions[usize::from(register)].dtype;
+        let view = View::dense(self.body.domain);
+        self.body.stores.push(register);
+        self.writes.push(Operand { buffer: BufferId(1), dtype, view });
+    }
+
+    fn add(&mut self, a: Register, b: Register) -> Register {
+        self.push(Scalar::Binary(Binary::Add, a, b), DType::BF16)
+    }
+
+    fn follower(&self) -> Option<Follower> {
+        follower(&self.body, &self.reads, &self.writes).expect("functions that there are")
+    }
+
+    fn text(&self) -> Follower {
+        self.follower().expect("a loop that can follow")
+    }
+}
+
+/// Bias and activation, of which both sides are kept.
+fn activation(rows: usize) -> Following {
+    let mut following = Following::new(rows, 3072);
+    let bias = following.load(DType::BF16, [0, 1]);
+    let sum = following.add(0, bias);
+    let active = following.push(Scalar::Unary(Unary::Gelu, sum), DType::BF16);
+    following.store(sum);
+    following.store(active);
+    following
+}
+
+#[test]
+fn a_bias_is_brought_once_for_all_rows_of_a_tile() {
+    let Follower { text, arguments } = activation(16384).text();
+    let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("no `{part}` in {text}"));
+    assert!(at("p1 = load_pack<8>(in1 + (at));") < at("void follow("), "before the tile is computed");
+    assert!(at("p0 = load_pack<8>(staged_at(staged, batch + u));") < at("gelu_of_half(r2)"));
+    assert!(text.contains("store_pack<8>(out1 + ((idx)row * 3072u + at), q1);"), "{text}");
+    assert_eq!(arguments, [Place::Read(1), Place::Write(0), Place::Write(1)]);
+    assert!(text.contains("#define ARGUMENTS in1, out0, out1\n"), "{text}");
+}
+
+#[test]
+fn rows_of_another_operand_are_held_while_the_product_is_computed() {
+    let mut following = Following::new(16384, 768);
+    let bias = following.load(DType::BF16, [0, 1]);
+    let residual = following.load(DType::BF16, [768, 1]);
+    let sum = following.add(0, bias);
+    let result = following.add(sum, residual);
+    following.store(result);
+    let text = following.text().text;
+    assert!(text.contains("p2 = load_pack<8>(in2 + (row * 768u + at));"), "{text}");
+    assert!(text.contains("Pack<bf16, 8> l2[2 * 8];"), "{text}");
+    assert!(text.contains("p2 = ahead.l2[half * 8 + batch + u];"), "{text}");
+    assert!(text.contains("if (exists) store_pack<8>(out0"), "{text}");
+}
+
+#[test]
+fn rows_of_more_operands_than_registers_hold_are_brought_some_at_once() {
+    let mut following = Following::new(16384, 768);
+    let residual = following.load(DType::BF16, [768, 1]);
+    let another = following.load(DType::BF16, [768, 1]);
+    let sum = following.add(0, residual);
+    let result = following.add(sum, another);
+    following.store(result);
+    let text = following.text().text;
+    assert!(text.contains("Pack<bf16, 8> l2[4];") && text.contains("p2 = l2[u];"), "{text}");
+    assert!(text.contains("p1 = ahead.l1[half * 8 + batch + u];"), "{text}");
+}
+
+#[test]
+fn products_of_more_rows_are_followed_by_the_same_text() {
+    assert_eq!(activation(16384).text(), activation(20000).text());
+}
+
+#[test]
+fn what_would_keep_a_product_waiting_does_not_follow_it() {
+    let with = |scalar: fn(Register) -> Scalar, dtype: DType| {
+        let mut following = Following::new(16384, 768);
+        let x = following.push(Scalar::Cast(0), dtype);
+        let y = following.push(scalar(x), dtype);
+        following.store(y);
+        following.follower()
+    };
+    assert!(with(|x| Scalar::Unary(Unary::Gelu, x), DType::F16).is_some());
+    assert!(with(|x| Scalar::Unary(Unary::Gelu, x), DType::F32).is_none(), "many branches");
+    assert!(with(|x| Scalar::Unary(Unary::Tanh, x), DType::BF16).is_none());
+    assert!(with(|x| Scalar::Binary(Binary::Div, x, x), DType::F32).is_none());
+    assert!(with(|x| Scalar::Binary(Binary::Mul, x, x), DType::F32).is_some());
+    assert!(with(|x| Scalar::Binary(Binary::Mul, x, x), DType::F64).is_none());
+
+    let mut across = Following::new(16384, 768);
+    let turned = across.load(DType::BF16, [1, 16384]);
+    let sum = across.add(0, turned);
+    across.store(sum);
+    assert!(across.follower().is_none(), "an operand that is read across");
+
+    let mut long = Following::new(16384, 768);
+    let other = long.load(DType::BF16, [768, 1]);
+    let slope = long.push(Scalar::Unary(Unary::GeluSlope, other), DType::BF16);
+    let product = long.push(Scalar::Binary(Binary::Mul, 0, slope), DType::BF16);
+    long.store(product);
+    assert!(long.follower().is_none(), "a long function of rows that are held");
+
+    let mut narrow = Following::new(16384, 772);
+    narrow.store(0);
+    assert!(narrow.follower().is_none(), "rows that do not begin at multiples of 16 bytes");
+
+    let mut rows = activation(16384);
+    rows.body.row_axes = 1;
+    assert!(rows.follower().is_none(), "a loop over rows");
+}
+
+#[test]
+fn one_number_for_each_row_can_follow() {
+    let mut following = Following::new(16384, 768);
+    let scale = following.load(DType::F32, [1, 0]);
+    let wide = following.push(Scalar::Cast(0), DType::F32);
+    let scaled = following.push(Scalar::Binary(Binary::Mul, wide, scale), DType::F32);
+    following.store(scaled);
+    let text = following.text().text;
+    assert!(text.contains("r1 = load(in1[row]);"), "{text}");
+}

@@ -1,0 +1,265 @@
+//! Loops over the result of a product, as part of the product's own kernel.
+//!
+//! A product hands its result on in rows of a tile, in shared memory. What follows is a function that brings operands
+//! before a tile is computed, and one that does the work for eight neighbours of a few rows at a time. The code for the elements is that of every other loop, so that they have the
+//! same bits.
+
+use super::geometry::{Access, Geometry, Reach};
+use super::nest::{Nest, Place};
+use super::scalar::stored;
+use super::writer::{Pass, Span, Writer};
+use crate::error::Result;
+use plimsoll_graph::DType;
+use plimsoll_graph::op::{Binary, Distribution, Unary};
+use plimsoll_graph::program::{Loop, Operand, Scalar};
+
+/// The neighbours that a thread takes at once, and the rows it has of each half of a tile, every other one.
+const WIDTH: usize = 8;
+const ROWS: usize = 8;
+/// The bytes of operands that a thread holds while the product is computed: what registers are left for.
+const HELD: usize = 256;
+/// The bytes that it brings at once, of what it cannot hold.
+const UNDER_WAY: usize = 128;
+/// The most rows whose operands are brought at once.
+const MOST_ROWS: usize = 4;
+
+/// What follows a product: `bring_ahead` and `follow` as the product's text asks for them.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Follower {
+    /// The functions, and the definitions of PARAMETERS and ARGUMENTS.
+    pub(crate) text: String,
+    /// What the parameters point to: the loop's reads and writes.
+    pub(crate) arguments: Vec<Place>,
+}
+
+/// The loop as what follows a product, if it can be: it has no reductions, what it reads lies as the product's rows do
+/// or is the same for all of them, and its functions are such that eight at a time keep a thread busy.
+///
+/// # Errors
+/// If the loop has a function of a type that there is none of.
+pub(crate) fn follower(body: &Loop, reads: &[Operand], writes: &[Operand]) -> Result<Option<Follower>> {
+    if body.row_axes != 0 || body.domain.rank() != 2 || !body.domain[1].is_multiple_of(WIDTH) {
+        return Ok(None);
+    }
+    let nest = Nest::new(body, reads, writes);
+    let stores: Vec<usize> = (0..writes.len()).collect();
+    let needed = nest.needed(stores.iter().map(|&write| nest.stored(write)));
+    let geometry = Geometry::new(&nest, 1, &needed);
+    let needs = || (0..needed.len()).filter(|&register| needed[register]);
+    let suits = needs().all(|register| is_light(&nest, register) && is_near(&nest, &geometry, register));
+    if stores.is_empty() || !suits {
+        return Ok(None);
+    }
+
+    let loads = Loads::of(&nest, &geometry, &needed);
+    let brings_rows = !loads.early.is_empty() || !loads.late.is_empty();
+    if brings_rows && needs().any(|register| is_long(&nest, register)) {
+        return Ok(None);
+    }
+    let (early, mut parameters) = ahead(&nest, &geometry, &needed, &loads)?;
+    let (work, of_work) = work(&nest, &geometry, &needed, &loads)?;
+    for parameter in of_work {
+        if !parameters.contains(&parameter) {
+            parameters.push(parameter);
+        }
+    }
+    let held: Vec<String> = loads
+        .columns
+        .iter()
+        .map(|&register| format!("    Pack<{}, {WIDTH}> p{register};\n", stored(nest.dtype(register))))
+        .chain(loads.early.iter().map(|&register| {
+            format!("    Pack<{}, {WIDTH}> l{register}[2 * {ROWS}];\n", stored(nest.dtype(register)))
+        }))
+        .collect();
+    let (declared, arguments): (Vec<String>, Vec<Place>) = parameters.into_iter().unzip();
+    let names: Vec<String> = arguments.iter().map(name).collect();
+    let (declared, names, held) = (declared.join(", "), names.join(", "), held.concat());
+    let text = format!(
+        "typedef {} idx;\n#define PARAMETERS {declared}\n#define ARGUMENTS {names}\n\n\
+         struct Ahead {{\n{held}}};\n\n\
+         __device__ __forceinline__ void bring_ahead(Ahead &ahead, u32 first, u32 rows, idx at, PARAMETERS) {{\n\
+         {early}}}\n\n\
+         __device__ __forceinline__ void follow(const Ahead &ahead, const int half, const HALF *staged, u32 first, \
+         u32 rows, u32, idx at, PARAMETERS) {{\n{work}}}\n\n",
+        geometry.index()
+    );
+    Ok(Some(Follower { text, arguments }))
+}
+
+/// Eight neighbours of a row that may not exist.
+const SPAN: Span<'_> =
+    Span { width: WIDTH, packed: true, limit: None, exist: Some("exists"), at: "at", index: "0" };
+
+/// The loads of a loop, by when they are done.
+#[derive(Default)]
+struct Loads {
+    /// Those of the product's result.
+    staged: Vec<usize>,
+    /// Those of pieces that all rows share, brought before the product.
+    columns: Vec<usize>,
+    /// Those of a piece of each row, brought before the product as well: there are registers for as much.
+    early: Vec<usize>,
+    /// Those that there is no room for, brought for some rows at once.
+    late: Vec<usize>,
+    /// Those of one element of each row.
+    single: Vec<usize>,
+}
+
+impl Loads {
+    fn of(nest: &Nest, geometry: &Geometry, needed: &[bool]) -> Loads {
+        let mut loads = Loads::default();
+        let mut room = HELD;
+        for register in (0..needed.len()).filter(|&register| needed[register]) {
+            let Scalar::Load { read } = nest.scalar(register) else { continue };
+            let packed = geometry.access(register, WIDTH) == Access::Pack;
+            let bytes = 2 * ROWS * WIDTH * nest.dtype(register).size();
+            if geometry.reach(register) == Reach::Loop {
+                continue;
+            }
+            let list = if read == 0 {
+                &mut loads.staged
+            } else if !packed {
+                &mut loads.single
+            } else if geometry.is_of_columns(register) {
+                &mut loads.columns
+            } else if bytes <= room {
+                room -= bytes;
+                &mut loads.early
+            } else {
+                &mut loads.late
+            };
+            list.push(register);
+        }
+        loads
+    }
+}
+
+/// The code that brings what is held while the product is computed, and its parameters.
+fn ahead(
+    nest: &Nest,
+    geometry: &Geometry,
+    needed: &[bool],
+    loads: &Loads,
+) -> Result<(String, Vec<(String, Place)>)> {
+    let mut writer = Writer::new(nest, geometry, needed, "row", nest.body.domain[1]);
+    for &register in &loads.columns {
+        writer.bring(register, SPAN)?;
+        writer.line(format!("ahead.p{register} = p{register};"));
+    }
+    if !loads.early.is_empty() {
+        writer.line("#pragma unroll");
+        writer.line(format!("for (int u = 0; u < 2 * {ROWS}; ++u) {{"));
+        writer.line(format!("const idx row = least(first + u / {ROWS} * 64u + u % {ROWS} * 2u, rows - 1);"));
+        for &register in &loads.early {
+            writer.bring(register, SPAN)?;
+            writer.line(format!("ahead.l{register}[u] = p{register};"));
+        }
+        writer.line("}");
+    }
+    Ok(writer.code())
+}
+
+/// The code for the rows of one half of a tile, and its parameters.
+fn work(
+    nest: &Nest,
+    geometry: &Geometry,
+    needed: &[bool],
+    loads: &Loads,
+) -> Result<(String, Vec<(String, Place)>)> {
+    let mut writer = Writer::new(nest, geometry, needed, "row", nest.body.domain[1]);
+    writer.prologue()?;
+    for register in &loads.columns {
+        writer.line(format!("const auto p{register} = ahead.p{register};"));
+    }
+    let bytes: usize = loads.late.iter().map(|&register| nest.dtype(register).size() * WIDTH).sum();
+    let room = if loads.early.is_empty() { UNDER_WAY } else { UNDER_WAY / 2 };
+    let mut together = MOST_ROWS;
+    while together > 1 && together * bytes > room {
+        together /= 2;
+    }
+    // What is held in registers has its place in the code.
+    writer.line(if loads.early.is_empty() { "#pragma unroll 1" } else { "#pragma unroll" });
+    writer.line(format!("for (int batch = 0; batch < {ROWS}; batch += {together}) {{"));
+    for &register in &loads.late {
+        let element = stored(nest.dtype(register));
+        writer.line(format!("Pack<{element}, {WIDTH}> l{register}[{together}];"));
+    }
+    if !loads.late.is_empty() {
+        begin_rows(&mut writer, together);
+        for &register in &loads.late {
+            writer.bring(register, SPAN)?;
+            writer.line(format!("l{register}[u] = p{register};"));
+        }
+        writer.line("}");
+    }
+    begin_rows(&mut writer, together);
+    writer.line("const bool exists = first + 2u * (batch + u) < rows;");
+    for register in &loads.staged {
+        writer.line(format!("const auto p{register} = load_pack<{WIDTH}>(staged_at(staged, batch + u));"));
+    }
+    for register in &loads.early {
+        writer.line(format!("const auto p{register} = ahead.l{register}[half * {ROWS} + batch + u];"));
+    }
+    for register in &loads.late {
+        writer.line(format!("const auto p{register} = l{register}[u];"));
+    }
+    loads.single.iter().try_for_each(|&register| writer.bring(register, SPAN))?;
+    let computed =
+        (0..needed.len()).filter(|&register| needed[register] && !writer.is_fixed(register)).collect();
+    let stores = (0..nest.writes.len()).collect();
+    writer.brought(&Pass { computed, stores, ..Pass::default() }, SPAN)?;
+    writer.line("}");
+    writer.line("}");
+    Ok(writer.code())
+}
+
+/// Opens a loop over rows of a batch. In the place of those that do not exist the last one is taken, and not stored:
+/// what has no branches can be done for several rows at once.
+fn begin_rows(writer: &mut Writer<'_>, count: usize) {
+    writer.line("#pragma unroll");
+    writer.line(format!("for (int u = 0; u < {count}; ++u) {{"));
+    writer.line("const idx row = least(first + 2u * (batch + u), rows - 1);");
+}
+
+/// What the writer calls an operand.
+fn name(place: &Place) -> String {
+    match place {
+        Place::Read(read) => format!("in{read}"),
+        Place::Write(write) => format!("out{write}"),
+        Place::Workspace(offset) => format!("at{offset}"),
+    }
+}
+
+/// Whether an instruction is made of few and simple steps without branches. A product has too few threads to hide what
+/// others take.
+fn is_light(nest: &Nest, register: usize) -> bool {
+    if nest.dtype(register) == DType::F64 {
+        return false;
+    }
+    match nest.scalar(register) {
+        Scalar::Reduce(..) => false,
+        Scalar::Random { distribution, .. } => distribution == Distribution::Uniform,
+        Scalar::Binary(function, ..) => !matches!(function, Binary::Div | Binary::Pow),
+        Scalar::Unary(function, of) => match function {
+            Unary::Neg | Unary::Abs | Unary::Sign | Unary::Relu | Unary::Not => true,
+            Unary::Floor | Unary::IsFinite | Unary::Exp => true,
+            Unary::Gelu | Unary::GeluSlope => nest.dtype(usize::from(of)).size() == 2,
+            _ => false,
+        },
+        _ => true,
+    }
+}
+
+/// Whether a function is of so many steps that it needs the registers that operands of rows are held in.
+fn is_long(nest: &Nest, register: usize) -> bool {
+    matches!(nest.scalar(register), Scalar::Unary(Unary::Gelu | Unary::GeluSlope, _))
+}
+
+/// Whether what a load brings for neighbours is one element or one piece.
+fn is_near(nest: &Nest, geometry: &Geometry, register: usize) -> bool {
+    match nest.scalar(register) {
+        Scalar::Load { .. } if geometry.reach(register) == Reach::Loop => true,
+        Scalar::Load { .. } => geometry.access(register, WIDTH) != Access::Each,
+        _ => true,
+    }
+}
