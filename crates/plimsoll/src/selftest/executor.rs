@@ -1,20 +1,23 @@
 //! What the execution of programs is relied on for, beside what kernels compute.
 
-use super::sides::{Trouble, planned};
+use super::sides::{Data, Trouble, on_cuda, planned};
 use super::{Report, Verdict};
 use plimsoll_cuda::{ALIGNMENT, CudaDevice};
+use plimsoll_graph::op::Unary;
 use plimsoll_graph::program::{Body, Buffer, BufferId, Home, Keep, Kernel, Operand, Program, Role, View};
-use plimsoll_graph::{DType, Shape};
+use plimsoll_graph::random::{block, normal};
+use plimsoll_graph::{DType, Op, Shape, Step, lower};
 use std::time::Instant;
 
 /// Something to try: what was seen, or why it failed.
 type Attempt = fn(&CudaDevice) -> Result<String, Trouble>;
 
 pub(super) fn all(cuda: &CudaDevice) -> Vec<(&'static str, Report)> {
-    let checks: [(&'static str, Attempt); 3] = [
+    let checks: [(&'static str, Attempt); 4] = [
         ("what goes to the host and back is what it was", through_the_host),
         ("an arena grows and what is loaded in it runs on", growing),
         ("running takes no memory", running_takes_nothing),
+        ("a loop that follows a product has the bits it has by itself", followed_as_apart),
     ];
     let run = |check: Attempt| {
         let start = Instant::now();
@@ -127,4 +130,47 @@ fn running_takes_nothing(cuda: &CudaDevice) -> Result<String, Trouble> {
         return Err(failed(format!("the books were {before:?}, and are {after:?} after 100 runs")));
     }
     Ok(format!("100 runs, and the books are as they were: {after:?}"))
+}
+
+/// A product with what follows it, and the same where the product is asked for as well and nothing can follow within it:
+/// a bias, and then an activation or a sum with another matrix.
+fn followed_as_apart(cuda: &CudaDevice) -> Result<String, Trouble> {
+    let dims: [&[usize]; 4] = [&[2805, 200], &[200, 1528], &[1528], &[2805, 1528]];
+    let step = |activation: bool, apart: bool| -> Result<Step, Trouble> {
+        let mut step = Step::new();
+        let mut inputs = Vec::new();
+        for (index, dims) in dims.iter().enumerate() {
+            inputs.push(step.input(&format!("input {index}"), dims, DType::BF16)?);
+        }
+        let product = step.graph.dot(inputs[0], inputs[1])?;
+        let sum = step.graph.add(product, inputs[2])?;
+        let result = match activation {
+            true => step.graph.apply(Op::Unary(Unary::Gelu), &[sum])?,
+            false => step.graph.add(sum, inputs[3])?,
+        };
+        step.output("sum", sum);
+        step.output("result", result);
+        if apart {
+            step.output("product", product);
+        }
+        Ok(step)
+    };
+    let inputs = dims.iter().zip(0..).map(|(dims, stream)| {
+        let values = (0..dims.iter().product::<usize>() as u64).map(|at| normal(block(1, 1, stream, at)));
+        values.flat_map(|value| half::bf16::from_f64(value).to_le_bytes()).collect()
+    });
+    let data = Data { inputs: inputs.collect(), states: vec![], runs: 1 };
+    let mut kernels = [0; 2];
+    for activation in [true, false] {
+        let (followed, apart) = (lower(&step(activation, false)?), lower(&step(activation, true)?));
+        let [one, two] = [on_cuda(cuda, &followed, &data)?, on_cuda(cuda, &apart, &data)?];
+        for (output, (have, want)) in one.results[0].iter().zip(&two.results[0]).enumerate() {
+            if have != want {
+                let difference = super::first_difference(want, have);
+                return Err(failed(format!("output {output} has other bits: {difference}")));
+            }
+        }
+        kernels = [kernels[0] + followed.kernels.len(), kernels[1] + apart.kernels.len()];
+    }
+    Ok(format!("the same bits from {} kernels and from {}", kernels[0], kernels[1]))
 }

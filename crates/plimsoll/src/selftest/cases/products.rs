@@ -1,8 +1,8 @@
 //! Matrix products, in the ways that operands may lie.
 
-use super::{Case, FLOATS, normals};
-use plimsoll_graph::op::Slice;
-use plimsoll_graph::{Graph, Op, Shape, ValueId};
+use super::{Case, FLOATS, normals, uniform};
+use plimsoll_graph::op::{Slice, Unary};
+use plimsoll_graph::{DType, Graph, Op, Shape, ValueId};
 
 pub(super) fn list() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -78,5 +78,48 @@ pub(super) fn list() -> Vec<Case> {
         let inputs = vec![normals(dtype, &[3, 0]), normals(dtype, &[0, 4])];
         cases.push(Case::new(name, inputs, |g, v| Ok(vec![g.dot(v[0], v[1])?])));
     }
+    for dtype in [DType::BF16, DType::F16] {
+        large(dtype, &mut cases);
+    }
     cases
 }
+
+/// Products that fill a large device, with edges that fill no tile, and what may follow them in one kernel.
+fn large(dtype: DType, cases: &mut Vec<Case>) {
+    let (m, n, k) = (2808, 1528, 200);
+    for (turn_a, turn_b) in [(false, false), (true, false), (false, true), (true, true)] {
+        let name = format!("dot {dtype} {m}×{k} by {k}×{n}, transposed {turn_a} {turn_b}");
+        let a = if turn_a { [k, m] } else { [m, k] };
+        let b = if turn_b { [n, k] } else { [k, n] };
+        let build = move |g: &mut Graph, v: &[ValueId]| Ok(vec![g.dot_general(v[0], v[1], turn_a, turn_b)?]);
+        cases.push(Case::new(name, vec![normals(dtype, &a), normals(dtype, &b)], build).terms(k));
+    }
+    let m = 2805;
+    let mut followed = |what: &str, others: &[&[usize]], build: Follow| {
+        let name = format!("dot {dtype} {m}×{k} by {k}×{n}, then {what}");
+        let operands = [[m, k], [k, n]].into_iter().map(|dims| uniform(dtype, &dims, -0.2, 0.2));
+        let others = others.iter().map(|dims| normals(dtype, dims));
+        let build = move |g: &mut Graph, v: &[ValueId]| {
+            let product = g.dot(v[0], v[1])?;
+            build(g, product, &v[2..])
+        };
+        // The product may be rounded another way before what follows.
+        cases.push(Case::new(name, operands.chain(others).collect(), build).terms(1 << 17));
+    };
+    followed("a bias", &[&[n]], |g, product, v| Ok(vec![g.add(product, v[0])?]));
+    followed("a bias and an activation", &[&[n]], |g, product, v| {
+        let sum = g.add(product, v[0])?;
+        Ok(vec![sum, g.apply(Op::Unary(Unary::Gelu), &[sum])?])
+    });
+    followed("a bias and a sum", &[&[n], &[m, n]], |g, product, v| {
+        let sum = g.add(product, v[0])?;
+        Ok(vec![g.add(sum, v[1])?])
+    });
+    followed("a slope", &[&[m, n]], |g, product, v| {
+        let slope = g.apply(Op::Unary(Unary::GeluSlope), &[v[0]])?;
+        Ok(vec![g.mul(product, slope)?])
+    });
+}
+
+/// What follows a product, with other operands.
+type Follow = fn(&mut Graph, ValueId, &[ValueId]) -> plimsoll_graph::Result<Vec<ValueId>>;
