@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::function::Argument;
 use crate::hopper_product::HopperProduct;
-use crate::loops::{Follower, Place, follower};
+use crate::loops::{Follower, Place, follower, follower_of_elements};
 use crate::pack::Pack;
 use crate::product::{Gemm, Layout, Product};
 use crate::routine::{ALIGNMENT, Call, Routine};
@@ -42,13 +42,21 @@ pub(crate) fn prepare_followed(
 ) -> Result<Option<Box<dyn Routine>>> {
     let products = Products::new(transpose_a, transpose_b, &reads[0], &reads[1]);
     let dot = Dot::new(engine, products, reads[0].dtype)?;
-    let Some(Way::Hopper(product)) = &dot.product else { return Ok(None) };
+    let Some(Way::Own(own)) = &dot.product else { return Ok(None) };
     if !dot.products.axes.is_empty() {
         return Ok(None);
     }
-    let follower = follower(&then.body, &then.loop_reads(reads), writes)?;
+    let loop_reads = then.loop_reads(reads);
+    let follower = match own {
+        Own::Hopper(_) => follower(&then.body, &loop_reads, writes)?,
+        Own::Small(_) => follower_of_elements(&then.body, &loop_reads, writes)?,
+    };
     let Some(Follower { text, arguments }) = follower else { return Ok(None) };
-    let Some(product) = product.followed(&text)? else { return Ok(None) };
+    let product = match own {
+        Own::Hopper(product) => product.followed(&text)?.map(Own::Hopper),
+        Own::Small(product) => Some(Own::Small(product.followed(&text)?)),
+    };
+    let Some(product) = product else { return Ok(None) };
     Ok(Some(Box::new(Followed { dot, product, operands: then.operands, arguments })))
 }
 
@@ -143,24 +151,43 @@ impl Products {
 /// How matrices are multiplied.
 enum Way {
     Library(Product),
+    Own(Own),
+}
+
+/// Kernels of our own, within which loops can follow.
+enum Own {
     Small(SmallProduct),
     Hopper(HopperProduct),
+}
+
+impl Own {
+    /// # Safety
+    /// The addresses must be those of matrices as they were described, and the arguments what follows takes, valid when
+    /// it runs: the result's address, if nothing does.
+    unsafe fn run(&self, operands: [CUdeviceptr; 2], arguments: &[Argument], stream: CUstream) -> Result<()> {
+        match self {
+            // SAFETY: as the caller vouches.
+            Own::Small(product) => unsafe { product.run(operands, arguments, stream) },
+            // SAFETY: as the caller vouches.
+            Own::Hopper(product) => unsafe { product.run(operands, arguments, stream) },
+        }
+    }
 }
 
 impl Way {
     fn new(engine: &Arc<Engine>, gemm: &Gemm) -> Result<Way> {
         if SmallProduct::suits(gemm, engine.tf32()) {
-            return Ok(Way::Small(SmallProduct::new(engine, gemm)?));
+            return Ok(Way::Own(Own::Small(SmallProduct::new(engine, gemm)?)));
         }
         let library = Product::new(engine, gemm)?;
         let own = HopperProduct::instead_of(&library, engine, gemm)?;
-        Ok(own.map_or(Way::Library(library), Way::Hopper))
+        Ok(own.map_or(Way::Library(library), |own| Way::Own(Own::Hopper(own))))
     }
 
     fn workspace(&self) -> u64 {
         match self {
             Way::Library(product) => product.workspace(),
-            Way::Small(_) | Way::Hopper(_) => 0,
+            Way::Own(_) => 0,
         }
     }
 
@@ -175,12 +202,10 @@ impl Way {
         match self {
             // SAFETY: as the caller vouches.
             Way::Library(product) => unsafe { product.run(addresses, workspace, stream) },
-            // SAFETY: as the caller vouches.
-            Way::Small(product) => unsafe { product.run(addresses, stream) },
-            Way::Hopper(product) => {
+            Way::Own(own) => {
                 let [a, b, c] = addresses;
                 // SAFETY: as the caller vouches.
-                unsafe { product.run([a, b], &[Argument::Address(c)], stream) }
+                unsafe { own.run([a, b], &[Argument::Address(c)], stream) }
             }
         }
     }
@@ -328,7 +353,7 @@ impl Routine for Dot {
 /// A product and the loop that follows it, as one kernel.
 struct Followed {
     dot: Dot,
-    product: HopperProduct,
+    product: Own,
     /// How many of the reads are the product's.
     operands: usize,
     /// What the loop takes: its reads and writes.

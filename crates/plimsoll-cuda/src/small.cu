@@ -1,13 +1,14 @@
-// A small matrix product. A block has a tile of TILE x TILE results; its threads are groups that share out the depth, so
+// A small matrix product, and whatever follows for each element. A block has a tile of TILE x TILE results; its threads are groups that share out the depth, so
 // that the time is that of a few additions and not of the whole sum. Groups are added up in their order.
 //
-// M, N, K; A_ROW, A_COLUMN, B_ROW, B_COLUMN, C_ROW: the distances between rows and columns; DEPTH: how much of the depth
+// M, N, K; A_ROW, A_COLUMN, B_ROW, B_COLUMN: the distances between rows and columns; DEPTH: how much of the depth
 // is held at once, a multiple of 4 for each group; PITCH: the distance between what is held of two rows or columns, such
-// that four neighbours of each of eight are in different banks.
+// that four neighbours of each of eight are in different banks. PARAMETERS and ARGUMENTS of what follows, and what follows
+// itself: follow(in0, at, ARGUMENTS) for the element at in0[at], whose position is `at`.
 constexpr int TILE = 16, GROUPS = 16, MEMBERS = 64, THREADS = GROUPS * MEMBERS;
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    small_product(const float *__restrict__ a, const float *__restrict__ b, float *__restrict__ c) {
+    small_product(const float *__restrict__ a, const float *__restrict__ b, PARAMETERS) {
     extern __shared__ float4 held[];
     float *shared = (float *)held, *left = shared, *right = shared + TILE * PITCH;
     const int group = threadIdx.x / MEMBERS, x = threadIdx.x % 8, y = threadIdx.x / 8 % 8;
@@ -62,6 +63,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         float sum = 0;
 #pragma unroll
         for (int g = 0; g < GROUPS; ++g) sum += shared[(g * TILE + row) * TILE + column];
-        c[(long long)(top + row) * C_ROW + first + column] = sum;
+        // No other thread reads this place.
+        float *own = shared + row * TILE + column;
+        *own = sum;
+        const idx at = (idx)(top + row) * N + (idx)(first + column);
+        follow(own - at, at, ARGUMENTS);
     }
 }

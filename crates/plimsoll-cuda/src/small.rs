@@ -1,17 +1,22 @@
 //! Small matrix products of `f32`.
 //!
 //! The library's kernels have large tiles, of which a small product fills few; each then adds up its whole depth alone,
-//! for ten microseconds and more. Here tiles are small, and the threads of a block share the depth.
+//! for ten microseconds and more. Here tiles are small, the threads of a block share the depth, and what follows a product
+//! is done in its kernel: of so small a thing, launches are most of the time.
 
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::function::{Argument, Function};
+use crate::loops::PRELUDE;
 use crate::product::Gemm;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use plimsoll_graph::DType;
 use std::sync::Arc;
 
 const TEXT: &str = include_str!("small.cu");
+/// What follows where nothing does.
+const PLAIN: &str = "typedef long long idx;\n#define PARAMETERS float *out0\n#define ARGUMENTS out0\n\n\
+    __device__ __forceinline__ void follow(const float *in0, idx at, PARAMETERS) { out0[at] = in0[at]; }\n\n";
 const TILE: usize = 16;
 const THREADS: u32 = 1024;
 const GROUPS: usize = 16;
@@ -22,40 +27,66 @@ const MOST_MULTIPLICATIONS: usize = 1 << 25;
 
 /// A small product, ready to run.
 pub(crate) struct SmallProduct {
+    engine: Arc<Engine>,
+    gemm: Gemm,
     function: Function,
-    grid: [u32; 3],
     shared: u32,
 }
 
 impl SmallProduct {
     /// Whether a product is small enough, and of numbers that are added up as they are.
     pub(crate) fn suits(gemm: &Gemm, tf32: bool) -> bool {
-        let Gemm { m, n, k, batch, dtype, result, accumulate, .. } = *gemm;
-        let plain = dtype == DType::F32 && result == DType::F32 && !tf32 && !accumulate && batch == 1;
+        let Gemm { m, n, k, c, batch, dtype, result, accumulate, .. } = *gemm;
+        let plain = dtype == DType::F32 && result == DType::F32 && !tf32 && !accumulate;
+        let plain = plain && batch == 1 && c[0] == n;
         plain && m.saturating_mul(n).saturating_mul(k) <= MOST_MULTIPLICATIONS
     }
 
+    /// # Errors
+    /// If it does not compile.
     pub(crate) fn new(engine: &Arc<Engine>, gemm: &Gemm) -> Result<SmallProduct> {
-        let (source, shared) = source(gemm);
-        let blocks = |extent: usize| extent.div_ceil(TILE) as u32;
-        let function = engine.compile(&source, "small_product", shared)?;
-        Ok(SmallProduct { function, grid: [blocks(gemm.n) * blocks(gemm.m), 1, 1], shared })
+        SmallProduct::compiled(engine, gemm, PLAIN)
     }
 
-    /// Enqueues the product, with the device's context current.
+    /// The same product with what follows it.
+    ///
+    /// # Errors
+    /// If it does not compile.
+    pub(crate) fn followed(&self, follower: &str) -> Result<SmallProduct> {
+        SmallProduct::compiled(&self.engine, &self.gemm, follower)
+    }
+
+    fn compiled(engine: &Arc<Engine>, gemm: &Gemm, follower: &str) -> Result<SmallProduct> {
+        let (source, shared) = source(gemm, follower);
+        let function = engine.compile(&source, "small_product", shared)?;
+        Ok(SmallProduct { engine: engine.clone(), gemm: *gemm, function, shared })
+    }
+
+    /// Enqueues the product, with the device's context current. What follows it takes `arguments`: the result's address,
+    /// if nothing does.
     ///
     /// # Safety
-    /// The addresses must be those of matrices as they were described, valid when it runs.
-    pub(crate) unsafe fn run(&self, addresses: [CUdeviceptr; 3], stream: CUstream) -> Result<()> {
-        let arguments = addresses.map(Argument::Address);
-        // SAFETY: the kernel takes three addresses and stays within the matrices that the caller vouches for.
-        unsafe { self.function.launch(stream, self.grid, THREADS, self.shared, &arguments) }
+    /// The addresses must be those of matrices as they were described, and the arguments what follows takes, valid when
+    /// it runs.
+    pub(crate) unsafe fn run(
+        &self,
+        operands: [CUdeviceptr; 2],
+        arguments: &[Argument],
+        stream: CUstream,
+    ) -> Result<()> {
+        let blocks = |extent: usize| extent.div_ceil(TILE) as u32;
+        let grid = [blocks(self.gemm.n) * blocks(self.gemm.m), 1, 1];
+        let mut all = operands.map(Argument::Address).to_vec();
+        all.extend_from_slice(arguments);
+        // SAFETY: the kernel takes two addresses and what follows takes, and stays within the matrices that the caller
+        // vouches for.
+        unsafe { self.function.launch(stream, grid, THREADS, self.shared, &all) }
     }
 }
 
 /// The kernel of a product, and its shared memory in bytes.
-fn source(gemm: &Gemm) -> (String, u32) {
-    let Gemm { m, n, k, a, b, c, .. } = *gemm;
+fn source(gemm: &Gemm, follower: &str) -> (String, u32) {
+    let Gemm { m, n, k, a, b, .. } = *gemm;
     // As few parts as are held at once, all of about the same depth.
     let depth = k.div_ceil(k.div_ceil(MOST_DEPTH).max(1)).next_multiple_of(4 * GROUPS);
     let pitch = depth.next_multiple_of(32) + 4;
@@ -67,19 +98,22 @@ fn source(gemm: &Gemm) -> (String, u32) {
         ("A_COLUMN", a[1]),
         ("B_ROW", b[0]),
         ("B_COLUMN", b[1]),
-        ("C_ROW", c[0]),
         ("DEPTH", depth),
         ("PITCH", pitch),
     ];
     let constants: String =
         constants.iter().map(|(name, value)| format!("constexpr int {name} = {value};\n")).collect();
     let shared = (2 * TILE * pitch).max(GROUPS * TILE * TILE) * size_of::<f32>();
-    (constants + TEXT, shared as u32)
+    (format!("{PRELUDE}\n{follower}{constants}{TEXT}"), shared as u32)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::loops::{Follower, Place, follower_of_elements};
+    use plimsoll_graph::Shape;
+    use plimsoll_graph::op::{Binary, Unary};
+    use plimsoll_graph::program::{BufferId, Instruction, Level, Loop, Operand, Scalar, View};
 
     fn gemm(m: usize, n: usize, k: usize) -> Gemm {
         Gemm {
@@ -104,12 +138,38 @@ mod tests {
         assert!(!SmallProduct::suits(&gemm(1024, 1024, 1024), false), "too large");
         assert!(!SmallProduct::suits(&Gemm { dtype: DType::BF16, ..gemm(16, 16, 16) }, false));
         assert!(!SmallProduct::suits(&Gemm { accumulate: true, ..gemm(16, 16, 16) }, false));
+        assert!(!SmallProduct::suits(&Gemm { c: [24, 0], ..gemm(16, 16, 16) }, false), "rows with gaps");
     }
 
     #[test]
     fn shared_memory_holds_the_operands_and_then_the_groups_sums() {
-        assert_eq!(source(&gemm(256, 100, 784)).1, 4 * 2 * 16 * (448 + 4));
-        assert_eq!(source(&gemm(256, 10, 5)).1, 4 * 16 * 256, "the sums need more");
-        assert!(source(&gemm(256, 100, 784)).0.contains("constexpr int DEPTH = 448;"), "half of 784");
+        assert_eq!(source(&gemm(256, 100, 784), PLAIN).1, 4 * 2 * 16 * (448 + 4));
+        assert_eq!(source(&gemm(256, 10, 5), PLAIN).1, 4 * 16 * 256, "the sums need more");
+        assert!(source(&gemm(256, 100, 784), PLAIN).0.contains("constexpr int DEPTH = 448;"), "half of 784");
+    }
+
+    #[test]
+    fn a_bias_and_an_activation_follow_within_the_kernel() {
+        let domain = Shape::new(&[256, 100]).expect("a small shape");
+        let element = |scalar| Instruction { scalar, dtype: DType::F32, level: Level::Element };
+        let instructions = [
+            Scalar::Load { read: 0 },
+            Scalar::Load { read: 1 },
+            Scalar::Binary(Binary::Add, 0, 1),
+            Scalar::Unary(Unary::Relu, 2),
+        ];
+        let instructions = instructions.map(element).to_vec();
+        let body = Loop { domain, row_axes: 0, instructions, stores: vec![3] };
+        let dense = View::dense(domain);
+        let mut bias = dense;
+        bias.strides[0] = 0;
+        let operand = |view| Operand { buffer: BufferId(0), dtype: DType::F32, view };
+        let follower = follower_of_elements(&body, &[operand(dense), operand(bias)], &[operand(dense)]);
+        let Follower { text, arguments } = follower.expect("functions that there are").expect("it follows");
+        assert_eq!(arguments, [Place::Read(1), Place::Write(0)]);
+        let (source, _) = source(&gemm(256, 100, 784), &text);
+        assert!(source.contains("#define PARAMETERS const float *in1, float *out0\n"), "{text}");
+        assert!(source.contains("follow(own - at, at, ARGUMENTS);"));
+        assert!(source.contains("in1[(at % 100u)]"), "{text}");
     }
 }

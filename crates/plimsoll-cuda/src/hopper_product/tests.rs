@@ -191,7 +191,7 @@ fn a_bias_is_brought_once_for_all_rows_of_a_tile() {
     let Follower { text, arguments } = activation(16384).text();
     let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("no `{part}` in {text}"));
     assert!(at("p1 = load_pack<8>(in1 + (at));") < at("void follow("), "before the tile is computed");
-    assert!(at("p0 = load_pack<8>(staged_at(staged, batch + u));") < at("gelu_of_half(r2)"));
+    assert!(at("p0 = load_pack<8>(staged_at(staged, batch + u));") < at("half_gelu(r2)"));
     assert!(text.contains("store_pack<8>(out1 + ((idx)row * 3072u + at), q1);"), "{text}");
     assert_eq!(arguments, [Place::Read(1), Place::Write(0), Place::Write(1)]);
     assert!(text.contains("#define ARGUMENTS in1, out0, out1\n"), "{text}");

@@ -1,8 +1,9 @@
 //! Loops over the result of a product, as part of the product's own kernel.
 //!
-//! A product hands its result on in rows of a tile, in shared memory. What follows is a function that brings operands
-//! before a tile is computed, and one that does the work for eight neighbours of a few rows at a time. The code for the elements is that of every other loop, so that they have the
-//! same bits.
+//! A large product hands its result on in rows of a tile, in shared memory. What follows is a function that brings operands
+//! before a tile is computed, and one that does the work for eight neighbours of a few rows at a time. After a small
+//! product each thread has one element. The code for elements is that of every other loop, so that they have the same
+//! bits.
 
 use super::geometry::{Access, Geometry, Reach};
 use super::nest::{Nest, Place};
@@ -23,7 +24,7 @@ const UNDER_WAY: usize = 128;
 /// The most rows whose operands are brought at once.
 const MOST_ROWS: usize = 4;
 
-/// What follows a product: `bring_ahead` and `follow` as the product's text asks for them.
+/// What follows a product, as the product's text asks for it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Follower {
     /// The functions, and the definitions of PARAMETERS and ARGUMENTS.
@@ -82,6 +83,44 @@ pub(crate) fn follower(body: &Loop, reads: &[Operand], writes: &[Operand]) -> Re
          __device__ __forceinline__ void follow(const Ahead &ahead, const int half, const HALF *staged, u32 first, \
          u32 rows, u32, idx at, PARAMETERS) {{\n{work}}}\n\n",
         geometry.index()
+    );
+    Ok(Some(Follower { text, arguments }))
+}
+
+/// The loop as what follows a product element by element: a function `follow(in0, at, ARGUMENTS)` for the one whose position
+/// is `at` and which is at `in0[at]`. None if the loop has reductions.
+///
+/// # Errors
+/// If the loop has a function of a type that there is none of.
+pub(crate) fn follower_of_elements(
+    body: &Loop,
+    reads: &[Operand],
+    writes: &[Operand],
+) -> Result<Option<Follower>> {
+    let reduces = body.instructions.iter().any(|i| matches!(i.scalar, Scalar::Reduce(..)));
+    if body.row_axes != 0 || reduces || writes.is_empty() {
+        return Ok(None);
+    }
+    let nest = Nest::new(body, reads, writes);
+    let stores: Vec<usize> = (0..writes.len()).collect();
+    let needed = nest.needed(stores.iter().map(|&write| nest.stored(write)));
+    let geometry = Geometry::new(&nest, 0, &needed);
+    let mut writer = Writer::new(&nest, &geometry, &needed, "0u", body.domain.elements());
+    writer.prologue()?;
+    let computed =
+        (0..needed.len()).filter(|&register| needed[register] && !writer.is_fixed(register)).collect();
+    let span = Span { width: 1, packed: false, limit: None, exist: None, at: "at", index: "0" };
+    writer.elements(&Pass { computed, stores, ..Pass::default() }, span)?;
+    let (code, parameters) = writer.code();
+    let (declared, arguments): (Vec<String>, Vec<Place>) =
+        parameters.into_iter().filter(|(_, place)| *place != Place::Read(0)).unzip();
+    let names: Vec<String> = arguments.iter().map(name).collect();
+    let text = format!(
+        "typedef {} idx;\n#define PARAMETERS {}\n#define ARGUMENTS {}\n\n\
+         __device__ __forceinline__ void follow(const float *in0, idx at, PARAMETERS) {{\n{code}}}\n\n",
+        geometry.index(),
+        declared.join(", "),
+        names.join(", "),
     );
     Ok(Some(Follower { text, arguments }))
 }

@@ -22,7 +22,7 @@ use crate::engine::{Engine, Properties};
 use crate::error::{Error, ErrorKind, Result};
 use crate::function::{Argument, Function};
 use crate::routine::{Call, Routine};
-pub(crate) use follow::{Follower, follower};
+pub(crate) use follow::{Follower, follower, follower_of_elements};
 use nest::Nest;
 pub(crate) use nest::Place;
 use plimsoll_graph::program::{Loop, Operand};
