@@ -13,9 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long an idle worker looks for the next kernel before it sleeps: over the time between two steps of a small model on
-/// a GPU, for which the threads of the host read inputs. Waking all workers takes longer than such a step.
-const SPIN: Duration = Duration::from_micros(200);
+/// How long an idle worker looks for the next kernel before it sleeps.
+const SPIN: Duration = Duration::from_micros(50);
 
 /// The closure of one parallel-for: called with the worker's index and the task's index.
 type Task<'a> = dyn Fn(usize, usize) + Sync + 'a;
@@ -99,20 +98,10 @@ struct Job {
     task: *const Task<'static>,
 }
 
-/// The gate's low bits count the workers inside a job, those above them say how many threads it is for, this bit says that
-/// more may enter, and the bits above it number the jobs. One compare-and-swap therefore enters a given job or fails,
-/// however late the worker is; and workers that a job has no task for leave the gate to those it has.
+/// The gate's low bits count the workers inside a job, this bit says that more may enter, and the bits above it
+/// number the jobs. One compare-and-swap therefore enters a given job or fails, however late the worker is.
 const OPEN: u64 = 1 << 31;
 const NEXT_JOB: u64 = 1 << 32;
-const INSIDE: u64 = (1 << 16) - 1;
-const WANTED_SHIFT: u32 = 16;
-const MOST_WANTED: usize = (1 << 15) - 1;
-
-/// Whether a worker has not seen the job that the gate is open on, and may have a task there.
-fn is_wanted(worker: usize, gate: u64, seen: u64) -> bool {
-    let wanted = (gate >> WANTED_SHIFT) as usize & MOST_WANTED;
-    gate & OPEN != 0 && gate >> 32 != seen && worker < wanted
-}
 
 struct Shared {
     gate: AtomicU64,
@@ -161,8 +150,7 @@ impl Shared {
         let job = (self.gate.load(Ordering::Relaxed) & !(NEXT_JOB - 1)).wrapping_add(NEXT_JOB);
         // Sequentially consistent, with the load of `asleep` that follows: either this thread sees the worker
         // asleep and wakes it, or the worker sees the open gate and does not sleep.
-        let wanted = (tasks.min(MOST_WANTED) as u64) << WANTED_SHIFT;
-        self.gate.store(job | OPEN | wanted, Ordering::SeqCst);
+        self.gate.store(job | OPEN, Ordering::SeqCst);
     }
 
     /// Claims and runs tasks until none is left.
@@ -186,7 +174,7 @@ impl Shared {
     fn close(&self) {
         self.gate.fetch_and(!OPEN, Ordering::Relaxed);
         let mut turns = 0u32;
-        while self.gate.load(Ordering::Acquire) & INSIDE != 0 {
+        while self.gate.load(Ordering::Acquire) & (OPEN - 1) != 0 {
             turns += 1;
             // A worker that the system has taken off its core needs one to finish on.
             if turns.is_multiple_of(1 << 10) { thread::yield_now() } else { std::hint::spin_loop() }
@@ -210,15 +198,14 @@ impl Shared {
         }
     }
 
-    /// The state of the gate once it is open on a job other than `seen` that is for this worker too, or nothing when the pool
-    /// is dropped.
+    /// The state of the gate once it is open on a job other than `seen`, or nothing when the pool is dropped.
     fn wait(&self, worker: usize, seen: u64) -> Option<u64> {
         let asleep = &self.asleep[worker - 1];
         let mut since = Instant::now();
         let mut turns = 0u32;
         loop {
             let gate = self.gate.load(Ordering::SeqCst);
-            if is_wanted(worker, gate, seen) {
+            if gate & OPEN != 0 && gate >> 32 != seen {
                 asleep.store(false, Ordering::Relaxed);
                 return Some(gate);
             }

@@ -127,9 +127,6 @@ impl CudaDevice {
     }
 }
 
-/// What is to be done beside the filling of inputs, if anything is: called once, on whichever thread.
-pub type Beside<'a> = Option<&'a (dyn Fn() + Sync)>;
-
 impl Executable {
     fn new(engine: &Arc<Engine>, program: &Program, plan: &Plan, memory: &mut Memory) -> Result<Executable> {
         let fits = plan.offsets.len() == program.buffers.len()
@@ -270,64 +267,14 @@ impl Executable {
         memory: &mut Memory,
         mut fill: impl FnMut(usize, &mut [u8]) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
-        self.fill(memory, None, |index, room, _| fill(index, room))?;
-        Ok(self.launch_filled(memory)?)
-    }
-
-    /// Has `fill` write each of its inputs for the next run, which [`launch_filled`](Executable::launch_filled) begins
-    /// later. If the run of another executable, or of this one, was filled `before` and not launched, that is done meanwhile:
-    /// `fill` is given it with its first input, to be called once, on whichever thread.
-    ///
-    /// # Errors
-    /// If as many runs are under way already, an input cannot be had, or the run before could not be launched.
-    ///
-    /// # Panics
-    /// If `memory` is not the one it was loaded for.
-    pub fn fill<E: From<Error>>(
-        &self,
-        memory: &mut Memory,
-        before: Option<&Executable>,
-        mut fill: impl FnMut(usize, &mut [u8], Beside<'_>) -> std::result::Result<(), E>,
-    ) -> std::result::Result<(), E> {
         self.check(memory);
-        let launched = Mutex::new(None);
-        let mut filled = Ok(());
-        {
-            let (memory, launched) = (&*memory, &launched);
-            let turn = memory.queue.turn(u64::from(before.is_some()))?;
-            let launch = || {
-                let outcome = before.map(|before| before.launch(memory));
-                *launched.lock().unwrap_or_else(PoisonError::into_inner) = outcome;
-            };
-            let mut beside: Beside<'_> = before.map(|_| &launch as &(dyn Fn() + Sync));
-            for (index, (input, &offset)) in self.inputs.iter().zip(&self.input_offsets).enumerate() {
-                let room = turn.inputs.address(offset, input.bytes).ok_or_else(outside_of_turn)?;
-                // SAFETY: so many bytes are there. The run whose turn this was before has been collected, so that no copy
-                // from there is under way, the run that is launched meanwhile has another turn, and the queue is borrowed
-                // from a memory that is borrowed mutably.
-                filled = fill(index, unsafe { slice_mut(room, input.bytes) }, beside.take());
-                if filled.is_err() {
-                    break;
-                }
-            }
-            if let Some(launch) = beside {
-                launch();
-            }
+        let turn = memory.queue.next()?;
+        for (index, (input, &offset)) in self.inputs.iter().zip(&self.input_offsets).enumerate() {
+            let room = turn.inputs.address(offset, input.bytes).ok_or_else(outside_of_turn)?;
+            // SAFETY: so many bytes are there. The run whose turn this was before has been collected, so that no copy from
+            // there is under way, and the queue is borrowed from a memory that is borrowed mutably.
+            fill(index, unsafe { slice_mut(room, input.bytes) })?;
         }
-        if let (Some(before), Some(outcome)) =
-            (before, launched.into_inner().unwrap_or_else(PoisonError::into_inner))
-        {
-            outcome?;
-            memory.queue.begin(before.identity);
-        }
-        filled
-    }
-
-    /// Begins the run whose inputs were filled.
-    ///
-    /// # Errors
-    /// If the driver refuses, or something before it failed.
-    pub fn launch_filled(&self, memory: &mut Memory) -> Result<()> {
         self.launch(memory)?;
         memory.queue.begin(self.identity);
         Ok(())
@@ -336,7 +283,7 @@ impl Executable {
     /// Enqueues the copies of inputs, the graph, and the copies of outputs.
     fn launch(&self, memory: &Memory) -> Result<()> {
         let Memory { queue, stream, device, shared, .. } = memory;
-        let turn = queue.turn(0)?;
+        let turn = queue.next()?;
         // Inputs that have a place of their own come in while the run before still computes, once it has taken its own.
         if !(self.ahead && queue.last == Some(self.identity)) {
             queue.taken.record(stream)?;

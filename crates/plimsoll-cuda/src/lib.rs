@@ -53,7 +53,7 @@ mod trial;
 pub use device::{CudaDevice, DeviceId, MemoryInfo};
 pub use devices::{DeviceInfo, devices, driver_version};
 pub use error::{Error, ErrorKind, Result};
-pub use executable::{Beside, Executable};
+pub use executable::Executable;
 pub use memory::{Books, Memory};
 pub use queue::UNDER_WAY;
 pub use routine::ALIGNMENT;

@@ -78,11 +78,6 @@ impl CudaDevice {
 }
 
 impl Memory {
-    /// How many runs have begun in it and were not collected.
-    pub fn under_way(&self) -> u64 {
-        self.queue.under_way()
-    }
-
     /// The bytes of the device's arena.
     pub fn device_bytes(&self) -> u64 {
         self.device.bytes()

@@ -71,19 +71,13 @@ impl Queue {
         Ok(())
     }
 
-    /// The turn of the next run, or the one that is so many after it.
-    pub(crate) fn turn(&self, after: u64) -> Result<&Turn> {
-        let number = self.begun + after;
-        if number - self.collected >= UNDER_WAY {
+    /// The turn of the next run.
+    pub(crate) fn next(&self) -> Result<&Turn> {
+        if self.begun - self.collected == UNDER_WAY {
             let message = format!("{UNDER_WAY} runs are under way; collect one before the next begins");
             return Err(Error::new(ErrorKind::Plan, message));
         }
-        Ok(&self.turns[(number % UNDER_WAY) as usize])
-    }
-
-    /// How many runs have begun and were not collected.
-    pub(crate) fn under_way(&self) -> u64 {
-        self.begun - self.collected
+        Ok(&self.turns[(self.begun % UNDER_WAY) as usize])
     }
 
     /// Says that the run has begun whose turn it was.

@@ -10,7 +10,7 @@ pub(crate) use cpu::CpuMachine;
 pub(crate) use cuda::CudaMachine;
 
 use crate::Result;
-use plimsoll_cuda::{Beside, Books};
+use plimsoll_cuda::Books;
 use plimsoll_graph::Program;
 use plimsoll_plan::Plan;
 
@@ -18,8 +18,8 @@ use plimsoll_plan::Plan;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Handle(usize);
 
-/// Writes an input's bytes, and has something done beside that, if that is given.
-pub(crate) type Fill<'a> = &'a mut dyn FnMut(usize, &mut [u8], Beside<'_>) -> Result<()>;
+/// Writes an input's bytes.
+pub(crate) type Fill<'a> = &'a mut dyn FnMut(usize, &mut [u8]) -> Result<()>;
 
 /// A device and memory on it.
 pub(crate) trait Machine {

@@ -54,7 +54,7 @@ impl Machine for CpuMachine {
     fn begin(&mut self, step: Handle, fill: Fill<'_>) -> Result<()> {
         let executable = &self.loaded[step.0];
         for index in 0..executable.inputs() {
-            fill(index, executable.input_mut(&mut self.memory, index), None)?;
+            fill(index, executable.input_mut(&mut self.memory, index))?;
         }
         executable.run(&mut self.memory);
         Ok(())

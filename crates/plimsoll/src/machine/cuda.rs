@@ -12,9 +12,6 @@ pub(crate) struct CudaMachine {
     /// Dropped before what was loaded in it, as it waits for what still runs.
     memory: Memory,
     loaded: Vec<Executable>,
-    /// The run whose inputs are there and which was not launched: that is done while those of the next are written, as both
-    /// take the host some time. There is another for the device to work on until then.
-    filled: Option<Handle>,
 }
 
 impl CudaMachine {
@@ -25,7 +22,7 @@ impl CudaMachine {
         limit: Option<u64>,
     ) -> Result<CudaMachine> {
         let memory = device.reserve(arena, host, limit)?;
-        Ok(CudaMachine { device, limit, memory, loaded: vec![], filled: None })
+        Ok(CudaMachine { device, limit, memory, loaded: vec![] })
     }
 }
 
@@ -52,22 +49,10 @@ impl Machine for CudaMachine {
     }
 
     fn begin(&mut self, step: Handle, fill: Fill<'_>) -> Result<()> {
-        let before = self.filled.take().map(|before| &self.loaded[before.0]);
-        let executable = &self.loaded[step.0];
-        executable.fill(&mut self.memory, before, fill)?;
-        if self.memory.under_way() == 0 {
-            return Ok(executable.launch_filled(&mut self.memory)?);
-        }
-        self.filled = Some(step);
-        Ok(())
+        self.loaded[step.0].begin(&mut self.memory, fill)
     }
 
     fn collect(&mut self, step: Handle, read: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
-        if self.memory.under_way() == 0
-            && let Some(filled) = self.filled.take()
-        {
-            self.loaded[filled.0].launch_filled(&mut self.memory)?;
-        }
         Ok(self.loaded[step.0].collect(&mut self.memory, read)?)
     }
 

@@ -6,7 +6,6 @@ use super::steps::{Kind, Shapes};
 use crate::Result;
 use crate::session::Session;
 use plimsoll_cpu::CpuDevice;
-use plimsoll_cuda::Beside;
 use plimsoll_data::{Batch, Dataset, Field};
 use plimsoll_graph::program::Kernel;
 use std::collections::{BTreeMap, VecDeque};
@@ -75,9 +74,7 @@ impl<'a> Runner<'a> {
             self.ensure(self.data, shapes)?;
             let weight = part.samples() as f64 / batch.samples() as f64;
             let numbers = self.trainer.numbers(length, weight as f32);
-            let fill = &mut |input, out: &mut [u8], beside: Beside<'_>| {
-                self.cropped.fill(&part, input, length, numbers, out, beside)
-            };
+            let fill = &mut |input, out: &mut [u8]| self.cropped.fill(&part, input, length, numbers, out);
             self.session.begin(&shapes, fill)?;
             let last = parts.peek().is_none() && kind != Kind::Accumulate;
             self.begun(Part { weight, last })?;
@@ -85,7 +82,7 @@ impl<'a> Runner<'a> {
         if kind == Kind::Accumulate {
             let end = self.trainer.end_of_window(self.data, micro_batches);
             self.ensure(self.data, end)?;
-            self.session.begin(&end, &mut |_, _, _| Ok(()))?;
+            self.session.begin(&end, &mut |_, _| Ok(()))?;
             self.begun(Part { weight: 0.0, last: true })?;
         }
         Ok(())
@@ -146,9 +143,7 @@ impl<'a> Runner<'a> {
             let shapes = self.trainer.evaluation(batch.samples(), self.plans.choice.micro_batches);
             self.ensure(data, shapes)?;
             let numbers = self.trainer.numbers(shapes.length, 1.0);
-            let fill = &mut |input, out: &mut [u8], beside: Beside<'_>| {
-                cropped.fill(&batch, input, shapes.length, numbers, out, beside)
-            };
+            let fill = &mut |input, out: &mut [u8]| cropped.fill(&batch, input, shapes.length, numbers, out);
             self.session.begin(&shapes, fill)?;
             let mut values = [0.0; 2];
             self.session.collect(&mut |index, bytes| note(&mut values, index, bytes))?;
@@ -203,7 +198,7 @@ struct Cropped {
 }
 
 /// The bytes that are worth another thread.
-const WORTH_SHARING: usize = 96 << 10;
+const WORTH_SHARING: usize = 48 << 10;
 /// The most threads that share what is read, so that who reads what has a place on the stack.
 const MOST_SHARING: usize = 16;
 
@@ -213,8 +208,7 @@ impl Cropped {
         Cropped { fields: fields.to_vec(), whole: vec![0; largest * samples], host }
     }
 
-    /// Writes an input of a step: a field of a batch, cropped to a length, or one of the `numbers` that follow them. What is
-    /// to be done beside that is done on another thread where one is at hand.
+    /// Writes an input of a step: a field of a batch, cropped to a length, or one of the `numbers` that follow them.
     fn fill(
         &mut self,
         batch: &Batch<'_>,
@@ -222,32 +216,22 @@ impl Cropped {
         length: Option<usize>,
         numbers: [f32; 2],
         out: &mut [u8],
-        beside: Beside<'_>,
     ) -> Result<()> {
         match input.checked_sub(self.fields.len()) {
-            None => self.read(batch, input, length, out, beside),
+            None => self.read(batch, input, length, out),
             Some(number) => {
-                beside.into_iter().for_each(|beside| beside());
                 out.copy_from_slice(&numbers[number].to_ne_bytes());
                 Ok(())
             }
         }
     }
 
-    fn read(
-        &mut self,
-        batch: &Batch<'_>,
-        field: usize,
-        length: Option<usize>,
-        out: &mut [u8],
-        beside: Beside<'_>,
-    ) -> Result<()> {
+    fn read(&mut self, batch: &Batch<'_>, field: usize, length: Option<usize>, out: &mut [u8]) -> Result<()> {
         /// Of four of these bytes is the label −1.
         const NO_LABEL: u8 = 0xff;
         let of = &self.fields[field];
         match (length, of.shape().first()) {
             (Some(length), Some(&whole)) if length < whole => {
-                beside.into_iter().for_each(|beside| beside());
                 let read = batch.read(field, &mut self.whole)?;
                 let (row, kept) = (of.bytes(), of.bytes() / whole * length);
                 let room = out.len() / batch.samples().max(1);
@@ -259,16 +243,15 @@ impl Cropped {
                     rest.fill(padding);
                 }
             }
-            _ => self.read_whole(batch, field, out, beside)?,
+            _ => self.read_whole(batch, field, out)?,
         }
         Ok(())
     }
 
     /// Reads a field, on several threads where it is large.
-    fn read_whole(&self, batch: &Batch<'_>, field: usize, out: &mut [u8], beside: Beside<'_>) -> Result<()> {
+    fn read_whole(&self, batch: &Batch<'_>, field: usize, out: &mut [u8]) -> Result<()> {
         let sharing = (out.len() / WORTH_SHARING).clamp(1, self.host.threads().min(MOST_SHARING));
         if sharing == 1 {
-            beside.into_iter().for_each(|beside| beside());
             batch.read(field, out)?;
             return Ok(());
         }
@@ -277,12 +260,7 @@ impl Cropped {
         let mut shares = batch.parts(samples).zip(rooms);
         let parts: [_; MOST_SHARING] = std::array::from_fn(|_| Mutex::new(shares.next()));
         let failure = Mutex::new(None);
-        let first = usize::from(beside.is_some());
-        self.host.in_parallel(first + sharing, &|number| {
-            let Some(number) = number.checked_sub(first) else {
-                beside.into_iter().for_each(|beside| beside());
-                return;
-            };
+        self.host.in_parallel(sharing, &|number| {
             let mut part = parts[number].lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((part, room)) = &mut *part
                 && let Err(error) = part.read(field, room)
