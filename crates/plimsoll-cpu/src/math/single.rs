@@ -173,7 +173,7 @@ pub(crate) fn gelu(x: f32) -> f32 {
     select(t < 1.0, small, large)
 }
 
-/// The derivative of [`gelu`], to 4 ulp, or 2⁻²³ from −1.3 to −0.4, where it crosses zero.
+/// The derivative of [`gelu`], to 5 ulp, or 2⁻²³ from −1.3 to −0.4, where it crosses zero.
 #[inline(always)]
 pub(crate) fn gelu_slope(x: f32) -> f32 {
     let z = x * x;
