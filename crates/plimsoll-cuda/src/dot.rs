@@ -16,7 +16,7 @@ use crate::routine::{ALIGNMENT, Call, Routine};
 use crate::small::SmallProduct;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use plimsoll_graph::DType;
-use plimsoll_graph::program::{Operand, Then};
+use plimsoll_graph::program::{Loop, Operand, Then};
 use std::sync::Arc;
 
 /// Prepares `Op::Dot`. Operands may be strided views.
@@ -46,17 +46,9 @@ pub(crate) fn prepare_followed(
     if !dot.products.axes.is_empty() {
         return Ok(None);
     }
-    let loop_reads = then.loop_reads(reads);
-    let follower = match own {
-        Own::Hopper(_) => follower(&then.body, &loop_reads, writes)?,
-        Own::Small(_) => follower_of_elements(&then.body, &loop_reads, writes)?,
+    let Some((product, arguments)) = own.followed(&then.body, &then.loop_reads(reads), writes)? else {
+        return Ok(None);
     };
-    let Some(Follower { text, arguments }) = follower else { return Ok(None) };
-    let product = match own {
-        Own::Hopper(product) => product.followed(&text)?.map(Own::Hopper),
-        Own::Small(product) => Some(Own::Small(product.followed(&text)?)),
-    };
-    let Some(product) = product else { return Ok(None) };
     Ok(Some(Box::new(Followed { dot, product, operands: then.operands, arguments })))
 }
 
@@ -161,6 +153,27 @@ enum Own {
 }
 
 impl Own {
+    /// The same product with a loop that follows it, and what that takes; none if it cannot follow.
+    fn followed(
+        &self,
+        body: &Loop,
+        reads: &[Operand],
+        writes: &[Operand],
+    ) -> Result<Option<(Own, Vec<Place>)>> {
+        Ok(match self {
+            Own::Small(product) => match follower_of_elements(body, reads, writes)? {
+                Some(Follower { text, arguments }) => Some((Own::Small(product.followed(&text)?), arguments)),
+                None => None,
+            },
+            Own::Hopper(product) => match follower(body, reads, writes)? {
+                Some(Follower { text, arguments }) => {
+                    product.followed(&text)?.map(|product| (Own::Hopper(product), arguments))
+                }
+                None => None,
+            },
+        })
+    }
+
     /// # Safety
     /// The addresses must be those of matrices as they were described, and the arguments what follows takes, valid when
     /// it runs: the result's address, if nothing does.

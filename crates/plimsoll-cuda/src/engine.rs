@@ -58,6 +58,23 @@ pub(crate) struct Properties {
     pub(crate) cache_bytes: u64,
 }
 
+#[cfg(test)]
+impl Properties {
+    /// Those of an H100, for tests of what is planned for a device.
+    pub(crate) fn h100() -> Properties {
+        Properties {
+            name: "H100".into(),
+            capability: (9, 0),
+            processors: 132,
+            threads_per_block: 1024,
+            threads_per_processor: 2048,
+            shared_per_block: 227 << 10,
+            shared_per_processor: 228 << 10,
+            cache_bytes: 50 << 20,
+        }
+    }
+}
+
 impl Properties {
     fn read(shared: &Shared) -> Result<Properties> {
         let read = |which| {

@@ -313,6 +313,15 @@ impl Product {
     }
 }
 
+#[cfg(test)]
+impl Gemm {
+    /// A product of dense matrices, for tests of who computes it and how.
+    pub(crate) fn dense(m: usize, n: usize, k: usize, dtype: DType) -> Gemm {
+        let (a, b, c) = ([k, 1, 0], [n, 1, 0], [n, 0]);
+        Gemm { m, n, k, batch: 1, a, b, c, dtype, result: dtype, accumulate: false, alignment: [256; 3] }
+    }
+}
+
 impl Gemm {
     /// The bytes from the first element of a, b and c to their last.
     pub(crate) fn bytes(&self) -> [u64; 3] {
@@ -551,19 +560,7 @@ mod tests {
 
     #[test]
     fn products_of_more_or_fewer_samples_are_alike() {
-        let forward = Gemm {
-            m: 1000,
-            n: 768,
-            k: 3072,
-            batch: 1,
-            a: [3072, 1, 0],
-            b: [768, 1, 0],
-            c: [768, 0],
-            dtype: DType::BF16,
-            result: DType::BF16,
-            accumulate: false,
-            alignment: [256; 3],
-        };
+        let forward = Gemm::dense(1000, 768, 3072, DType::BF16);
         assert_eq!(forward.unlike(&Gemm { m: 1250, ..forward }), Some(1.25));
         assert_eq!(forward.unlike(&Gemm { m: 4000, ..forward }), None, "far more samples");
         assert_eq!(forward.unlike(&Gemm { k: 2304, a: [2304, 1, 0], ..forward }), None, "another weight");

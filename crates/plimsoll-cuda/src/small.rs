@@ -113,19 +113,7 @@ mod tests {
     use plimsoll_graph::program::{BufferId, Instruction, Level, Loop, Operand, Scalar, View};
 
     fn gemm(m: usize, n: usize, k: usize) -> Gemm {
-        Gemm {
-            m,
-            n,
-            k,
-            batch: 1,
-            a: [k, 1, 0],
-            b: [n, 1, 0],
-            c: [n, 0],
-            dtype: DType::F32,
-            result: DType::F32,
-            accumulate: false,
-            alignment: [256; 3],
-        }
+        Gemm::dense(m, n, k, DType::F32)
     }
 
     #[test]

@@ -7,39 +7,14 @@ use plimsoll_graph::program::{BufferId, Instruction, Level, Loop, Operand, Regis
 use plimsoll_graph::{MAX_RANK, Shape};
 use proptest::prelude::*;
 
-fn device() -> Properties {
-    Properties {
-        name: "H100".into(),
-        capability: (9, 0),
-        processors: 132,
-        threads_per_block: 1024,
-        threads_per_processor: 2048,
-        shared_per_block: 227 << 10,
-        shared_per_processor: 228 << 10,
-        cache_bytes: 50 << 20,
-    }
-}
-
 /// A product of dense matrices.
 fn gemm(m: usize, n: usize, k: usize) -> Gemm {
-    Gemm {
-        m,
-        n,
-        k,
-        batch: 1,
-        a: [k, 1, 0],
-        b: [n, 1, 0],
-        c: [n, 0],
-        dtype: DType::BF16,
-        result: DType::BF16,
-        accumulate: false,
-        alignment: [256; 3],
-    }
+    Gemm::dense(m, n, k, DType::BF16)
 }
 
 #[test]
 fn products_that_fill_the_device_suit() {
-    let suits = |gemm: Gemm| suits(&gemm, &device());
+    let suits = |gemm: Gemm| suits(&gemm, &Properties::h100());
     for [n, k] in [[2304, 768], [768, 768], [3072, 768], [768, 3072]] {
         assert!(suits(gemm(16384, n, k)), "{n} {k}");
         assert!(suits(Gemm { b: [1, k, 0], ..gemm(16384, n, k) }), "transposed: {n} {k}");
@@ -54,7 +29,7 @@ fn products_that_fill_the_device_suit() {
 #[test]
 fn products_that_the_kernel_cannot_compute_do_not_suit() {
     let product = gemm(16384, 768, 768);
-    let suits = |gemm: Gemm| suits(&gemm, &device());
+    let suits = |gemm: Gemm| suits(&gemm, &Properties::h100());
     assert!(suits(product));
     assert!(!suits(Gemm { dtype: DType::F32, result: DType::F32, ..product }));
     assert!(!suits(Gemm { result: DType::F32, ..product }), "sums that are not rounded");
@@ -65,9 +40,9 @@ fn products_that_the_kernel_cannot_compute_do_not_suit() {
     assert!(!suits(Gemm { c: [1024, 0], ..product }), "a result that is not dense");
     assert!(!suits(gemm(16384, 764, 768)));
     assert!(!suits(gemm(16384, 768, 0)));
-    assert!(!super::suits(&product, &Properties { capability: (10, 0), ..device() }));
-    assert!(!super::suits(&product, &Properties { capability: (8, 0), ..device() }));
-    assert!(!super::suits(&product, &Properties { shared_per_block: 99 << 10, ..device() }));
+    assert!(!super::suits(&product, &Properties { capability: (10, 0), ..Properties::h100() }));
+    assert!(!super::suits(&product, &Properties { capability: (8, 0), ..Properties::h100() }));
+    assert!(!super::suits(&product, &Properties { shared_per_block: 99 << 10, ..Properties::h100() }));
 }
 
 #[test]
@@ -85,7 +60,7 @@ fn operands_are_lines_along_the_depth_or_across() {
 #[test]
 fn stages_and_what_is_handed_on_fit_into_shared_memory() {
     assert_eq!(SHARED, 6 * 32 * 1024 + 2 * 16 * 1024 + 96);
-    assert!(SHARED <= device().shared_per_block);
+    assert!(SHARED <= Properties::h100().shared_per_block);
 }
 
 #[test]

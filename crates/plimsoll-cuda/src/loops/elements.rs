@@ -34,8 +34,7 @@ pub(super) fn plan(nest: &Nest, device: &Properties) -> Result<Option<Launch>> {
     };
     let mut writer = Writer::new(nest, &geometry, &needed, "0u", count);
     writer.prologue()?;
-    let computed =
-        (0..needed.len()).filter(|&register| needed[register] && !writer.is_fixed(register)).collect();
+    let computed = writer.of_elements();
     let pass = Pass { computed, stores, ..Pass::default() };
     let whole = count / width;
     if whole > 0 {

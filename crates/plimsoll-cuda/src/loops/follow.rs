@@ -33,6 +33,21 @@ pub(crate) struct Follower {
     pub(crate) arguments: Vec<Place>,
 }
 
+impl Follower {
+    /// Functions that take these parameters.
+    fn new(geometry: &Geometry, parameters: Vec<(String, Place)>, code: &str) -> Follower {
+        let (declared, arguments): (Vec<String>, Vec<Place>) = parameters.into_iter().unzip();
+        let names: Vec<String> = arguments.iter().map(name).collect();
+        let text = format!(
+            "typedef {} idx;\n#define PARAMETERS {}\n#define ARGUMENTS {}\n\n{code}",
+            geometry.index(),
+            declared.join(", "),
+            names.join(", ")
+        );
+        Follower { text, arguments }
+    }
+}
+
 /// The loop as what follows a product, if it can be: it has no reductions, what it reads lies as the product's rows do
 /// or is the same for all of them, and its functions are such that eight at a time keep a thread busy.
 ///
@@ -72,19 +87,15 @@ pub(crate) fn follower(body: &Loop, reads: &[Operand], writes: &[Operand]) -> Re
             format!("    Pack<{}, {WIDTH}> l{register}[2 * {ROWS}];\n", stored(nest.dtype(register)))
         }))
         .collect();
-    let (declared, arguments): (Vec<String>, Vec<Place>) = parameters.into_iter().unzip();
-    let names: Vec<String> = arguments.iter().map(name).collect();
-    let (declared, names, held) = (declared.join(", "), names.join(", "), held.concat());
-    let text = format!(
-        "typedef {} idx;\n#define PARAMETERS {declared}\n#define ARGUMENTS {names}\n\n\
-         struct Ahead {{\n{held}}};\n\n\
+    let held = held.concat();
+    let code = format!(
+        "struct Ahead {{\n{held}}};\n\n\
          __device__ __forceinline__ void bring_ahead(Ahead &ahead, u32 first, u32 rows, idx at, PARAMETERS) {{\n\
          {early}}}\n\n\
          __device__ __forceinline__ void follow(const Ahead &ahead, const int half, const HALF *staged, u32 first, \
-         u32 rows, u32, idx at, PARAMETERS) {{\n{work}}}\n\n",
-        geometry.index()
+         u32 rows, u32, idx at, PARAMETERS) {{\n{work}}}\n\n"
     );
-    Ok(Some(Follower { text, arguments }))
+    Ok(Some(Follower::new(&geometry, parameters, &code)))
 }
 
 /// The loop as what follows a product element by element: a function `follow(in0, at, ARGUMENTS)` for the one whose position
@@ -107,22 +118,15 @@ pub(crate) fn follower_of_elements(
     let geometry = Geometry::new(&nest, 0, &needed);
     let mut writer = Writer::new(&nest, &geometry, &needed, "0u", body.domain.elements());
     writer.prologue()?;
-    let computed =
-        (0..needed.len()).filter(|&register| needed[register] && !writer.is_fixed(register)).collect();
+    let computed = writer.of_elements();
     let span = Span { width: 1, packed: false, limit: None, exist: None, at: "at", index: "0" };
     writer.elements(&Pass { computed, stores, ..Pass::default() }, span)?;
     let (code, parameters) = writer.code();
-    let (declared, arguments): (Vec<String>, Vec<Place>) =
-        parameters.into_iter().filter(|(_, place)| *place != Place::Read(0)).unzip();
-    let names: Vec<String> = arguments.iter().map(name).collect();
-    let text = format!(
-        "typedef {} idx;\n#define PARAMETERS {}\n#define ARGUMENTS {}\n\n\
-         __device__ __forceinline__ void follow(const float *in0, idx at, PARAMETERS) {{\n{code}}}\n\n",
-        geometry.index(),
-        declared.join(", "),
-        names.join(", "),
+    let others = parameters.into_iter().filter(|(_, place)| *place != Place::Read(0)).collect();
+    let code = format!(
+        "__device__ __forceinline__ void follow(const float *in0, idx at, PARAMETERS) {{\n{code}}}\n\n"
     );
-    Ok(Some(Follower { text, arguments }))
+    Ok(Some(Follower::new(&geometry, others, &code)))
 }
 
 /// Eight neighbours of a row that may not exist.
@@ -243,8 +247,7 @@ fn work(
         writer.line(format!("const auto p{register} = l{register}[u];"));
     }
     loads.single.iter().try_for_each(|&register| writer.bring(register, SPAN))?;
-    let computed =
-        (0..needed.len()).filter(|&register| needed[register] && !writer.is_fixed(register)).collect();
+    let computed = writer.of_elements();
     let stores = (0..nest.writes.len()).collect();
     writer.brought(&Pass { computed, stores, ..Pass::default() }, SPAN)?;
     writer.line("}");

@@ -9,19 +9,6 @@ use plimsoll_graph::{DType, Shape, lower};
 use plimsoll_reference::random_step::{Choices, random_step};
 use proptest::prelude::*;
 
-fn device() -> Properties {
-    Properties {
-        name: "H100".into(),
-        capability: (9, 0),
-        processors: 132,
-        threads_per_block: 1024,
-        threads_per_processor: 2048,
-        shared_per_block: 227 << 10,
-        shared_per_processor: 228 << 10,
-        cache_bytes: 50 << 20,
-    }
-}
-
 fn shape(dims: &[usize]) -> Shape {
     Shape::new(dims).expect("a small shape")
 }
@@ -73,7 +60,7 @@ impl Case {
     }
 
     fn plan(&self) -> Plan {
-        plan(&self.body, &self.reads, &self.writes, &device()).expect("a loop that can be planned")
+        plan(&self.body, &self.reads, &self.writes, &Properties::h100()).expect("a loop that can be planned")
     }
 }
 
@@ -267,8 +254,8 @@ fn a_function_that_a_type_does_not_have_is_an_error_that_names_it() {
     let x = case.dense(DType::I32);
     let y = case.push(Scalar::Unary(Unary::Exp, x), DType::I32, Level::Element);
     case.store(y);
-    let error =
-        plan(&case.body, &case.reads, &case.writes, &device()).expect_err("no exponential of integers");
+    let error = plan(&case.body, &case.reads, &case.writes, &Properties::h100())
+        .expect_err("no exponential of integers");
     assert!(error.to_string().contains("Exp") && error.to_string().contains("i32"), "{error}");
 }
 
@@ -508,7 +495,7 @@ proptest! {
         let program = lower(&step);
         for kernel in program.kernels.iter().chain(&program.remakes) {
             if let Body::Loop(body) = &kernel.body {
-                prop_assert!(plan(body, &kernel.reads, &kernel.writes, &device()).is_ok());
+                prop_assert!(plan(body, &kernel.reads, &kernel.writes, &Properties::h100()).is_ok());
             }
         }
     }

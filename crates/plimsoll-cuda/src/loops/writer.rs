@@ -152,6 +152,11 @@ impl<'a> Writer<'a> {
             && self.geometry.reach(register) == Reach::Loop
     }
 
+    /// The registers that are computed for each element where there are no rows.
+    pub(super) fn of_elements(&self) -> Vec<usize> {
+        (0..self.needed.len()).filter(|&register| self.needed[register] && !self.is_fixed(register)).collect()
+    }
+
     /// Whether a register is computed once for a row.
     pub(super) fn is_of_rows(&self, register: usize) -> bool {
         let of_row = matches!(self.nest.scalar(register), Scalar::Load { .. })

@@ -4,16 +4,7 @@ use plimsoll_graph::op::Attention;
 use plimsoll_graph::program::{BufferId, Operand, View};
 
 fn properties(capability: (u32, u32)) -> Properties {
-    Properties {
-        name: "a device".into(),
-        capability,
-        processors: 132,
-        threads_per_block: 1024,
-        threads_per_processor: 2048,
-        shared_per_block: 232_448,
-        shared_per_processor: 233_472,
-        cache_bytes: 50 << 20,
-    }
+    Properties { capability, ..Properties::h100() }
 }
 
 fn dense(dtype: DType, dims: &[usize]) -> Operand {
