@@ -4,6 +4,7 @@
 //! once, when it is loaded, with the copies to and from the host as branches beside them; a step is then launched
 //! whole.
 
+use crate::copy_within::CopyWithin;
 use crate::device::CudaDevice;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
@@ -58,8 +59,6 @@ enum Step {
         /// The bytes of workspace.
         scratch: u64,
     },
-    /// All bytes of one place go to another, both on the device.
-    Move { from: Place, to: Place },
     /// All bytes of one place go to another, one of them on the host.
     Copy { from: Place, to: Place },
     /// A copy has ended. What uses its bytes comes after it in any case.
@@ -187,7 +186,13 @@ impl Executable {
                 Body::Copy => {
                     let [from, to] = [place(kernel.reads[0].buffer)?, place(kernel.writes[0].buffer)?];
                     match (from.home, to.home) {
-                        (Home::Device, Home::Device) => Step::Move { from, to },
+                        (Home::Device, Home::Device) => Step::Launch {
+                            routine: Box::new(CopyWithin::new(engine, from.bytes.min(to.bytes))?),
+                            reads: [address(kernel, kernel.reads[0].buffer)?].into(),
+                            writes: [address(kernel, kernel.writes[0].buffer)?].into(),
+                            workspace: 0,
+                            scratch: 0,
+                        },
                         _ => Step::Copy { from, to },
                     }
                 }
@@ -482,7 +487,7 @@ fn enqueue(step: &Step, memory: &Memory, stream: &Stream) -> Result<()> {
             // `Executable::launch`, or in a memory that is borrowed mutably, after everything whose bytes it uses.
             unsafe { routine.run(&call) }
         }
-        Step::Move { from, to } | Step::Copy { from, to } => copy(memory, *from, *to, stream),
+        Step::Copy { from, to } => copy(memory, *from, *to, stream),
         Step::Wait => Ok(()),
     }
 }
@@ -511,11 +516,9 @@ fn copy(memory: &Memory, from: Place, to: Place, stream: &Stream) -> Result<()> 
                 (Home::Host, Home::Device) => {
                     (functions.copy_to_device_async)(device(to)?, host(from)?.cast(), bytes, stream.stream)
                 }
-                (Home::Device, Home::Device) => {
-                    (functions.copy_async)(device(to)?, device(from)?, bytes, stream.stream)
-                }
-                (Home::Host, Home::Host) => {
-                    return Err(Error::new(ErrorKind::Plan, "a copy from the host to the host"));
+                _ => {
+                    let message = "a copy between device and host has one of them at each end";
+                    return Err(Error::new(ErrorKind::Plan, message));
                 }
             }
         };

@@ -17,6 +17,7 @@ mod cache;
 mod compiler;
 mod conv;
 mod copy;
+mod copy_within;
 mod device;
 mod devices;
 mod dnn;

@@ -1,58 +1,77 @@
-// A small matrix product, and whatever follows for each element. A block has a tile of TILE x TILE results; its threads are groups that share out the depth, so
-// that the time is that of a few additions and not of the whole sum. Groups are added up in their order.
+// A small matrix product, and whatever follows for each element. A block has a tile of TILE x TILE results; its threads
+// are groups that share out the depth, so that the time is that of a few additions and not of the whole sum. Groups are
+// added up in their order. A thread has EACH x EACH results: what is held is read from shared memory, which would be the
+// limit if each number were read for fewer.
 //
-// A_ALONG and B_ALONG: whether neighbours in memory are those of a row; DEPTH: how much of the depth is held at once, a
-// multiple of 4 for each group; PITCH: the distance between what is held of two rows or columns, such that four neighbours
-// of each of eight are in different banks. PARAMETERS and ARGUMENTS of what follows, and what follows
-// itself: follow(in0, at, ARGUMENTS) for the element at in0[at], whose position is `at`.
+// A_ALONG and B_ALONG: whether neighbours in memory are those of a row; A_PACK and B_PACK: how many neighbours are read at
+// once, 4 or 1; DEPTH: how much of the depth is held at once, a multiple of 4 for each group; PITCH: the distance between
+// what is held of two rows or columns, such that four neighbours of each of eight are in different banks. PARAMETERS and
+// ARGUMENTS of what follows, and what follows itself: follow(in0, at, ARGUMENTS) for the element at in0[at], whose
+// position is `at`.
 //
 // Extents and the distances between rows and columns are given to each launch, so that one compilation serves all.
 struct Extents {
     long long rows, columns, depth, a_row, a_column, b_row, b_column, unused;
 };
-constexpr int TILE = 16, GROUPS = 16, MEMBERS = 64, THREADS = GROUPS * MEMBERS;
+constexpr int THREADS = 256, TILE = 16, EACH = 4, EDGE = TILE / EACH, MEMBERS = EDGE * EDGE, GROUPS = THREADS / MEMBERS;
+
+// Holds TILE lines of an operand from `first` on, of which there are `lines`: DEPTH of each from `base` on, zeros past
+// the depth. ALONG: whether neighbours in memory are those along the depth.
+template <bool ALONG, int PACK>
+__device__ __forceinline__ void hold(
+    float *held, const float *__restrict__ from, int first, int lines, int base, int depth, long long apart) {
+    struct alignas(4 * PACK) Pack { float values[PACK]; };
+    constexpr int PACKS = TILE * DEPTH / PACK, TURNS = (PACKS + THREADS - 1) / THREADS;
+    constexpr int BESIDE = (ALONG ? DEPTH : TILE) / PACK;
+    Pack packs[TURNS];
+#pragma unroll
+    for (int turn = 0; turn < TURNS; ++turn) {
+        const int at = turn * THREADS + threadIdx.x, inner = at % BESIDE * PACK, outer = at / BESIDE;
+        const int line = ALONG ? outer : inner, k = ALONG ? inner : outer;
+        const bool inside = first + line < lines && base + k < depth && (PACKS % THREADS == 0 || at < PACKS);
+        const long long place = ALONG ? (first + line) * apart + base + k : (base + k) * apart + first + line;
+#pragma unroll
+        for (int i = 0; i < PACK; ++i) packs[turn].values[i] = 0;
+        if (inside) packs[turn] = *(const Pack *)(from + place);
+    }
+#pragma unroll
+    for (int turn = 0; turn < TURNS; ++turn) {
+        const int at = turn * THREADS + threadIdx.x, inner = at % BESIDE * PACK, outer = at / BESIDE;
+        const int line = ALONG ? outer : inner, k = ALONG ? inner : outer;
+        if (PACKS % THREADS == 0 || at < PACKS) {
+            if (ALONG)
+                *(Pack *)(held + line * PITCH + k) = packs[turn];
+            else
+#pragma unroll
+                for (int i = 0; i < PACK; ++i) held[(line + i) * PITCH + k] = packs[turn].values[i];
+        }
+    }
+}
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     small_product(const float *__restrict__ a, const float *__restrict__ b, const Extents extents, PARAMETERS) {
     const int M = (int)extents.rows, N = (int)extents.columns, K = (int)extents.depth;
-    const long long a_row = extents.a_row, a_column = A_ALONG ? 1 : extents.a_column;
-    const long long b_row = extents.b_row, b_column = B_ALONG ? 1 : extents.b_column;
-    extern __shared__ float4 held[];
-    float *shared = (float *)held, *left = shared, *right = shared + TILE * PITCH;
-    const int group = threadIdx.x / MEMBERS, x = threadIdx.x % 8, y = threadIdx.x / 8 % 8;
+    extern __shared__ float4 memory[];
+    float *shared = (float *)memory, *left = shared, *right = shared + TILE * PITCH;
+    const int group = threadIdx.x / MEMBERS, x = threadIdx.x % EDGE, y = threadIdx.x / EDGE % EDGE;
     const unsigned across = (N + TILE - 1) / TILE;
     const int top = blockIdx.x / across * TILE, first = blockIdx.x % across * TILE;
-    float sums[2][2] = {{0, 0}, {0, 0}};
+    float sums[EACH][EACH] = {};
     for (int base = 0; base < K; base += DEPTH) {
-        // Neighbouring threads read neighbouring elements. What is past the depth is zero.
-#pragma unroll
-        for (int at = threadIdx.x; at < TILE * DEPTH; at += THREADS) {
-            const int row = A_ALONG ? at / DEPTH : at % TILE, k = A_ALONG ? at % DEPTH : at / TILE;
-            const bool inside = top + row < M && base + k < K;
-            left[row * PITCH + k] =
-                inside ? a[(top + row) * a_row + (base + k) * a_column] : 0.f;
-        }
-#pragma unroll
-        for (int at = threadIdx.x; at < TILE * DEPTH; at += THREADS) {
-            const int column = B_ALONG ? at % TILE : at / DEPTH, k = B_ALONG ? at / TILE : at % DEPTH;
-            const bool inside = first + column < N && base + k < K;
-            right[column * PITCH + k] =
-                inside ? b[(base + k) * b_row + (first + column) * b_column] : 0.f;
-        }
+        hold<A_ALONG, A_PACK>(left, a, top, M, base, K, A_ALONG ? extents.a_row : extents.a_column);
+        hold<!B_ALONG, B_PACK>(right, b, first, N, base, K, B_ALONG ? extents.b_row : extents.b_column);
         __syncthreads();
+#pragma unroll 1
+        for (int from = 4 * group; from < DEPTH; from += 4 * GROUPS) {
+            float4 rows[EACH], columns[EACH];
 #pragma unroll
-        for (int k = 0; k < DEPTH / GROUPS; k += 4) {
-            const int from = group * (DEPTH / GROUPS) + k;
-            float4 rows[2], columns[2];
+            for (int i = 0; i < EACH; ++i) rows[i] = *(const float4 *)(left + (y + EDGE * i) * PITCH + from);
 #pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                rows[i] = *(const float4 *)(left + (y + 8 * i) * PITCH + from);
-                columns[i] = *(const float4 *)(right + (x + 8 * i) * PITCH + from);
-            }
+            for (int j = 0; j < EACH; ++j) columns[j] = *(const float4 *)(right + (x + EDGE * j) * PITCH + from);
 #pragma unroll
-            for (int i = 0; i < 2; ++i)
+            for (int i = 0; i < EACH; ++i)
 #pragma unroll
-                for (int j = 0; j < 2; ++j) {
+                for (int j = 0; j < EACH; ++j) {
                     sums[i][j] += rows[i].x * columns[j].x;
                     sums[i][j] += rows[i].y * columns[j].y;
                     sums[i][j] += rows[i].z * columns[j].z;
@@ -62,19 +81,21 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         __syncthreads();
     }
 #pragma unroll
-    for (int i = 0; i < 2; ++i)
+    for (int i = 0; i < EACH; ++i)
 #pragma unroll
-        for (int j = 0; j < 2; ++j) shared[(group * TILE + y + 8 * i) * TILE + x + 8 * j] = sums[i][j];
+        for (int j = 0; j < EACH; ++j)
+            shared[group * THREADS + (y + EDGE * i) * TILE + x + EDGE * j] = sums[i][j];
     __syncthreads();
-    const int row = threadIdx.x / TILE, column = threadIdx.x % TILE;
-    if (row < TILE && top + row < M && first + column < N) {
+    // A thread for each result from here on.
+    const int row = top + threadIdx.x / TILE, column = first + threadIdx.x % TILE;
+    if (row < M && column < N) {
         float sum = 0;
 #pragma unroll
-        for (int g = 0; g < GROUPS; ++g) sum += shared[(g * TILE + row) * TILE + column];
+        for (int g = 0; g < GROUPS; ++g) sum += shared[g * THREADS + threadIdx.x];
         // No other thread reads this place.
-        float *own = shared + row * TILE + column;
+        float *own = shared + threadIdx.x;
         *own = sum;
-        const idx at = (idx)(top + row) * N + (idx)(first + column);
+        const idx at = (idx)row * N + (idx)column;
         follow(own - at, at, ARGUMENTS);
     }
 }

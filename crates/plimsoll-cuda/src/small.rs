@@ -18,10 +18,12 @@ const TEXT: &str = include_str!("small.cu");
 const PLAIN: &str = "typedef long long idx;\n#define PARAMETERS float *out0\n#define ARGUMENTS out0\n\n\
     __device__ __forceinline__ void follow(const float *in0, idx at, PARAMETERS) { out0[at] = in0[at]; }\n\n";
 const TILE: usize = 16;
-const THREADS: u32 = 1024;
+const THREADS: u32 = 256;
 const GROUPS: usize = 16;
-/// The depth that a block holds at once, at most.
-const MOST_DEPTH: usize = 512;
+/// The depth that a block holds at once, at most: several blocks share a multiprocessor.
+const MOST_DEPTH: usize = 448;
+/// The elements that are read at once where all rows or columns begin at a multiple of so many.
+const PACK: usize = 4;
 /// Products of more multiplications are the library's.
 const MOST_MULTIPLICATIONS: usize = 1 << 25;
 
@@ -90,11 +92,24 @@ impl SmallProduct {
 /// The kernel of a product, and its shared memory in bytes.
 fn source(gemm: &Gemm, follower: &str) -> (String, u32) {
     // Few kinds of kernels do for all products.
-    let depth = gemm.k.next_power_of_two().clamp(4 * GROUPS, MOST_DEPTH);
+    let passes = gemm.k.div_ceil(MOST_DEPTH).max(1);
+    let depth = gemm.k.div_ceil(passes).next_multiple_of(4 * GROUPS).max(4 * GROUPS);
     let pitch = depth + 4;
+    let Gemm { m, n, k, a, b, alignment, .. } = *gemm;
+    // Of a single column, its rows' distance is all there is.
+    let [a_along, b_along] = [a[1] == 1 || k == 1, b[1] == 1 || n == 1];
+    // Along what is next to each other in memory, and to the next row or column of it.
+    let [a_extents, b_extents] =
+        [if a_along { [k, a[0]] } else { [m, a[1]] }, if b_along { [n, b[0]] } else { [k, b[1]] }];
+    let pack = |extents: [usize; 2], alignment: u64| {
+        let whole = extents.iter().all(|extent| extent.is_multiple_of(PACK));
+        if whole && alignment.is_multiple_of((PACK * size_of::<f32>()) as u64) { PACK } else { 1 }
+    };
     let constants = [
-        ("A_ALONG", usize::from(gemm.a[1] == 1)),
-        ("B_ALONG", usize::from(gemm.b[1] == 1)),
+        ("A_ALONG", usize::from(a_along)),
+        ("B_ALONG", usize::from(b_along)),
+        ("A_PACK", pack(a_extents, alignment[0])),
+        ("B_PACK", pack(b_extents, alignment[1])),
         ("DEPTH", depth),
         ("PITCH", pitch),
     ];
@@ -128,8 +143,32 @@ mod tests {
 
     #[test]
     fn shared_memory_holds_the_operands_and_then_the_groups_sums() {
-        assert_eq!(source(&gemm(256, 100, 784), PLAIN).1, 4 * 2 * 16 * (512 + 4));
+        assert_eq!(source(&gemm(256, 100, 784), PLAIN).1, 4 * 2 * 16 * (448 + 4));
         assert_eq!(source(&gemm(256, 10, 5), PLAIN).1, 4 * 16 * 256, "the sums need more");
+    }
+
+    #[test]
+    fn four_elements_are_read_at_once_where_all_of_them_are_aligned() {
+        let of = |gemm: Gemm| {
+            let (source, _) = source(&gemm, PLAIN);
+            ["A_PACK = 4;", "B_PACK = 4;"].map(|text| source.contains(text))
+        };
+        assert_eq!(of(gemm(256, 100, 784)), [true, true]);
+        assert_eq!(of(gemm(255, 10, 100)), [true, false], "columns of ten");
+        assert_eq!(of(Gemm { a: [1, 256, 0], ..gemm(256, 100, 7) }), [true, true], "a lies by columns");
+        assert_eq!(of(Gemm { b: [1, 9, 0], ..gemm(16, 8, 8) }), [true, false], "columns nine apart");
+        assert_eq!(of(Gemm { alignment: [256, 8, 256], ..gemm(16, 8, 8) }), [true, false]);
+    }
+
+    #[test]
+    fn a_single_column_is_read_by_the_distance_of_its_rows() {
+        let of = |gemm: Gemm| {
+            let (source, _) = source(&gemm, PLAIN);
+            ["A_ALONG = 1;", "B_ALONG = 1;"].map(|text| source.contains(text))
+        };
+        assert_eq!(of(Gemm { a: [5, 3, 0], ..gemm(16, 8, 1) }), [true, true]);
+        assert_eq!(of(Gemm { b: [5, 3, 0], c: [1, 0], ..gemm(16, 1, 8) }), [true, true]);
+        assert_eq!(of(Gemm { a: [1, 16, 0], b: [1, 8, 0], ..gemm(16, 8, 8) }), [false, false]);
     }
 
     #[test]
