@@ -10,7 +10,9 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lanes::{self, Access, KERNELS, LANES, Placed};
 use crate::memory::{Memory, Place};
+use crate::outbox::Leaving;
 use crate::prepare::prepare;
+use crate::queue::Queue;
 #[cfg(doc)]
 use crate::queue::UNDER_WAY;
 use crate::routine::{ALIGNMENT, Call, Routine};
@@ -35,6 +37,7 @@ const TO_HOST: usize = KERNELS + 1;
 pub struct Executable {
     /// The steps that were captured: what they need lives as long as the graph.
     steps: Vec<Step>,
+    leaving: Leaving,
     graph: Graph,
     starts: [u64; 2],
     states: Vec<Place>,
@@ -238,16 +241,20 @@ impl Executable {
         memory.queue.make_room(input_bytes, output_bytes)?;
         // What survives a step is used for nothing else while another runs.
         let ahead = program.inputs.iter().all(|id| program.buffers[id.index()].keep == Keep::Always);
-        let arrivals: Vec<Range<u64>> = inputs
-            .iter()
-            .filter_map(|place| {
+        let ranges = |places: &[Place]| {
+            let range = |place: &Place| {
                 memory.device.address(place.offset, place.bytes).map(|at| at..at + place.bytes)
-            })
-            .collect();
+            };
+            places.iter().filter_map(range).collect::<Vec<Range<u64>>>()
+        };
+        let (arrivals, results) = (ranges(&inputs), ranges(&outputs));
+        let sizes = results.iter().map(|range| (range.start, range.end - range.start));
+        let leaving = Leaving::new(engine, &sizes.collect::<Vec<(CUdeviceptr, u64)>>())?;
         static LOADED: AtomicU64 = AtomicU64::new(0);
         Ok(Executable {
-            graph: capture(&steps, accesses, arrivals, memory)?,
+            graph: capture(&steps, accesses, arrivals, (&leaving, results), memory)?,
             steps,
+            leaving,
             starts: starts(memory),
             states,
             inputs,
@@ -313,7 +320,8 @@ impl Executable {
         // mutably by `begin`, and are not unmapped before all work is done. That buffers which live at once do not
         // overlap, and reads come after their writes, is what `plimsoll_plan::check` verifies of every plan.
         unsafe { self.graph.launch(stream) }?;
-        for (output, &offset) in self.outputs.iter().zip(&self.output_offsets) {
+        let copied = if self.leaving.has_results { &[] } else { &*self.outputs };
+        for (output, &offset) in copied.iter().zip(&self.output_offsets) {
             let from = device.address(output.offset, output.bytes).ok_or_else(outside_of_turn)?;
             let to = turn.outputs.address(offset, output.bytes).ok_or_else(outside_of_turn)?;
             shared.with_context(|driver| {
@@ -336,10 +344,15 @@ impl Executable {
     /// If `memory` is not the one it was loaded for.
     pub fn collect(&self, memory: &mut Memory, mut read: impl FnMut(usize, &[u8])) -> Result<()> {
         self.check(memory);
-        let turn = memory.queue.collect()?;
+        let number = memory.queue.collect()?;
+        let Queue { turns, outbox, .. } = &memory.queue;
         for (index, (output, &offset)) in self.outputs.iter().zip(&self.output_offsets).enumerate() {
-            let from = turn.outputs.address(offset, output.bytes).ok_or_else(outside_of_turn)?;
-            // SAFETY: so many bytes are there, and the copy to them has ended.
+            let from = match self.leaving.has_results {
+                true => outbox.result(number, index, output.bytes),
+                false => turns[number as usize].outputs.address(offset, output.bytes),
+            };
+            let from = from.ok_or_else(outside_of_turn)?;
+            // SAFETY: so many bytes are there, and what wrote them has ended.
             read(index, unsafe { slice_mut(from, output.bytes) });
         }
         Ok(())
@@ -425,11 +438,12 @@ fn starts(memory: &Memory) -> [u64; 2] {
 }
 
 /// The graph of a plan's steps, on lanes beside each other as far as what they touch allows. The inputs that have arrived
-/// are taken when nothing reads them any more.
+/// are taken when nothing reads them any more, and results leave when they are there.
 fn capture(
     steps: &[Step],
     mut accesses: Vec<Access>,
     arrivals: Vec<Range<u64>>,
+    (leaving, results): (&Leaving, Vec<Range<u64>>),
     memory: &Memory,
 ) -> Result<Graph> {
     let shared = &memory.shared;
@@ -437,6 +451,7 @@ fn capture(
     let reads = |access: &Access| access.reads.iter().any(|read| arrivals.contains(read));
     let taken = accesses.iter().rposition(reads).map_or(0, |last| last + 1);
     accesses.insert(taken, Access { reads: vec![], writes: arrivals, lane: Some(TO_HOST) });
+    accesses.push(Access { reads: results, writes: vec![], lane: Some(TO_HOST) });
     let end = accesses.len();
     let placed = lanes::place(&accesses);
     let mut awaited = vec![false; end];
@@ -459,6 +474,10 @@ fn capture(
                 memory.queue.taken.record_in_graph(stream)?;
             } else if let Some(step) = steps.next() {
                 enqueue(step, memory, stream)?;
+            } else {
+                // SAFETY: outputs are inside the arena and kept to the end of the plan, the outbox lives as long as the
+                // memory, and runs in it are one after another, each with one such kernel.
+                unsafe { leaving.run(&memory.queue.outbox, stream.stream)? };
             }
             if awaited[number] {
                 let event = Event::new(shared)?;

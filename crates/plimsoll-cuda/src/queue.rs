@@ -5,6 +5,7 @@
 
 use crate::device::Shared;
 use crate::error::{Error, ErrorKind, Result};
+use crate::outbox::Outbox;
 use crate::pinned::Pinned;
 use crate::stream::{Event, Stream};
 use std::sync::Arc;
@@ -16,7 +17,8 @@ pub const UNDER_WAY: u64 = 3;
 pub(crate) struct Queue {
     shared: Arc<Shared>,
     pub(crate) copies: Stream,
-    turns: [Turn; UNDER_WAY as usize],
+    pub(crate) turns: [Turn; UNDER_WAY as usize],
+    pub(crate) outbox: Outbox,
     /// Passed when the run that was begun last has taken its inputs, if they may be replaced then.
     pub(crate) taken: Event,
     /// Passed when the inputs that were copied last are on the device.
@@ -45,6 +47,7 @@ impl Queue {
             shared: shared.clone(),
             copies: Stream::new(shared)?,
             turns: [turn()?, turn()?, turn()?],
+            outbox: Outbox::new(shared)?,
             taken: Event::new(shared)?,
             arrived: Event::new(shared)?,
             last: None,
@@ -86,15 +89,15 @@ impl Queue {
         self.begun += 1;
     }
 
-    /// Waits for the oldest run under way; its outputs are in its turn until that comes round again.
-    pub(crate) fn collect(&mut self) -> Result<&Turn> {
+    /// Waits for the oldest run under way and tells whose turn it was; its outputs are there until that comes round again.
+    pub(crate) fn collect(&mut self) -> Result<u64> {
         if self.begun == self.collected {
             return Err(Error::new(ErrorKind::Plan, "no run is under way whose results could be collected"));
         }
-        let turn = &self.turns[(self.collected % UNDER_WAY) as usize];
-        turn.done.wait()?;
+        let number = self.collected % UNDER_WAY;
+        self.turns[number as usize].done.wait()?;
         self.collected += 1;
-        Ok(turn)
+        Ok(number)
     }
 
     /// Waits for all copies.

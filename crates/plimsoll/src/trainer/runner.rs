@@ -6,6 +6,7 @@ use super::steps::{Kind, Shapes};
 use crate::Result;
 use crate::session::Session;
 use plimsoll_cpu::CpuDevice;
+use plimsoll_cuda::write_past_caches;
 use plimsoll_data::{Batch, Dataset, Field};
 use plimsoll_graph::program::Kernel;
 use std::collections::{BTreeMap, VecDeque};
@@ -45,7 +46,7 @@ impl<'a> Runner<'a> {
         host: CpuDevice,
     ) -> Runner<'a> {
         let samples = trainer.samples_at_once(plans.choice.micro_batches);
-        let cropped = Cropped::new(data.fields(), samples, host);
+        let cropped = Cropped::new(data.fields(), samples, host, session.ahead() > 0);
         let (under_way, ended) = (VecDeque::new(), VecDeque::new());
         Runner { trainer, data, plans, session, cropped, under_way, means: [0.0; 2], ended }
     }
@@ -137,7 +138,7 @@ impl<'a> Runner<'a> {
     pub(crate) fn evaluate(&mut self, data: &Dataset) -> Result<BTreeMap<String, f64>> {
         self.finish()?;
         let samples = self.plans.choice.evaluated;
-        let mut cropped = Cropped::new(data.fields(), samples, self.cropped.host.clone());
+        let mut cropped = Cropped::new(data.fields(), samples, self.cropped.host.clone(), self.cropped.leave);
         let mut sums = [0.0; 2];
         for batch in data.batches(samples)?.epoch(0) {
             let shapes = self.trainer.evaluation(batch.samples(), self.plans.choice.micro_batches);
@@ -195,17 +196,21 @@ struct Cropped {
     fields: Vec<Field>,
     whole: Vec<u8>,
     host: CpuDevice,
+    /// Whether what is written leaves for a device and is not read here again.
+    leave: bool,
 }
 
 /// The bytes that are worth another thread.
 const WORTH_SHARING: usize = 48 << 10;
 /// The most threads that share what is read, so that who reads what has a place on the stack.
 const MOST_SHARING: usize = 16;
+/// The bytes of a sample that are read to the stack before they leave, at most: such are in the nearest cache.
+const MOST_BYTES_BETWEEN: usize = 16 << 10;
 
 impl Cropped {
-    fn new(fields: &[Field], samples: usize, host: CpuDevice) -> Cropped {
+    fn new(fields: &[Field], samples: usize, host: CpuDevice, leave: bool) -> Cropped {
         let largest = fields.iter().map(Field::bytes).max().unwrap_or(0);
-        Cropped { fields: fields.to_vec(), whole: vec![0; largest * samples], host }
+        Cropped { fields: fields.to_vec(), whole: vec![0; largest * samples], host, leave }
     }
 
     /// Writes an input of a step: a field of a batch, cropped to a length, or one of the `numbers` that follow them.
@@ -263,11 +268,52 @@ impl Cropped {
         self.host.in_parallel(sharing, &|number| {
             let mut part = parts[number].lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((part, room)) = &mut *part
-                && let Err(error) = part.read(field, room)
+                && let Err(error) = self.read_part(part, field, room)
             {
                 failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
             }
         });
         failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    /// Reads a field of some samples.
+    fn read_part(&self, part: &Batch<'_>, field: usize, room: &mut [u8]) -> plimsoll_data::Result<()> {
+        let bytes = self.fields[field].bytes();
+        let mut place = [0; MOST_BYTES_BETWEEN];
+        let Some(sample) = place.get_mut(..bytes).filter(|_| self.leave) else {
+            return part.read(field, room).map(|_| ());
+        };
+        for (one, room) in part.parts(1).zip(room.chunks_exact_mut(bytes.max(1))) {
+            one.read(field, sample)?;
+            write_past_caches(room, sample);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_data::Synthetic;
+
+    #[test]
+    fn inputs_that_leave_for_a_device_have_the_same_bytes() {
+        // Samples of 3 KiB, of 20 KiB, which are not read to the stack first, and of 4 bytes.
+        let data =
+            Synthetic::new(200, 1).normal("small", &[785]).and_then(|data| data.normal("large", &[5000]));
+        let data = data.and_then(|data| data.classes("label", 10)).expect("fields");
+        let data = Dataset::new(data).expect("a data set");
+        let batches = data.batches(96).expect("batches").shuffled(3);
+        let batch = batches.epoch(0).next().expect("a batch");
+        for (index, field) in data.fields().iter().enumerate() {
+            let [stayed, left] = [false, true].map(|leave| {
+                let host = CpuDevice::new(Some(3)).expect("threads");
+                let mut cropped = Cropped::new(data.fields(), batch.samples(), host, leave);
+                let mut out = vec![0xee; batch.samples() * field.bytes()];
+                cropped.fill(&batch, index, None, [0.0; 2], &mut out).expect("the field");
+                out
+            });
+            assert!(stayed == left, "{}", field.name());
+        }
     }
 }
