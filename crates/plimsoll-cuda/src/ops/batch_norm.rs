@@ -4,7 +4,7 @@
 //! Statistics of a few rows are taken in two looks while they are in registers and merged by the parallel formula of
 //! Chan, Golub and LeVeque, so that x is read from memory once and no variance is the difference of two large numbers.
 
-use super::stages::{Place, Stages, Traits};
+use super::stages::{Place, Stages, Traits, count};
 use super::tiles::{self, Tiles};
 use super::{accumulator, name};
 use crate::engine::Engine;
@@ -48,11 +48,8 @@ fn extents(x: &Operand) -> (usize, usize) {
     (shape[..rank - 1].iter().product(), shape[rank - 1])
 }
 
-fn traits(ty: &str, rows: usize, channels: usize, tiles: Tiles) -> Traits {
-    Traits::new()
-        .ty("E", ty)
-        .numbers([("ROWS", rows), ("CHANNELS", channels), ("N", tiles.pack), ("ACROSS", tiles.across)])
-        .numbers([("CHUNK", tiles.chunk), ("CHUNKS", tiles.chunks)])
+fn traits(ty: &str, channels: usize, tiles: Tiles) -> Traits {
+    Traits::new().ty("E", ty).numbers([("CHANNELS", channels), ("N", tiles.pack), ("ACROSS", tiles.across)])
 }
 
 /// The grid with a warp for each of so many results.
@@ -67,15 +64,19 @@ pub(super) fn moments_stages(processors: u32, epsilon: f64, reads: &[Operand]) -
     let tiles = Tiles::new(processors, dtype.size(), 1, rows, channels);
     let mut stages = Stages::new(reads[0].view.shape.elements().max(32 * channels), &[TEXT]);
     let parts = stages.reserve(tiles.room.max(1) * 2 * channels * size);
-    let arguments = [(&*format!("const {ty}"), Place::Read(0)), (number, parts)];
-    stages.launch("measure", traits(ty, rows, channels, tiles), tiles.grid(), tiles::BLOCK, arguments)?;
+    let arguments =
+        [(&*format!("const {ty}"), Place::Read(0)), (number, parts), count(rows), count(tiles.chunk)];
+    stages.launch("measure", traits(ty, channels, tiles), tiles.grid(), tiles::BLOCK, arguments)?;
     let arguments = [
         (&*format!("const {number}"), parts),
         (number, Place::Write(0)),
         (number, Place::Write(1)),
         (number, Place::Write(2)),
+        count(rows),
+        count(tiles.chunk),
+        count(tiles.chunks),
     ];
-    let traits = traits(ty, rows, channels, tiles).float("epsilon", epsilon);
+    let traits = traits(ty, channels, tiles).float("epsilon", epsilon);
     stages.launch("settle_moments", traits, settle_grid(channels), SETTLE_BLOCK, arguments)?;
     Ok(stages)
 }
@@ -98,8 +99,10 @@ pub(super) fn grad_stages(processors: u32, epsilon: f64, reads: &[Operand]) -> R
         (ty, Place::Write(1)),
         (ty, Place::Write(2)),
         (number, factors),
+        count(rows),
+        count(tiles.chunks),
     ];
-    let settled = traits(ty, rows, channels, tiles).float("epsilon", epsilon);
+    let settled = traits(ty, channels, tiles).float("epsilon", epsilon);
     stages.launch("settle_slopes", settled, settle_grid(channels), SETTLE_BLOCK, arguments)?;
 
     let arguments = [
@@ -108,8 +111,10 @@ pub(super) fn grad_stages(processors: u32, epsilon: f64, reads: &[Operand]) -> R
         (&*constant, Place::Read(4)),
         (&*statistic, factors),
         (ty, Place::Write(0)),
+        count(rows),
+        count(tiles.chunk),
     ];
-    let applied = traits(ty, rows, channels, tiles);
+    let applied = traits(ty, channels, tiles);
     stages.launch("apply_slopes", applied, tiles.grid(), tiles::BLOCK, arguments)?;
     Ok(stages)
 }
@@ -133,8 +138,10 @@ pub(super) fn slope_sums(
         (&*statistic, Place::Read(3)),
         (&*constant, Place::Read(4)),
         (number, parts),
+        count(rows),
+        count(tiles.chunk),
     ];
-    let traits = traits(ty, rows, channels, tiles).flag("BY_ROW", by_row);
+    let traits = traits(ty, channels, tiles).flag("BY_ROW", by_row);
     stages.launch("slope_sums", traits, tiles.grid(), tiles::BLOCK, arguments)
 }
 
@@ -147,8 +154,12 @@ pub(super) fn settle_sums(
     parts: Place,
 ) -> Result<()> {
     let ty = name(dtype);
-    let traits = Traits::new().ty("E", ty).numbers([("CHANNELS", channels), ("CHUNKS", chunks)]);
-    let arguments =
-        [(&*format!("const {}", accumulator(dtype).0), parts), (ty, Place::Write(1)), (ty, Place::Write(2))];
+    let traits = Traits::new().ty("E", ty).numbers([("CHANNELS", channels)]);
+    let arguments = [
+        (&*format!("const {}", accumulator(dtype).0), parts),
+        (ty, Place::Write(1)),
+        (ty, Place::Write(2)),
+        count(chunks),
+    ];
     stages.launch("settle_sums", traits, settle_grid(2 * channels), SETTLE_BLOCK, arguments)
 }

@@ -1,17 +1,17 @@
 // Statistics and sums over the rows of [rows, channels], and the gradient of normalising by such statistics.
 //
-// S: E, ROWS, CHANNELS, N, ACROSS, BLOCK, CHUNK, CHUNKS. A block takes ACROSS packs of N channels, and of the rows the
-// chunk that is its number down the grid; a thread takes every so many rows of the chunk.
+// S: E, CHANNELS, N, ACROSS, BLOCK. A block takes ACROSS packs of N channels, and of the rows the chunk of `chunk` rows
+// that is its number down the grid; a thread takes every so many rows of the chunk.
 
 template <class S> struct Tile {
     static constexpr Index DOWN = S::BLOCK / S::ACROSS;
     Index down, channel, begin, end;
 
-    __device__ __forceinline__ Tile() {
+    __device__ __forceinline__ Tile(Index rows, Index chunk) {
         down = threadIdx.x / S::ACROSS;
         channel = (blockIdx.x * S::ACROSS + threadIdx.x % S::ACROSS) * S::N;
-        begin = blockIdx.y * S::CHUNK;
-        end = S::ROWS - begin < S::CHUNK ? S::ROWS : begin + S::CHUNK;
+        begin = blockIdx.y * chunk;
+        end = rows - begin < chunk ? rows : begin + chunk;
     }
 
     // The rows that fall to the thread `down` of the block.
@@ -38,13 +38,14 @@ template <class A> __device__ __forceinline__ A share_of(A count, A seen) {
 
 // The moments of each chunk: `parts` is [chunks, 2, channels], means first.
 template <class S>
-__device__ __forceinline__ void measure(const typename S::E *x, typename Of<typename S::E>::Acc *parts) {
+__device__ __forceinline__ void measure(const typename S::E *x, typename Of<typename S::E>::Acc *parts, Index rows,
+                                        Index chunk) {
     typedef typename S::E E;
     typedef typename Of<E>::Acc Acc;
     constexpr Index N = S::N, DOWN = Tile<S>::DOWN, DEEP = 8;
     __shared__ Moments<Acc> shared[S::BLOCK * N];
     __shared__ Acc counts[DOWN];
-    const Tile<S> tile;
+    const Tile<S> tile(rows, chunk);
     Moments<Acc> all[N];
 #pragma unroll
     for (Index i = 0; i < N; ++i) all[i] = {0, 0};
@@ -108,23 +109,24 @@ __device__ __forceinline__ void measure(const typename S::E *x, typename Of<type
     }
 }
 
-// S: E, ROWS, CHANNELS, CHUNK, CHUNKS, BLOCK, epsilon(). The statistics of each channel from those of its chunks: a
-// warp merges each lane's chunks in order, and then lanes in halves.
+// S: E, CHANNELS, BLOCK, epsilon(). The statistics of each channel from those of its chunks: a warp merges each lane's
+// chunks in order, and then lanes in halves.
 template <class S>
 __device__ __forceinline__ void settle_moments(const typename Of<typename S::E>::Acc *parts,
                                                typename Of<typename S::E>::Acc *means,
                                                typename Of<typename S::E>::Acc *variances,
-                                               typename Of<typename S::E>::Acc *reciprocals) {
+                                               typename Of<typename S::E>::Acc *reciprocals, Index rows, Index chunk,
+                                               Index chunks) {
     typedef typename Of<typename S::E>::Acc Acc;
     const Index channel = ((Index)blockIdx.x * S::BLOCK + threadIdx.x) / 32, lane = threadIdx.x % 32;
     if (channel >= S::CHANNELS) return;
     Moments<Acc> all = {0, 0};
     Acc seen = 0;
 #pragma unroll 4
-    for (Index chunk = lane; chunk < S::CHUNKS; chunk += 32) {
-        const Acc *from = parts + chunk * 2 * S::CHANNELS + channel;
-        const Index left = S::ROWS - chunk * S::CHUNK;
-        const Acc count = Acc(left < S::CHUNK ? left : S::CHUNK);
+    for (Index at = lane; at < chunks; at += 32) {
+        const Acc *from = parts + at * 2 * S::CHANNELS + channel;
+        const Index left = rows - at * chunk;
+        const Acc count = Acc(left < chunk ? left : chunk);
         all = merge(all, seen, Moments<Acc>{from[0], from[S::CHANNELS]}, share_of(count, seen));
         seen += count;
     }
@@ -137,8 +139,8 @@ __device__ __forceinline__ void settle_moments(const typename Of<typename S::E>:
         seen += count;
     }
     if (lane != 0) return;
-    const Acc variance = all.squares / Acc(S::ROWS);
-    means[channel] = S::ROWS == 0 ? Limits<Acc>::none() : all.mean;
+    const Acc variance = all.squares / Acc(rows);
+    means[channel] = rows == 0 ? Limits<Acc>::none() : all.mean;
     variances[channel] = variance;
     reciprocals[channel] = 1 / root(variance + Acc(S::epsilon()));
 }
@@ -149,12 +151,12 @@ __device__ __forceinline__ void settle_moments(const typename Of<typename S::E>:
 template <class S>
 __device__ __forceinline__ void slope_sums(const typename S::E *x, const typename Of<typename S::E>::Acc *means,
                                            const typename Of<typename S::E>::Acc *reciprocals, const typename S::E *dy,
-                                           typename Of<typename S::E>::Acc *parts) {
+                                           typename Of<typename S::E>::Acc *parts, Index rows, Index chunk) {
     typedef typename S::E E;
     typedef typename Of<E>::Acc Acc;
     constexpr Index N = S::N, DOWN = Tile<S>::DOWN, DEEP = 4;
     __shared__ Acc shared[2 * S::BLOCK * N];
-    const Tile<S> tile;
+    const Tile<S> tile(rows, chunk);
     Acc gammas[N], betas[N], mean[N];
 #pragma unroll
     for (Index i = 0; i < N; ++i) {
@@ -212,20 +214,20 @@ __device__ __forceinline__ void slope_sums(const typename S::E *x, const typenam
     }
 }
 
-// Neighbouring columns of [CHUNKS, 2, CHANNELS] that a block adds up, which lie in one sector of memory.
+// Neighbouring columns of [chunks, 2, CHANNELS] that a block adds up, which lie in one sector of memory.
 template <class S> struct Columns {
     static constexpr Index COUNT = S::BLOCK / 32;
     static __device__ __forceinline__ Index own() { return (Index)blockIdx.x * COUNT + threadIdx.x % COUNT; }
 };
 
 // The sum of such a column, for the first COUNT threads of the block.
-template <class S, class A> __device__ __forceinline__ A total_of(const A *parts, Index column) {
+template <class S, class A> __device__ __forceinline__ A total_of(const A *parts, Index column, Index chunks) {
     constexpr Index COUNT = Columns<S>::COUNT;
     __shared__ A sums[S::BLOCK];
     A sum = 0;
     if (column < 2 * S::CHANNELS) {
 #pragma unroll 4
-        for (Index chunk = threadIdx.x / COUNT; chunk < S::CHUNKS; chunk += 32)
+        for (Index chunk = threadIdx.x / COUNT; chunk < chunks; chunk += 32)
             sum += parts[chunk * 2 * S::CHANNELS + column];
     }
     sums[threadIdx.x] = sum;
@@ -238,33 +240,34 @@ template <class S, class A> __device__ __forceinline__ A total_of(const A *parts
     return sum;
 }
 
-// S: E, CHANNELS, CHUNKS, BLOCK. The gradients of gamma and beta from the sums of all chunks.
+// S: E, CHANNELS, BLOCK. The gradients of gamma and beta from the sums of all chunks.
 template <class S>
 __device__ __forceinline__ void settle_sums(const typename Of<typename S::E>::Acc *parts, typename S::E *dgamma,
-                                            typename S::E *dbeta) {
+                                            typename S::E *dbeta, Index chunks) {
     const Index column = Columns<S>::own();
-    const auto total = total_of<S>(parts, column);
+    const auto total = total_of<S>(parts, column, chunks);
     if (threadIdx.x >= Columns<S>::COUNT || column >= 2 * S::CHANNELS) return;
     if (column < S::CHANNELS) dgamma[column] = narrow<typename S::E>(total);
     else dbeta[column - S::CHANNELS] = narrow<typename S::E>(total);
 }
 
-// S: also ROWS, epsilon(). The same where statistics are of channels; and in `factors`, which are [3, channels], what
+// S: also epsilon(). The same where statistics are of channels; and in `factors`, which are [3, channels], what
 // the gradient of x takes: along x, of every row alike, and the factor of all.
 template <class S>
 __device__ __forceinline__ void settle_slopes(const typename Of<typename S::E>::Acc *parts, const typename S::E *gamma,
                                               const typename Of<typename S::E>::Acc *variances, typename S::E *dgamma,
-                                              typename S::E *dbeta, typename Of<typename S::E>::Acc *factors) {
+                                              typename S::E *dbeta, typename Of<typename S::E>::Acc *factors,
+                                              Index rows, Index chunks) {
     typedef typename Of<typename S::E>::Acc Acc;
     const Index channel = Columns<S>::own();
     const Index known = channel < S::CHANNELS ? channel : 2 * S::CHANNELS;
-    const Acc along = total_of<S>(parts, known), all = total_of<S>(parts, known + S::CHANNELS);
+    const Acc along = total_of<S>(parts, known, chunks), all = total_of<S>(parts, known + S::CHANNELS, chunks);
     if (threadIdx.x >= Columns<S>::COUNT || channel >= S::CHANNELS) return;
     const Acc reciprocal = 1 / root(variances[channel] + Acc(S::epsilon()));
-    dgamma[channel] = narrow<typename S::E>(S::ROWS == 0 ? Acc(0) : along * reciprocal);
+    dgamma[channel] = narrow<typename S::E>(rows == 0 ? Acc(0) : along * reciprocal);
     dbeta[channel] = narrow<typename S::E>(all);
-    factors[channel] = along * reciprocal * reciprocal / Acc(S::ROWS);
-    factors[S::CHANNELS + channel] = all / Acc(S::ROWS);
+    factors[channel] = along * reciprocal * reciprocal / Acc(rows);
+    factors[S::CHANNELS + channel] = all / Acc(rows);
     factors[2 * S::CHANNELS + channel] = widen(gamma[channel]) * reciprocal;
 }
 
@@ -272,11 +275,11 @@ __device__ __forceinline__ void settle_slopes(const typename Of<typename S::E>::
 template <class S>
 __device__ __forceinline__ void apply_slopes(const typename S::E *x, const typename Of<typename S::E>::Acc *means,
                                              const typename S::E *dy, const typename Of<typename S::E>::Acc *factors,
-                                             typename S::E *dx) {
+                                             typename S::E *dx, Index rows, Index chunk) {
     typedef typename S::E E;
     typedef typename Of<E>::Acc Acc;
     constexpr Index N = S::N, DOWN = Tile<S>::DOWN, DEEP = 4;
-    const Tile<S> tile;
+    const Tile<S> tile(rows, chunk);
     if (tile.channel >= S::CHANNELS) return;
     Acc mean[N], along[N], all[N], scale[N];
 #pragma unroll

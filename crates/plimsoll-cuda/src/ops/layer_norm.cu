@@ -1,6 +1,6 @@
 // Normalisation of rows, and its gradient. A team has a row, each member of it the same columns of every row.
 //
-// S: E, ROWS, WIDTH, N, TEAM, BLOCK, HELD (whether a row is kept in registers, else it is read again), epsilon().
+// S: E, WIDTH, N, TEAM, BLOCK, HELD (whether a row is kept in registers, else it is read again), epsilon().
 
 // A member's part of a row.
 template <class S> struct Row {
@@ -33,14 +33,14 @@ template <class S>
 __device__ __forceinline__ void layer_norm(const typename S::E *x, const typename S::E *gamma,
                                            const typename S::E *beta, typename S::E *y,
                                            typename Of<typename S::E>::Acc *means,
-                                           typename Of<typename S::E>::Acc *reciprocals) {
+                                           typename Of<typename S::E>::Acc *reciprocals, Index rows) {
     typedef typename S::E E;
     typedef typename Of<E>::Acc Acc;
     typedef Row<S> R;
     constexpr Index TEAMS = S::BLOCK / S::TEAM;
-    for (Index first = blockIdx.x * TEAMS; first < S::ROWS; first += gridDim.x * TEAMS) {
+    for (Index first = blockIdx.x * TEAMS; first < rows; first += gridDim.x * TEAMS) {
         const Index at = first + threadIdx.x / S::TEAM;
-        const bool inside = at < S::ROWS;
+        const bool inside = at < rows;
         const R row(x + at * S::WIDTH, inside);
         Acc sum = 0, squares = 0;
 #pragma unroll R::UNROLL
@@ -90,7 +90,7 @@ __device__ __forceinline__ void layer_norm_grad(const typename S::E *x, const ty
                                                 const typename Of<typename S::E>::Acc *means,
                                                 const typename Of<typename S::E>::Acc *reciprocals,
                                                 const typename S::E *dy, typename S::E *dx,
-                                                typename Of<typename S::E>::Acc *parts) {
+                                                typename Of<typename S::E>::Acc *parts, Index rows) {
     typedef typename S::E E;
     typedef typename Of<E>::Acc Acc;
     typedef Row<S> R;
@@ -103,15 +103,15 @@ __device__ __forceinline__ void layer_norm_grad(const typename S::E *x, const ty
     // The next row comes in while this one is worked on: the sums leave few registers, and so few teams, to wait for
     // memory in turns.
     Index at = blockIdx.x * TEAMS + threadIdx.x / S::TEAM;
-    R next_row(x + at * S::WIDTH, at < S::ROWS), next_slopes(dy + at * S::WIDTH, at < S::ROWS);
-    for (Index first = blockIdx.x * TEAMS; first < S::ROWS; first += gridDim.x * TEAMS) {
+    R next_row(x + at * S::WIDTH, at < rows), next_slopes(dy + at * S::WIDTH, at < rows);
+    for (Index first = blockIdx.x * TEAMS; first < rows; first += gridDim.x * TEAMS) {
         at = first + threadIdx.x / S::TEAM;
-        const bool inside = at < S::ROWS;
+        const bool inside = at < rows;
         const R row = next_row, slopes = next_slopes;
         const Acc mean = inside ? means[at] : 0, reciprocal = inside ? reciprocals[at] : 0;
         const Index next = at + gridDim.x * TEAMS;
-        next_row = R(x + next * S::WIDTH, next < S::ROWS);
-        next_slopes = R(dy + next * S::WIDTH, next < S::ROWS);
+        next_row = R(x + next * S::WIDTH, next < rows);
+        next_slopes = R(dy + next * S::WIDTH, next < rows);
         Acc sum = 0, product = 0;
 #pragma unroll R::UNROLL
         for (Index step = 0; step < STEPS; ++step) {

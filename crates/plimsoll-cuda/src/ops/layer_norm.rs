@@ -6,7 +6,7 @@
 //! fixed order. Longer rows are read again instead, and their columns are summed by a launch of their own.
 
 use super::batch_norm::{self, settle_sums};
-use super::stages::{Place, Stages, Traits, blocks};
+use super::stages::{Place, Stages, Traits, blocks, count};
 use super::tiles::Tiles;
 use super::{accumulator, name, pack};
 use crate::engine::Engine;
@@ -78,11 +78,11 @@ impl Rows {
     }
 
     fn traits(&self, ty: &str) -> Traits {
-        Traits::new()
-            .ty("E", ty)
-            .flag("HELD", self.held)
-            .numbers([("ROWS", self.rows), ("WIDTH", self.width), ("N", self.pack)])
-            .numbers([("TEAM", self.team as usize)])
+        Traits::new().ty("E", ty).flag("HELD", self.held).numbers([
+            ("WIDTH", self.width),
+            ("N", self.pack),
+            ("TEAM", self.team as usize),
+        ])
     }
 
     fn blocks(&self) -> usize {
@@ -102,6 +102,7 @@ pub(super) fn stages(epsilon: f64, reads: &[Operand]) -> Result<Stages> {
         (ty, Place::Write(0)),
         (number, Place::Write(1)),
         (number, Place::Write(2)),
+        count(rows.rows),
     ];
     let traits = rows.traits(ty).float("epsilon", epsilon);
     stages.launch("layer_norm", traits, [rows.blocks(), 1], rows.block, arguments)?;
@@ -133,6 +134,7 @@ pub(super) fn grad_stages(processors: u32, reads: &[Operand]) -> Result<Stages> 
         (&*constant, Place::Read(4)),
         (ty, Place::Write(0)),
         (number, parts),
+        count(rows.rows),
     ];
     if width > 0 {
         stages.launch("layer_norm_grad", rows.traits(ty), [blocks, 1], rows.block, arguments)?;

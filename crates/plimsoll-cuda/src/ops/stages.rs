@@ -32,13 +32,21 @@ pub(super) struct Launch {
     pub(super) arguments: Vec<Place>,
 }
 
-/// Where an argument's address is.
+/// What an argument is: an address, or a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Read(usize),
     Write(usize),
     /// Bytes into the workspace.
     Workspace(u64),
+    /// A number of elements or rows. What changes with batch and length is left to the launch, so that code is compiled
+    /// once for all of them.
+    Count(usize),
+}
+
+/// A number as an argument of a launch.
+pub(super) fn count(number: usize) -> (&'static str, Place) {
+    ("unsigned long long", Place::Count(number))
 }
 
 /// What a template is instantiated with: the members of a struct in CUDA C++.
@@ -103,8 +111,8 @@ impl Stages {
         place
     }
 
-    /// Launches `template` with these traits and arguments, which are each a type in CUDA C++ and an address. A grid
-    /// without blocks is not launched.
+    /// Launches `template` with these traits and arguments, which are each a type in CUDA C++ and an address of such
+    /// elements, or a [`count`]. A grid without blocks is not launched.
     ///
     /// # Errors
     /// If there are more blocks than a grid may have.
@@ -129,8 +137,12 @@ impl Stages {
         }
         let number = self.launches.len();
         let function = format!("{template}_{number}");
-        let declared: Vec<String> = (0..N).map(|i| format!("{} *a{i}", arguments[i].0)).collect();
-        let passed: Vec<String> = (0..N).map(|i| format!("a{i}")).collect();
+        let [mut declared, mut passed] = [vec![], vec![]];
+        for (i, (ty, place)) in arguments.iter().enumerate() {
+            let is_number = matches!(place, Place::Count(_));
+            declared.push(if is_number { format!("{ty} a{i}") } else { format!("{ty} *a{i}") });
+            passed.push(if is_number { format!("(Index)a{i}") } else { format!("a{i}") });
+        }
         let members = traits.numbers([("BLOCK", block as usize)]).0;
         _ = write!(
             self.source,
@@ -174,15 +186,16 @@ impl Routine for Staged {
         for (function, launch) in &self.launches {
             let mut arguments = [Argument::Address(0); MOST_ARGUMENTS];
             for (argument, place) in arguments.iter_mut().zip(&launch.arguments) {
-                *argument = Argument::Address(match *place {
-                    Place::Read(index) => call.reads[index],
-                    Place::Write(index) => call.writes[index],
-                    Place::Workspace(offset) => call.workspace + offset,
-                });
+                *argument = match *place {
+                    Place::Read(index) => Argument::Address(call.reads[index]),
+                    Place::Write(index) => Argument::Address(call.writes[index]),
+                    Place::Workspace(offset) => Argument::Address(call.workspace + offset),
+                    Place::Count(number) => Argument::U64(number as u64),
+                };
             }
             let [across, down] = launch.grid;
-            // SAFETY: each argument is the address of what the function's declaration, which was written with it,
-            // takes; the caller vouches for the addresses.
+            // SAFETY: each argument is a number or the address of what the function's declaration, which was written
+            // with it, takes; the caller vouches for the addresses.
             unsafe {
                 let arguments = &arguments[..launch.arguments.len()];
                 function.launch(call.stream, [across, down, 1], launch.block, 0, arguments)?;
@@ -192,5 +205,5 @@ impl Routine for Staged {
     }
 }
 
-/// The most addresses that a launch takes.
+/// The most arguments that a launch takes.
 const MOST_ARGUMENTS: usize = 8;
