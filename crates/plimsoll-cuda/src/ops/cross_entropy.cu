@@ -1,6 +1,6 @@
 // Cross-entropy of rows of logits against class indices, and its gradient. A team has a row.
 //
-// S: E, Label, ROWS, CLASSES, PITCH (the elements from one row to the next), TEAM, BLOCK.
+// S: E, Label, CLASSES, PITCH (the elements from one row to the next), TEAM, BLOCK.
 
 // Of halves the hardware's own exponential will do: it is off by a few parts in a million where the result matters.
 template <class E> struct Exponential {
@@ -71,14 +71,14 @@ __device__ __forceinline__ void gradient_of(const typename S::E *row, typename S
 template <class S>
 __device__ __forceinline__ void cross_entropy(const typename S::E *logits, const typename S::Label *labels,
                                               typename Of<typename S::E>::Acc *loss,
-                                              typename Of<typename S::E>::Acc *log_sum) {
+                                              typename Of<typename S::E>::Acc *log_sum, Index rows) {
     constexpr Index TEAMS = S::BLOCK / S::TEAM;
     const Index member = threadIdx.x % S::TEAM;
-    for (Index first = blockIdx.x * TEAMS; first < S::ROWS; first += gridDim.x * TEAMS) {
+    for (Index first = blockIdx.x * TEAMS; first < rows; first += gridDim.x * TEAMS) {
         const Index at = first + threadIdx.x / S::TEAM;
         const typename S::E *row = logits + at * S::PITCH;
-        const auto sum = log_sum_of<S>(row, member, at < S::ROWS);
-        if (at < S::ROWS && member == 0) {
+        const auto sum = log_sum_of<S>(row, member, at < rows);
+        if (at < rows && member == 0) {
             loss[at] = loss_of<S>(row, labels[at], sum);
             log_sum[at] = sum;
         }
@@ -88,11 +88,12 @@ __device__ __forceinline__ void cross_entropy(const typename S::E *logits, const
 template <class S>
 __device__ __forceinline__ void cross_entropy_grad(const typename S::E *logits, const typename S::Label *labels,
                                                    const typename Of<typename S::E>::Acc *log_sum,
-                                                   const typename Of<typename S::E>::Acc *slope, typename S::E *to) {
+                                                   const typename Of<typename S::E>::Acc *slope, typename S::E *to,
+                                                   Index rows) {
     constexpr Index TEAMS = S::BLOCK / S::TEAM;
-    for (Index first = blockIdx.x * TEAMS; first < S::ROWS; first += gridDim.x * TEAMS) {
+    for (Index first = blockIdx.x * TEAMS; first < rows; first += gridDim.x * TEAMS) {
         const Index at = first + threadIdx.x / S::TEAM;
-        if (at >= S::ROWS) continue;
+        if (at >= rows) continue;
         const Index start = at * S::PITCH;
         gradient_of<S>(logits + start, labels[at], log_sum[at], slope[at], threadIdx.x % S::TEAM, to + start);
     }
@@ -102,12 +103,12 @@ __device__ __forceinline__ void cross_entropy_grad(const typename S::E *logits, 
 template <class S>
 __device__ __forceinline__ void losses(typename S::E *logits, const typename S::Label *labels,
                                        const typename Of<typename S::E>::Acc *slope,
-                                       typename Of<typename S::E>::Acc *loss, i32 *prediction) {
+                                       typename Of<typename S::E>::Acc *loss, i32 *prediction, Index rows) {
     constexpr Index TEAMS = S::BLOCK / S::TEAM;
     const Index member = threadIdx.x % S::TEAM;
-    for (Index first = blockIdx.x * TEAMS; first < S::ROWS; first += gridDim.x * TEAMS) {
+    for (Index first = blockIdx.x * TEAMS; first < rows; first += gridDim.x * TEAMS) {
         const Index at = first + threadIdx.x / S::TEAM;
-        const bool inside = at < S::ROWS;
+        const bool inside = at < rows;
         typename S::E *row = logits + at * S::PITCH;
         const auto sum = log_sum_of<S>(row, member, inside);
         const u32 largest = largest_of<S::TEAM>(row, S::CLASSES, member, inside);

@@ -4,7 +4,7 @@
 //! sum of exponentials relative to it as they come, and the gradient makes the probabilities again from the log-sum, in
 //! the memory of the logits if it may.
 
-use super::stages::{Place, Stages, Traits, blocks};
+use super::stages::{Place, Stages, Traits, blocks, count};
 use super::{accumulator, name, reduce, team};
 use crate::engine::Engine;
 use crate::error::Result;
@@ -59,7 +59,6 @@ impl Rows {
     ) -> Result<()> {
         let (team, block) = team(self.classes);
         let traits = Traits::new().ty("E", name(self.logits)).ty("Label", name(self.labels)).numbers([
-            ("ROWS", self.rows),
             ("CLASSES", self.classes),
             ("PITCH", self.pitch),
             ("TEAM", team as usize),
@@ -78,6 +77,7 @@ impl Rows {
             (&*format!("const {number}"), Place::Read(2)),
             (number, Place::Write(0)),
             ("i32", Place::Write(1)),
+            count(self.rows),
         ];
         self.launch(&mut stages, "losses", arguments)?;
         Ok(stages)
@@ -93,6 +93,7 @@ pub(super) fn stages(reads: &[Operand]) -> Result<Stages> {
         (&*format!("const {label}"), Place::Read(1)),
         (number, Place::Write(0)),
         (number, Place::Write(1)),
+        count(rows.rows),
     ];
     rows.launch(&mut stages, "cross_entropy", arguments)?;
     Ok(stages)
@@ -108,6 +109,7 @@ pub(super) fn grad_stages(reads: &[Operand]) -> Result<Stages> {
         (&*format!("const {number}"), Place::Read(2)),
         (&*format!("const {number}"), Place::Read(3)),
         (logits, Place::Write(0)),
+        count(rows.rows),
     ];
     rows.launch(&mut stages, "cross_entropy_grad", arguments)?;
     Ok(stages)

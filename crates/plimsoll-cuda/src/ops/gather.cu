@@ -1,14 +1,14 @@
 // Rows of a table, and sums into rows of a table.
 
-// S: E, Label, N, COUNT, ROWS, PACKS (of a row), BLOCK. A thread for each pack of the result.
+// S: E, Label, N, ROWS, PACKS (of a row), BLOCK. A thread for each pack of the result, of which there are `all`.
 template <class S>
-__device__ __forceinline__ void gather(const typename S::E *table, const typename S::Label *which, typename S::E *y) {
+__device__ __forceinline__ void gather(const typename S::E *table, const typename S::Label *which, typename S::E *y,
+                                       Index all) {
     typedef typename S::E E;
-    constexpr Index ALL = S::COUNT * S::PACKS;
     Pack<E, S::N> missing;
 #pragma unroll
     for (int i = 0; i < S::N; ++i) missing.at[i] = narrow<E>(Limits<typename Of<E>::Acc>::none());
-    for (Index at = (Index)blockIdx.x * S::BLOCK + threadIdx.x; at < ALL; at += (Index)gridDim.x * S::BLOCK) {
+    for (Index at = (Index)blockIdx.x * S::BLOCK + threadIdx.x; at < all; at += (Index)gridDim.x * S::BLOCK) {
         const typename S::Label row = which[at / S::PACKS];
         Pack<E, S::N> pack = missing;
         if (row >= 0 && row < (i64)S::ROWS) pack = load<S::N>(table + ((Index)row * S::PACKS + at % S::PACKS) * S::N);
@@ -16,20 +16,21 @@ __device__ __forceinline__ void gather(const typename S::E *table, const typenam
     }
 }
 
-// S: Label, COUNT, ROWS, RANGE, BLOCK. Sorts the updates by their row, stably. A block has RANGE rows of the table and
+// S: Label, ROWS, RANGE, BLOCK. Sorts the `all` updates by their row, stably. A block has RANGE rows of the table and
 // looks at all indices twice. First each warp counts, for its own stretch of the indices, those of each of the rows;
 // those of rows before the block's say where its part of the sorted list begins, so that no block waits for
 // another. Then each warp knows where its first update of each row goes, and puts its stretch there in order.
 // `bounds` is where the updates of each row begin and, last, where all end; `sorted` the updates by number.
-template <class S> __device__ __forceinline__ void sort(const typename S::Label *which, u32 *bounds, u32 *sorted) {
-    constexpr u32 WARPS = S::BLOCK / 32, COUNT = S::COUNT;
-    constexpr u32 STRETCH = ((COUNT + WARPS - 1) / WARPS + 31) / 32 * 32;
+template <class S>
+__device__ __forceinline__ void sort(const typename S::Label *which, u32 *bounds, u32 *sorted, Index all) {
+    constexpr u32 WARPS = S::BLOCK / 32;
+    const u32 count = (u32)all, stretch = ((count + WARPS - 1) / WARPS + 31) / 32 * 32;
     __shared__ u32 counts[WARPS][S::RANGE];
     __shared__ u32 totals[S::RANGE];
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const i64 first = (i64)blockIdx.x * S::RANGE;
-    const u32 begin = warp * STRETCH < COUNT ? warp * STRETCH : COUNT;
-    const u32 end = COUNT - begin < STRETCH ? COUNT : begin + STRETCH;
+    const u32 begin = warp * stretch < count ? warp * stretch : count;
+    const u32 end = count - begin < stretch ? count : begin + stretch;
     for (u32 row = threadIdx.x; row < WARPS * S::RANGE; row += S::BLOCK) counts[row / S::RANGE][row % S::RANGE] = 0;
     __syncthreads();
 

@@ -8,7 +8,7 @@
 //! sums take a second launch, with a warp for each row; a row of many updates is shared by the warps of a block, each
 //! with columns of its own and many updates under way at once.
 
-use super::stages::{Place, Stages, Traits, blocks};
+use super::stages::{Place, Stages, Traits, blocks, count};
 use super::{name, pack};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
@@ -47,13 +47,12 @@ pub(crate) fn prepare_scatter_add(
 pub(super) fn stages(reads: &[Operand]) -> Result<Stages> {
     let (table, indices) = (reads[0].view.shape, reads[1].view.shape);
     let (ty, label) = (name(reads[0].dtype), name(reads[1].dtype));
-    let (count, width) = (indices.elements(), table[1..].iter().product::<usize>());
-    let mut stages = Stages::new(table.elements().max(count.saturating_mul(width)), &[TEXT]);
+    let (indices, width) = (indices.elements(), table[1..].iter().product::<usize>());
+    let mut stages = Stages::new(table.elements().max(indices.saturating_mul(width)), &[TEXT]);
     let pack = pack(reads[0].dtype.size(), 16, &[width]);
     let packs = width / pack;
     let traits = Traits::new().ty("E", ty).ty("Label", label).numbers([
         ("N", pack),
-        ("COUNT", count),
         ("ROWS", table[0]),
         ("PACKS", packs),
     ]);
@@ -61,17 +60,18 @@ pub(super) fn stages(reads: &[Operand]) -> Result<Stages> {
         (&*format!("const {ty}"), Place::Read(0)),
         (&*format!("const {label}"), Place::Read(1)),
         (ty, Place::Write(0)),
+        count(indices * packs),
     ];
-    stages.launch("gather", traits, [blocks(count * packs, BLOCK), 1], BLOCK, arguments)?;
+    stages.launch("gather", traits, [blocks(indices * packs, BLOCK), 1], BLOCK, arguments)?;
     Ok(stages)
 }
 
 pub(super) fn scatter_add_stages(rows: usize, reads: &[Operand]) -> Result<Stages> {
     let (indices, updates) = (reads[0].view.shape, reads[1].view.shape);
     let (label, ty) = (name(reads[0].dtype), name(reads[1].dtype));
-    let (count, width) = (indices.elements(), updates[indices.rank()..].iter().product::<usize>());
-    if count > i32::MAX as usize {
-        let message = format!("{count} indices are added up, and {} are the most there can be", i32::MAX);
+    let (all, width) = (indices.elements(), updates[indices.rank()..].iter().product::<usize>());
+    if all > i32::MAX as usize {
+        let message = format!("{all} indices are added up, and {} are the most there can be", i32::MAX);
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
     let mut stages = Stages::new(updates.elements().max(rows.saturating_mul(width)), &[TEXT]);
@@ -82,11 +82,11 @@ pub(super) fn scatter_add_stages(rows: usize, reads: &[Operand]) -> Result<Stage
     if packs == 0 {
         return Ok(stages);
     }
-    let (bounds, sorted) = (stages.reserve((rows + 1) * 4), stages.reserve(count * 4));
+    let (bounds, sorted) = (stages.reserve((rows + 1) * 4), stages.reserve(all * 4));
 
-    let traits =
-        Traits::new().ty("Label", label).numbers([("COUNT", count), ("ROWS", rows), ("RANGE", SORT_RANGE)]);
-    let arguments = [(&*format!("const {label}"), Place::Read(0)), ("u32", bounds), ("u32", sorted)];
+    let traits = Traits::new().ty("Label", label).numbers([("ROWS", rows), ("RANGE", SORT_RANGE)]);
+    let arguments =
+        [(&*format!("const {label}"), Place::Read(0)), ("u32", bounds), ("u32", sorted), count(all)];
     stages.launch("sort", traits, [rows.div_ceil(SORT_RANGE), 1], SORT_BLOCK, arguments)?;
 
     let traits =
