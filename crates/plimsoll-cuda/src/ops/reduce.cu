@@ -1,50 +1,55 @@
 // Reductions. An operand is seen as [outer, reduced, inner]; `rows` is for an inner extent of 1.
 
-// S: In, Out, Fold, ROWS, WIDTH, PARTS, PART, TEAM, BLOCK. Each row is cut into PARTS of PART elements, each of which
-// is one result.
-template <class S> __device__ __forceinline__ void rows(const typename S::In *x, typename S::Out *y) {
+// S: In, Out, Fold, WHOLE, TEAM, BLOCK. Each row of `width` elements is cut into `parts` of `part` elements, each of which
+// is one result, unless it is left WHOLE; `tasks` are the parts of all rows.
+template <class S>
+__device__ __forceinline__ void rows(const typename S::In *x, typename S::Out *y, Index tasks, Index width, Index parts,
+                                     Index part) {
     typedef typename S::Fold Fold;
     typedef typename Of<typename S::In>::Acc Acc;
-    constexpr Index TASKS = S::ROWS * S::PARTS, TEAMS = S::BLOCK / S::TEAM;
+    constexpr Index TEAMS = S::BLOCK / S::TEAM;
     const Index member = threadIdx.x % S::TEAM;
-    for (Index first = blockIdx.x * TEAMS; first < TASKS; first += gridDim.x * TEAMS) {
+    for (Index first = blockIdx.x * TEAMS; first < tasks; first += gridDim.x * TEAMS) {
         const Index task = first + threadIdx.x / S::TEAM;
         Acc all = Fold::template identity<Acc>();
-        if (task < TASKS) {
-            const Index start = task % S::PARTS * S::PART, left = S::WIDTH - start;
-            const typename S::In *from = x + task / S::PARTS * S::WIDTH + start;
-            each<S::TEAM, 4>(from, left < S::PART ? left : S::PART, member, [&](Index, auto pack) {
+        if (task < tasks) {
+            const Index row = S::WHOLE ? task : task / parts, start = S::WHOLE ? 0 : task % parts * part;
+            const Index left = width - start;
+            const typename S::In *from = x + row * width + start;
+            each<S::TEAM, 4>(from, S::WHOLE || left < part ? left : part, member, [&](Index, auto pack) {
                 for (auto element : pack.at) all = Fold::combine(all, widen(element));
             });
         }
         all = fold<S::TEAM, Fold>(all);
-        if (task < TASKS && member == 0) y[task] = narrow<typename S::Out>(all);
+        if (task < tasks && member == 0) y[task] = narrow<typename S::Out>(all);
     }
 }
 
-// S: In, Out, Fold, REDUCED, INNER, CHUNK, N, ACROSS, BLOCK. A block takes ACROSS packs of N columns, and of
-// their rows the chunk that is its number down the grid; results are [chunks, outer, inner].
-template <class S> __device__ __forceinline__ void columns(const typename S::In *x, typename S::Out *y) {
+// S: In, Out, Fold, INNER, N, ACROSS, BLOCK. A block takes ACROSS packs of N columns, and of their rows the chunk that is
+// its number down the grid; results are [chunks, outer, inner]. There are INNER columns, or `given` where that is 0.
+template <class S>
+__device__ __forceinline__ void columns(const typename S::In *x, typename S::Out *y, Index reduced, Index chunk,
+                                        Index given) {
     typedef typename S::Fold Fold;
     typedef typename Of<typename S::In>::Acc Acc;
     constexpr Index N = S::N, DOWN = S::BLOCK / S::ACROSS;
-    constexpr Index TILES = (S::INNER + S::ACROSS * N - 1) / (S::ACROSS * N);
+    const Index inner = S::INNER == 0 ? given : S::INNER, tiles = (inner + S::ACROSS * N - 1) / (S::ACROSS * N);
     __shared__ Acc sums[S::BLOCK * N];
     const Index across = threadIdx.x % S::ACROSS, down = threadIdx.x / S::ACROSS;
-    const Index outer = blockIdx.x / TILES, column = (blockIdx.x % TILES * S::ACROSS + across) * N;
-    const Index begin = blockIdx.y * S::CHUNK;
-    const Index end = S::REDUCED - begin < S::CHUNK ? S::REDUCED : begin + S::CHUNK;
-    const typename S::In *from = x + outer * S::REDUCED * S::INNER + column;
+    const Index outer = blockIdx.x / tiles, column = (blockIdx.x % tiles * S::ACROSS + across) * N;
+    const Index begin = blockIdx.y * chunk;
+    const Index end = reduced - begin < chunk ? reduced : begin + chunk;
+    const typename S::In *from = x + outer * reduced * inner + column;
     Acc all[N];
 #pragma unroll
     for (Index i = 0; i < N; ++i) all[i] = Fold::template identity<Acc>();
-    if (column < S::INNER) {
+    if (column < inner) {
         constexpr Index DEEP = 4;
         Index row = begin + down;
         for (; row + (DEEP - 1) * DOWN < end; row += DEEP * DOWN) {
             Pack<typename S::In, N> held[DEEP];
 #pragma unroll
-            for (Index d = 0; d < DEEP; ++d) held[d] = load<N>(from + (row + d * DOWN) * S::INNER);
+            for (Index d = 0; d < DEEP; ++d) held[d] = load<N>(from + (row + d * DOWN) * inner);
 #pragma unroll
             for (Index d = 0; d < DEEP; ++d) {
 #pragma unroll
@@ -52,7 +57,7 @@ template <class S> __device__ __forceinline__ void columns(const typename S::In 
             }
         }
         for (; row < end; row += DOWN) {
-            const Pack<typename S::In, N> pack = load<N>(from + row * S::INNER);
+            const Pack<typename S::In, N> pack = load<N>(from + row * inner);
 #pragma unroll
             for (Index i = 0; i < N; ++i) all[i] = Fold::combine(all[i], widen(pack.at[i]));
         }
@@ -69,8 +74,8 @@ template <class S> __device__ __forceinline__ void columns(const typename S::In 
             }
         }
     }
-    if (down == 0 && column < S::INNER) {
-        typename S::Out *to = y + ((Index)blockIdx.y * (gridDim.x / TILES) + outer) * S::INNER + column;
+    if (down == 0 && column < inner) {
+        typename S::Out *to = y + ((Index)blockIdx.y * (gridDim.x / tiles) + outer) * inner + column;
 #pragma unroll
         for (Index i = 0; i < N; ++i) to[i] = narrow<typename S::Out>(sums[i * S::BLOCK + threadIdx.x]);
     }
@@ -112,21 +117,20 @@ __device__ __forceinline__ u32 largest_of(const E *row, Index width, Index membe
     return fold<TEAM, First>(best).at;
 }
 
-// S: E, ROWS, WIDTH, TEAM, BLOCK.
-template <class S> __device__ __forceinline__ void arg_max_rows(const typename S::E *x, i32 *y) {
+// S: E, WIDTH, TEAM, BLOCK.
+template <class S> __device__ __forceinline__ void arg_max_rows(const typename S::E *x, i32 *y, Index rows) {
     constexpr Index TEAMS = S::BLOCK / S::TEAM;
     const Index member = threadIdx.x % S::TEAM;
-    for (Index first = blockIdx.x * TEAMS; first < S::ROWS; first += gridDim.x * TEAMS) {
+    for (Index first = blockIdx.x * TEAMS; first < rows; first += gridDim.x * TEAMS) {
         const Index row = first + threadIdx.x / S::TEAM;
-        const u32 at = largest_of<S::TEAM>(x + row * S::WIDTH, S::WIDTH, member, row < S::ROWS);
-        if (row < S::ROWS && member == 0) y[row] = (i32)at;
+        const u32 at = largest_of<S::TEAM>(x + row * S::WIDTH, S::WIDTH, member, row < rows);
+        if (row < rows && member == 0) y[row] = (i32)at;
     }
 }
 
-// S: E, OUTER, AXIS, INNER, BLOCK. A thread for each result.
-template <class S> __device__ __forceinline__ void arg_max_columns(const typename S::E *x, i32 *y) {
-    constexpr Index ALL = S::OUTER * S::INNER;
-    for (Index at = (Index)blockIdx.x * S::BLOCK + threadIdx.x; at < ALL; at += (Index)gridDim.x * S::BLOCK) {
+// S: E, AXIS, INNER, BLOCK. A thread for each of `all` results.
+template <class S> __device__ __forceinline__ void arg_max_columns(const typename S::E *x, i32 *y, Index all) {
+    for (Index at = (Index)blockIdx.x * S::BLOCK + threadIdx.x; at < all; at += (Index)gridDim.x * S::BLOCK) {
         const typename S::E *from = x + at / S::INNER * S::AXIS * S::INNER + at % S::INNER;
         auto largest = widen(from[0]);
         Index where = 0;

@@ -4,7 +4,7 @@
 //! operand as `[outer, reduced, inner]`: rows where `inner` is 1, columns where not. Where there are too few of them to
 //! keep the device busy, they are cut into parts whose results are combined by a pass of their own.
 
-use super::stages::{Place, Stages, Traits, blocks};
+use super::stages::{Place, Stages, Traits, blocks, count};
 use super::tiles::{self, Tiles};
 use super::{accumulator, name, team};
 use crate::engine::Engine;
@@ -79,6 +79,7 @@ pub(super) fn stages(processors: u32, kind: Reduction, axes: Axes, reads: &[Oper
             Reduction::Min => "Min",
         },
         accumulator: accumulator(dtype),
+        width: shape.last().copied().unwrap_or(1),
     };
     let mut groups = groups(&shape, axes);
     let mut from: Side = (name(dtype), dtype.size(), Place::Read(0));
@@ -118,6 +119,8 @@ struct Reduce {
     fold: &'static str,
     /// The type that elements are combined in, and its bytes.
     accumulator: (&'static str, usize),
+    /// So many columns are a constant of the code, since they are what a model is made of; others may follow from the batch.
+    width: usize,
 }
 
 impl Reduce {
@@ -152,16 +155,18 @@ impl Reduce {
             .ty("In", from.0)
             .ty("Out", to.0)
             .ty("Fold", self.fold)
-            .numbers([("ROWS", rows), ("WIDTH", width), ("PARTS", parts), ("PART", part)])
+            .flag("WHOLE", parts == 1)
             .numbers([("TEAM", team as usize)]);
         let grid = [blocks(rows * parts, block / team), 1];
-        self.stages.launch(
-            "rows",
-            traits,
-            grid,
-            block,
-            [(&format!("const {}", from.0), from.2), (to.0, to.2)],
-        )
+        let arguments = [
+            (&*format!("const {}", from.0), from.2),
+            (to.0, to.2),
+            count(rows * parts),
+            count(width),
+            count(parts),
+            count(part),
+        ];
+        self.stages.launch("rows", traits, grid, block, arguments)
     }
 
     /// Combines the columns of each of `outer` matrices.
@@ -189,24 +194,30 @@ impl Reduce {
             .ty("In", from.0)
             .ty("Out", to.0)
             .ty("Fold", self.fold)
-            .numbers([("REDUCED", rows), ("INNER", columns), ("CHUNK", tiles.chunk)])
+            .numbers([("INNER", if columns == self.width { columns } else { 0 })])
             .numbers([("N", tiles.pack), ("ACROSS", tiles.across)]);
-        let arguments = [(&*format!("const {}", from.0), from.2), (to.0, to.2)];
+        let arguments = [
+            (&*format!("const {}", from.0), from.2),
+            (to.0, to.2),
+            count(rows),
+            count(tiles.chunk),
+            count(columns),
+        ];
         self.stages.launch("columns", traits, tiles.grid(), tiles::BLOCK, arguments)
     }
 }
 
 /// So many numbers of the accumulator type as elements.
-pub(super) fn convert(dtype: DType, count: usize) -> Result<Stages> {
+pub(super) fn convert(dtype: DType, numbers: usize) -> Result<Stages> {
     let accumulator = accumulator(dtype);
-    let stages = Stages::new(count, &[TEXT]);
-    let mut reduce = Reduce { stages, processors: 1, fold: "Sum", accumulator };
+    let stages = Stages::new(numbers, &[TEXT]);
+    let mut reduce = Reduce { stages, processors: 1, fold: "Sum", accumulator, width: numbers };
     let (from, to) = (accumulator.0, name(dtype));
-    let tiles = Tiles::whole(accumulator.1, 1, 1, count, 32);
+    let tiles = Tiles::whole(accumulator.1, 1, 1, numbers, 32);
     reduce.column_chunks(
         tiles,
         1,
-        count,
+        numbers,
         (from, accumulator.1, Place::Read(0)),
         (to, dtype.size(), Place::Write(0)),
     )?;
@@ -220,14 +231,15 @@ pub(super) fn arg_max_stages(axis: usize, reads: &[Operand]) -> Result<Stages> {
     let inner: usize = shape[axis + 1..].iter().product();
     let (width, ty) = (shape[axis], name(dtype));
     let traits = Traits::new().ty("E", ty);
-    let arguments = [(&*format!("const {ty}"), Place::Read(0)), ("i32", Place::Write(0))];
+    let results = outer * inner;
+    let arguments = [(&*format!("const {ty}"), Place::Read(0)), ("i32", Place::Write(0)), count(results)];
     if inner == 1 {
         let (team, block) = team(width);
-        let traits = traits.numbers([("ROWS", outer), ("WIDTH", width), ("TEAM", team as usize)]);
+        let traits = traits.numbers([("WIDTH", width), ("TEAM", team as usize)]);
         stages.launch("arg_max_rows", traits, [blocks(outer, block / team), 1], block, arguments)?;
     } else {
-        let traits = traits.numbers([("OUTER", outer), ("AXIS", width), ("INNER", inner)]);
-        stages.launch("arg_max_columns", traits, [blocks(outer * inner, 256), 1], 256, arguments)?;
+        let traits = traits.numbers([("AXIS", width), ("INNER", inner)]);
+        stages.launch("arg_max_columns", traits, [blocks(results, 256), 1], 256, arguments)?;
     }
     Ok(stages)
 }
