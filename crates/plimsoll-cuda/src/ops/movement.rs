@@ -1,6 +1,6 @@
 //! Kernels that only move elements: borders, and operands one after another.
 
-use super::stages::{Place, Stages, Traits, blocks};
+use super::stages::{Place, Stages, Traits, blocks, count};
 use super::{name, pack};
 use crate::engine::Engine;
 use crate::error::Result;
@@ -45,7 +45,8 @@ pub(super) fn pad_stages(border: &Pad, reads: &[Operand], writes: &[Operand]) ->
     let pack = pack(dtype.size(), 16, &[together]);
     let run = together / pack;
     let mut source = format!(
-        "static __device__ bool source(Index at, Index &from) {{ bool inside = true; from = at % {0}; at /= {0};",
+        "static __device__ bool source(Index at, Index first, Index &from) {{ bool inside = true; from = at % {0}; \
+         at /= {0};",
         run.max(1)
     );
     let mut stride = run;
@@ -54,17 +55,25 @@ pub(super) fn pad_stages(border: &Pad, reads: &[Operand], writes: &[Operand]) ->
         // A single element has no neighbours to be apart from.
         let step = if extent > 1 { border.between[axis] + 1 } else { 1 };
         let all = output[axis].max(1);
-        _ = write!(source, " step<{extent}, {all}, {before}, {step}, {stride}>(at, from, inside);");
+        _ = match axis {
+            0 => write!(source, " step<{before}, {step}, {stride}>(at, first, from, inside);"),
+            _ => write!(
+                source,
+                " step<{before}, {step}, {stride}>(at % {all}, {extent}, from, inside); at /= {all};"
+            ),
+        };
         stride *= extent;
     }
     source.push_str(" return inside; }");
     let packs = output.elements() / pack;
     let traits = Traits::new()
         .ty("E", ty)
-        .numbers([("N", pack), ("PACKS", packs)])
+        .numbers([("N", pack)])
         .text(&source)
         .text(&format!("static __device__ E value() {{ return {}; }}", constant(border.value, dtype)));
-    let arguments = [(&*format!("const {ty}"), Place::Read(0)), (ty, Place::Write(0))];
+    let first = input.first().copied().unwrap_or(1);
+    let arguments =
+        [(&*format!("const {ty}"), Place::Read(0)), (ty, Place::Write(0)), count(packs), count(first)];
     stages.launch("pad", traits, [blocks(packs, BLOCK), 1], BLOCK, arguments)?;
     Ok(stages)
 }
@@ -101,14 +110,23 @@ pub(super) fn concat_stages(axis: usize, reads: &[Operand], writes: &[Operand]) 
     let after: usize = shape[axis + 1..].iter().product();
     let runs: Vec<usize> = reads.iter().map(|read| read.view.shape[axis] * after).collect();
     let (ty, pack) = (name(dtype), pack(dtype.size(), 16, &runs));
+    // One run is as good as many of one pack, side by side.
+    let whole = shape[..axis].iter().all(|&extent| extent == 1);
+    let stride = if whole { 1 } else { shape[axis] * after / pack };
     let mut offset = 0;
     for (index, (read, run)) in reads.iter().zip(runs).enumerate() {
         let packs = read.view.shape.elements() / pack;
-        let traits = Traits::new()
-            .ty("E", ty)
-            .numbers([("N", pack), ("PACKS", packs), ("RUN", run / pack)])
-            .numbers([("STRIDE", shape[axis] * after / pack), ("OFFSET", offset / pack)]);
-        let arguments = [(&*format!("const {ty}"), Place::Read(index)), (ty, Place::Write(0))];
+        let traits = Traits::new().ty("E", ty).numbers([
+            ("N", pack),
+            ("RUN", if whole { 1 } else { run / pack }),
+            ("STRIDE", stride),
+        ]);
+        let arguments = [
+            (&*format!("const {ty}"), Place::Read(index)),
+            (ty, Place::Write(0)),
+            count(packs),
+            count(offset / pack),
+        ];
         stages.launch("place", traits, [blocks(packs, BLOCK), 1], BLOCK, arguments)?;
         offset += run;
     }

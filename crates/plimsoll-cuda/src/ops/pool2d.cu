@@ -1,6 +1,6 @@
 // Pooling over windows of images, and its gradient, each result gathered by one thread.
 //
-// S: E, N, MAX, BATCH, HEIGHT, WIDTH, PACKS (of the channels), DOWN and ACROSS (the windows), WINDOW_HEIGHT,
+// S: E, N, MAX, HEIGHT, WIDTH, PACKS (of the channels), DOWN and ACROSS (the windows), WINDOW_HEIGHT,
 // WINDOW_WIDTH, STRIDE_DOWN, STRIDE_ACROSS, TOP and LEFT (the padding before), CELL_HEIGHT, CELL_WIDTH, BLOCK.
 
 // What a window covers along one axis of the image, from `first` up to `end`.
@@ -19,11 +19,12 @@ __device__ __forceinline__ Span covering(int first, int size, int stride, int wi
     return Span{lowest <= 0 ? 0 : (lowest + stride - 1) / stride, end < count ? end : count};
 }
 
-template <class S> __device__ __forceinline__ void pool(const typename S::E *images, typename S::E *pooled) {
+// A thread for each pack of the result, of which there are `packs`.
+template <class S>
+__device__ __forceinline__ void pool(const typename S::E *images, typename S::E *pooled, Index packs) {
     typedef typename S::E E;
     typedef typename Of<E>::Acc Acc;
-    constexpr Index ALL = S::BATCH * S::DOWN * S::ACROSS * S::PACKS;
-    for (Index at = (Index)blockIdx.x * S::BLOCK + threadIdx.x; at < ALL; at += (Index)gridDim.x * S::BLOCK) {
+    for (Index at = (Index)blockIdx.x * S::BLOCK + threadIdx.x; at < packs; at += (Index)gridDim.x * S::BLOCK) {
         const Index pack = at % S::PACKS, place = at / S::PACKS;
         const int across = (int)(place % S::ACROSS), down = (int)(place / S::ACROSS % S::DOWN);
         const Index image = place / S::ACROSS / S::DOWN;
@@ -50,16 +51,16 @@ template <class S> __device__ __forceinline__ void pool(const typename S::E *ima
     }
 }
 
-// A thread has a cell of the images, for which it looks at every window that covers any of it. A cell of as many
-// places as a window moves on is looked at in its windows once, not once for each place.
+// A thread has a cell of the images, one of `packs` in all, for which it looks at every window that covers any of it. A
+// cell of as many places as a window moves on is looked at in its windows once, not once for each place.
 template <class S>
-__device__ __forceinline__ void pool_grad(const typename S::E *images, const typename S::E *dy, typename S::E *dx) {
+__device__ __forceinline__ void pool_grad(const typename S::E *images, const typename S::E *dy, typename S::E *dx,
+                                          Index packs) {
     typedef typename S::E E;
     typedef typename Of<E>::Acc Acc;
     constexpr Index CELLS_DOWN = (S::HEIGHT + S::TOP + S::CELL_HEIGHT - 1) / S::CELL_HEIGHT;
     constexpr Index CELLS_ACROSS = (S::WIDTH + S::LEFT + S::CELL_WIDTH - 1) / S::CELL_WIDTH;
-    constexpr Index ALL = S::BATCH * CELLS_DOWN * CELLS_ACROSS * S::PACKS;
-    for (Index at = (Index)blockIdx.x * S::BLOCK + threadIdx.x; at < ALL; at += (Index)gridDim.x * S::BLOCK) {
+    for (Index at = (Index)blockIdx.x * S::BLOCK + threadIdx.x; at < packs; at += (Index)gridDim.x * S::BLOCK) {
         const Index pack = at % S::PACKS, cell = at / S::PACKS, image = cell / CELLS_ACROSS / CELLS_DOWN;
         const int left = (int)(cell % CELLS_ACROSS * S::CELL_WIDTH);
         const int top = (int)(cell / CELLS_ACROSS % CELLS_DOWN * S::CELL_HEIGHT);

@@ -3,7 +3,7 @@
 //! The forward kernel keeps no positions: the gradient finds the largest elements again. It is gathered by the elements
 //! that it goes to, each from the windows that cover it, so that nothing is added up in memory.
 
-use super::stages::{Place, Stages, Traits, blocks};
+use super::stages::{Place, Stages, Traits, blocks, count};
 use super::{name, pack};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
@@ -53,7 +53,7 @@ fn traits(pool: Pool2d, images: &Operand, pooled: &Shape, cell: [usize; 2]) -> R
     let traits = Traits::new()
         .ty("E", name(images.dtype))
         .flag("MAX", pool.kind == PoolKind::Max)
-        .numbers([("N", pack), ("BATCH", shape[0]), ("HEIGHT", shape[1]), ("WIDTH", shape[2])])
+        .numbers([("N", pack), ("HEIGHT", shape[1]), ("WIDTH", shape[2])])
         .numbers([("PACKS", shape[3] / pack), ("DOWN", pooled[1]), ("ACROSS", pooled[2])])
         .numbers([("WINDOW_HEIGHT", pool.window[0]), ("WINDOW_WIDTH", pool.window[1])])
         .numbers([("STRIDE_DOWN", pool.stride[0]), ("STRIDE_ACROSS", pool.stride[1])])
@@ -67,8 +67,9 @@ pub(super) fn stages(pool: Pool2d, reads: &[Operand], writes: &[Operand]) -> Res
     let mut stages = Stages::new(reads[0].view.shape.elements().max(pooled.elements()), &[TEXT]);
     let (pack, traits) = traits(pool, &reads[0], &pooled, [1, 1])?;
     let ty = name(reads[0].dtype);
-    let arguments = [(&*format!("const {ty}"), Place::Read(0)), (ty, Place::Write(0))];
-    stages.launch("pool", traits, [blocks(pooled.elements() / pack, BLOCK), 1], BLOCK, arguments)?;
+    let packs = pooled.elements() / pack;
+    let arguments = [(&*format!("const {ty}"), Place::Read(0)), (ty, Place::Write(0)), count(packs)];
+    stages.launch("pool", traits, [blocks(packs, BLOCK), 1], BLOCK, arguments)?;
     Ok(stages)
 }
 
@@ -83,7 +84,8 @@ pub(super) fn grad_stages(pool: Pool2d, reads: &[Operand]) -> Result<Stages> {
     let mut stages = Stages::new(images.elements().max(pooled.elements()).max(all), &[TEXT]);
     let ty = name(reads[0].dtype);
     let constant = format!("const {ty}");
-    let arguments = [(&*constant, Place::Read(0)), (&*constant, Place::Read(1)), (ty, Place::Write(0))];
+    let arguments =
+        [(&*constant, Place::Read(0)), (&*constant, Place::Read(1)), (ty, Place::Write(0)), count(all)];
     stages.launch("pool_grad", traits, [blocks(all, BLOCK), 1], BLOCK, arguments)?;
     Ok(stages)
 }
