@@ -14,7 +14,12 @@ pub(super) struct Geometry {
     walks: Vec<Option<Walk>>,
     /// Whether positions need 64 bits.
     pub(super) wide: bool,
+    /// The extent of the last axis, where it is left to the launch as [`RUN`].
+    pub(super) given: Option<usize>,
 }
+
+/// What the extent of the last axis is called where it follows from batch and length.
+pub(super) const RUN: &str = "run";
 
 /// A walk over a buffer.
 pub(super) struct Walk {
@@ -75,7 +80,8 @@ impl Geometry {
         }
         // Half of what 32 bits hold, so that the steps of a loop over positions do not overflow.
         let wide = farthest >= 1 << 31;
-        Geometry { extents: [before.extents, in_row.extents], walks, wide }
+        let given = repeated(&domain[lead..], &in_row).filter(|_| lead == 0);
+        Geometry { extents: [before.extents, in_row.extents], walks, wide, given }
     }
 
     /// The type of positions.
@@ -86,6 +92,11 @@ impl Geometry {
     /// A number of the type of positions.
     pub(super) fn number(&self, value: usize) -> String {
         format!("{value}{}", if self.wide { "ull" } else { "u" })
+    }
+
+    /// A number that is an extent, or the elements of one.
+    fn extent(&self, value: usize) -> String {
+        if self.given == Some(value) { format!("(idx){RUN}") } else { self.number(value) }
     }
 
     /// The extent of a row's last axis.
@@ -156,8 +167,10 @@ impl Geometry {
             terms.push(self.number(walk.offset));
         }
         for (part, variable) in [row, at].into_iter().enumerate() {
+            // Axes that this walk goes through as through one, though others do not.
+            let walked = join(&self.extents[part], &[&walk.strides[part]]);
             let mut inner = 1;
-            for (&extent, &stride) in self.extents[part].iter().zip(&walk.strides[part]).rev() {
+            for (&extent, &stride) in walked.extents.iter().zip(&walked.strides[0]).rev() {
                 let outermost = inner * extent == self.extents[part].iter().product::<usize>();
                 if stride > 0 {
                     terms.push(self.term(variable, inner, (!outermost).then_some(extent), stride));
@@ -179,10 +192,10 @@ impl Geometry {
     pub(super) fn digit(&self, variable: &str, inner: usize, extent: Option<usize>) -> String {
         let mut index = variable.to_owned();
         if inner > 1 {
-            index = format!("{index} / {}", self.number(inner));
+            index = format!("{index} / {}", self.extent(inner));
         }
         if let Some(extent) = extent {
-            index = format!("{index} % {}", self.number(extent));
+            index = format!("{index} % {}", self.extent(extent));
         }
         if index == variable { index } else { format!("({index})") }
     }
@@ -192,6 +205,15 @@ struct Joined {
     extents: Vec<usize>,
     /// The steps of each walk along the joined axes.
     strides: Vec<Vec<usize>>,
+}
+
+/// The extent of the last of two axes, if some walks are repeated along the first and the others dense, and if it is made of
+/// several axes of the domain: one alone is a part of the model, but several follow from batch and length.
+fn repeated(domain: &[usize], joined: &Joined) -> Option<usize> {
+    let [_, run] = joined.extents[..] else { return None };
+    let several = domain.iter().rev().find(|extent| **extent != 1) != Some(&run);
+    let simple = joined.strides.iter().all(|strides| strides[0] == 0 || strides[0] == strides[1] * run);
+    (several && simple).then_some(run)
 }
 
 /// Joins axes wherever all walks go through them as through one, and leaves out axes of one element.

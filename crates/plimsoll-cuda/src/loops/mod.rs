@@ -1,8 +1,9 @@
 //! Fused loops as generated CUDA C++.
 //!
 //! A fused loop is a straight-line program; what makes it fast is that nothing of it is interpreted. So each loop
-//! becomes the text of a kernel in which extents, strides and types are constants, and the compiler does the rest.
-//! Everything up to the text is a pure function of the loop and of what the device can do: it is tested without one.
+//! becomes the text of a kernel in which extents, strides and types are constants, and the compiler does the rest. What
+//! follows from batch and length alone is left to the launch where that costs nothing, so that a step of another length
+//! is made of the same code. Everything up to the text is a pure function of the loop and of what the device can do: it is tested without one.
 //!
 //! Each register is rounded to its type and reductions have one order, which the length of a row alone decides, so
 //! that a value has the same bits whichever loop it is computed in and however that loop is cut.
@@ -51,8 +52,8 @@ pub(crate) fn prepare(
     let mut launches = Vec::with_capacity(plan.launches.len());
     for launch in plan.launches {
         let function = engine.compile(&launch.source, launch.name, 0)?;
-        let Launch { blocks, threads, arguments, count, .. } = launch;
-        launches.push(Prepared { function, blocks, threads, arguments, count });
+        let Launch { blocks, threads, arguments, numbers, .. } = launch;
+        launches.push(Prepared { function, blocks, threads, arguments, numbers });
     }
     Ok(Box::new(Fused { launches, workspace: plan.workspace }))
 }
@@ -97,7 +98,7 @@ struct Prepared {
     blocks: u32,
     threads: u32,
     arguments: Vec<Place>,
-    count: Option<u64>,
+    numbers: Vec<u64>,
 }
 
 impl Routine for Fused {
@@ -114,11 +115,11 @@ impl Routine for Fused {
                     Place::Workspace(offset) => call.workspace + offset,
                 })
             };
-            let arguments: Vec<Argument> =
-                launch.arguments.iter().map(address).chain(launch.count.map(Argument::U64)).collect();
+            let numbers = launch.numbers.iter().map(|&number| Argument::U64(number));
+            let arguments: Vec<Argument> = launch.arguments.iter().map(address).chain(numbers).collect();
             let grid = [launch.blocks, 1, 1];
-            // SAFETY: the kernel's parameters are the addresses of these operands, which the caller vouches for, and a
-            // count of elements if it says so; each thread stays within the views, and the views within the buffers.
+            // SAFETY: the kernel's parameters are the addresses of these operands, which the caller vouches for, and the
+            // numbers that it was written with; each thread stays within the views, and the views within the buffers.
             unsafe { launch.function.launch(call.stream, grid, launch.threads, 0, &arguments)? };
         }
         Ok(())

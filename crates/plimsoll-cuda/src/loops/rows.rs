@@ -140,10 +140,17 @@ pub(super) fn plan(nest: &Nest, device: &Properties) -> Result<Option<Launch>> {
 
 fn team(nest: &Nest, passes: &[Pass]) -> Team {
     let length = nest.row();
-    let segments = length.div_ceil(SEGMENT).max(1);
+    let mut segments = length.div_ceil(SEGMENT).max(1);
     if segments == 1 {
         let threads = length.div_ceil(WIDTH).max(1).next_power_of_two().min(32);
         return Team { threads, segments, spans: length.div_ceil(LANES).max(1), keeps: true };
+    }
+    // The elements of a single row follow from the batch: segments that do not exist, which change nothing, make for fewer
+    // kinds of code.
+    let needed = nest.needed((0..nest.writes.len()).map(|write| nest.stored(write)));
+    let rounded = segments.next_power_of_two();
+    if nest.rows() == 1 && shared(nest, &needed) / segments * rounded <= SHARED {
+        segments = rounded;
     }
     // A thread keeps 16 elements of a register; a block of 1024 has 64 registers for each thread.
     let kept: usize = passes
@@ -166,7 +173,10 @@ fn write(
     let nest = writer.nest;
     let geometry = writer.geometry;
     let needed = writer.needed;
-    let rows = geometry.number(nest.rows());
+    let rows = match nest.rows() {
+        1 => geometry.number(1),
+        rows => writer.size("rows", rows),
+    };
     writer.prologue()?;
     let reductions = || passes.iter().flat_map(|pass| &pass.reductions).copied();
     if team.warps() > 1 {
@@ -220,7 +230,10 @@ fn write(
 /// One pass over the row, and the reductions that end it.
 fn write_pass(writer: &mut Writer<'_>, team: &Team, pass: &Pass) -> Result<()> {
     let nest = writer.nest;
-    let length = nest.row();
+    let length = match writer.is_one_row() {
+        true => writer.size("length", nest.row()),
+        false => writer.geometry.number(nest.row()),
+    };
     let warps = team.warps();
     let stores = !pass.stores.is_empty();
     if pass.reductions.is_empty() && !stores {
@@ -242,11 +255,11 @@ fn write_pass(writer: &mut Writer<'_>, team: &Team, pass: &Pass) -> Result<()> {
     writer.line(format!("for (int k = 0; k < {}; ++k) {{", team.spans));
     let base = if warps > 1 { format!("segment * {SEGMENT}u + ") } else { String::new() };
     writer.line(format!("const idx at = {base}k * {LANES}u + thread * {WIDTH}u;"));
-    let packed = length.is_multiple_of(WIDTH);
+    let packed = nest.row().is_multiple_of(WIDTH);
     // Threads of one warp or less may have no row of their own.
     let guard = if stores && warps <= 1 { "live && " } else { "" };
-    writer.line(format!("if ({guard}at < {}) {{", writer.geometry.number(length)));
-    let limit = (!packed).then_some(length);
+    writer.line(format!("if ({guard}at < {length}) {{"));
+    let limit = (!packed).then_some(&*length);
     writer.elements(pass, Span { width: WIDTH, packed, limit, exist: None, at: "at", index: "k" })?;
     writer.line("}");
     writer.line("}");

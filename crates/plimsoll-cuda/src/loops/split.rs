@@ -150,8 +150,8 @@ fn segments_kernel(
         let Some((_, of)) = nest.reduction(register) else { continue };
         let value = cast(nest.dtype(of).accumulator(), bound.dtype, &format!("c{register}"));
         let at = match layout {
-            Layout::Along => format!("row * {segments}u + segment"),
-            Layout::Across => format!("(idx)segment * {} + row", geometry.number(rows)),
+            Layout::Along => "unit".to_owned(),
+            Layout::Across => format!("segment * {} + row", writer.size("rows", rows)),
         };
         writer.line(format!("if (writes) store(part{register}[{at}], {value});"));
     }
@@ -166,22 +166,26 @@ fn along(
     rows: usize,
     segments: usize,
 ) -> Result<usize> {
-    let length = writer.length;
+    let packed = writer.length.is_multiple_of(WIDTH);
+    let length = writer.size("length", writer.length);
     let warps = THREADS / 32;
     let units = rows * segments;
+    let all = writer.size("units", units);
     writer.line(format!("const idx unit = (idx)blockIdx.x * {warps}u + threadIdx.x / 32u;"));
-    writer.line(format!("if (unit >= {}) return;", writer.geometry.number(units)));
+    writer.line(format!("if (unit >= {all}) return;"));
     writer.line("const u32 thread = threadIdx.x % 32u;");
-    writer.line(format!("const idx row = unit / {segments}u, segment = unit % {segments}u;"));
+    writer.line(match rows {
+        1 => "const idx row = 0u, segment = unit;".to_owned(),
+        _ => format!("const idx row = unit / {segments}u, segment = unit % {segments}u;"),
+    });
     writer.line("const bool writes = thread == 0u;");
     writer.rows(of_rows.iter().copied())?;
     writer.begin(&pass.reductions, WIDTH);
     writer.line("#pragma unroll");
     writer.line(format!("for (int k = 0; k < {}; ++k) {{", SEGMENT / LANES));
     writer.line(format!("const idx at = segment * {SEGMENT}u + k * {LANES}u + thread * {WIDTH}u;"));
-    writer.line(format!("if (at < {}) {{", writer.geometry.number(length)));
-    let packed = length.is_multiple_of(WIDTH);
-    let limit = (!packed).then_some(length);
+    writer.line(format!("if (at < {length}) {{"));
+    let limit = (!packed).then_some(&*length);
     writer.elements(pass, Span { width: WIDTH, packed, limit, exist: None, at: "at", index: "k" })?;
     writer.line("}");
     writer.line("}");
@@ -207,19 +211,20 @@ fn across(
     let columns = THREADS / share;
     let across = rows.div_ceil(columns);
     let spans = length.div_ceil(LANES).clamp(1, SEGMENT / LANES);
-    let count = writer.geometry.number(rows);
-    writer.line(format!("const idx segment = blockIdx.x / {across}u;"));
+    let (count, end) = (writer.size("rows", rows), writer.size("length", length));
+    writer.line(format!("const u32 across = (u32)(({count} + {columns}u - 1u) / {columns}u);"));
+    writer.line("const idx segment = blockIdx.x / across;");
     writer.line(format!("const u32 column = threadIdx.x % {columns}u, part = threadIdx.x / {columns}u;"));
-    writer.line(format!("const idx mine = (idx)(blockIdx.x % {across}u) * {columns}u + column;"));
+    writer.line(format!("const idx mine = (idx)(blockIdx.x % across) * {columns}u + column;"));
     writer.line(format!("const idx row = mine < {count} ? mine : {count} - 1u;"));
     writer.line(format!("const bool writes = mine < {count} && part == 0u;"));
     writer.rows(of_rows.iter().copied())?;
     writer.begin(&pass.reductions, COLUMN);
     writer.line(format!("for (int k = 0; k < {spans}; ++k) {{"));
     writer.line(format!("const idx at = segment * {SEGMENT}u + k * {LANES}u + part * {COLUMN}u;"));
-    let limit = (!length.is_multiple_of(COLUMN)).then_some(length);
+    let limit = (!length.is_multiple_of(COLUMN)).then_some(&*end);
     let span = Span { width: COLUMN, packed: false, limit, exist: None, at: "at", index: "k" };
-    writer.line(format!("if (at < {}) {{", writer.geometry.number(length)));
+    writer.line(format!("if (at < {end}) {{"));
     writer.elements(pass, span)?;
     writer.line("}");
     writer.line("}");

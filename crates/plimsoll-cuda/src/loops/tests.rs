@@ -514,7 +514,73 @@ fn loops_that_differ_in_the_number_of_elements_alone_are_compiled_once() {
     };
     let (some, more) = (of(16384), of(20000));
     assert_eq!(some.source, more.source);
-    assert_eq!((some.count, more.count), (Some(16384 * 768 / 8), Some(20000 * 768 / 8)));
+    assert_eq!((&some.numbers[..], &more.numbers[..]), (&[16384 * 768 / 8][..], &[20000 * 768 / 8][..]));
+}
+
+/// The mean of a row, and what each element is above it.
+fn deviations(rows: usize, length: usize) -> Case {
+    let mut case = Case::new(&[rows, length], 1);
+    let (dtype, row) = (DType::F32, Level::Row);
+    let x = case.dense(dtype);
+    let sum = case.push(Scalar::Reduce(Reduction::Sum, x), dtype, row);
+    let share = case.push(Scalar::Constant(1.0 / length as f64), dtype, row);
+    let mean = case.push(Scalar::Binary(Binary::Mul, sum, share), dtype, row);
+    let above = case.push(Scalar::Binary(Binary::Sub, x, mean), dtype, Level::Element);
+    case.store(mean);
+    case.store(above);
+    case
+}
+
+fn sources_of(case: &Case) -> Vec<String> {
+    case.plan().launches.into_iter().map(|launch| launch.source).collect()
+}
+
+#[test]
+fn the_mean_of_all_elements_is_compiled_once_for_many_lengths() {
+    for [one, other] in [[12_000, 16_384], [17_000, 24_576], [98_000, 100_000]] {
+        assert!(sources_of(&deviations(1, one)) == sources_of(&deviations(1, other)), "{one} and {other}");
+    }
+    let plan = deviations(1, 12_000).plan();
+    let factor = u64::from((1.0f32 / 12_000.0).to_bits());
+    assert_eq!(only(&plan).numbers, [factor, 12_000]);
+}
+
+#[test]
+fn rows_are_compiled_once_for_any_number_of_them() {
+    for length in [64, 768, 4096, 50_000] {
+        assert!(sources_of(&softmax(300, length)) == sources_of(&softmax(4096, length)), "{length}");
+    }
+    let columns = |length: usize| {
+        let mut case = Case::new(&[768, length], 1);
+        let view = View { shape: case.body.domain, offset: 0, strides: [1, 768, 0, 0, 0, 0, 0, 0] };
+        let x = case.load(DType::BF16, Level::Element, view, 768 * length);
+        let sum = case.push(Scalar::Reduce(Reduction::Sum, x), DType::BF16, Level::Row);
+        case.store(sum);
+        sources_of(&case)
+    };
+    // What segments give is combined by another one.
+    assert!(columns(16_384)[0] == columns(12_800)[0]);
+}
+
+#[test]
+fn what_is_repeated_for_each_of_a_batch_is_compiled_once_for_any_length() {
+    let of = |tokens: usize, width: usize| {
+        let mut case = Case::new(&[16, tokens, width], 0);
+        let x = case.dense(DType::BF16);
+        let view = View { shape: case.body.domain, offset: 0, strides: [0, width, 1, 0, 0, 0, 0, 0] };
+        let positions = case.load(DType::BF16, Level::Element, view, tokens * width);
+        let sum = case.push(Scalar::Binary(Binary::Add, x, positions), DType::BF16, Level::Element);
+        case.store(sum);
+        case.plan()
+    };
+    let (some, more) = (of(768, 512), of(1000, 512));
+    assert!(only(&some).source == only(&more).source);
+    assert_eq!(only(&more).numbers, [1000 * 512, 16 * 1000 * 512 / 8]);
+    let code = code(only(&some));
+    assert!(code.contains("in0 + (at))") && code.contains("in1 + ((at % (idx)run)))"), "{code}");
+    // A bias is a part of the model.
+    let code = of(1, 4096).launches.remove(0).source;
+    assert!(code.contains("(at % 4096u)"), "{code}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The text of one kernel: its parameters, and the code for elements and rows that all kinds of kernels share.
 
-use super::geometry::{Access, Geometry, Reach};
+use super::geometry::{Access, Geometry, RUN, Reach};
 use super::nest::{Nest, Place};
 use super::scalar::{computed, constant, reduction, stored, value};
 use crate::error::{Error, ErrorKind, Result};
@@ -21,8 +21,8 @@ pub(super) struct Launch {
     pub(super) threads: u32,
     /// What its parameters point to.
     pub(super) arguments: Vec<Place>,
-    /// The parameter after them, where the kernel does for any number of elements.
-    pub(super) count: Option<u64>,
+    /// The parameters after them, which follow from batch and length: the kernel does for any.
+    pub(super) numbers: Vec<u64>,
 }
 
 /// What is done for each element in one pass over a row.
@@ -47,7 +47,7 @@ pub(super) struct Span<'a> {
     /// Whether memory may be accessed in packs of so many.
     pub(super) packed: bool,
     /// The number of elements that exist, where the span may go beyond them.
-    pub(super) limit: Option<usize>,
+    pub(super) limit: Option<&'a str>,
     /// The condition that the elements exist at all; if they do not, nothing is stored in packs.
     pub(super) exist: Option<&'a str>,
     /// The variable with the first one's position in the row.
@@ -67,11 +67,9 @@ pub(super) struct Writer<'a> {
     text: String,
     indent: usize,
     parameters: Vec<(String, Place)>,
-    count: Option<u64>,
+    /// The names and values of the parameters that are numbers.
+    numbers: Vec<(String, u64)>,
 }
-
-/// The parameter that is a number of elements.
-pub(super) const COUNT: &str = "count";
 
 impl<'a> Writer<'a> {
     pub(super) fn new(
@@ -81,8 +79,12 @@ impl<'a> Writer<'a> {
         row: &'a str,
         length: usize,
     ) -> Self {
-        let (text, parameters) = (String::new(), vec![]);
-        Writer { nest, geometry, row, length, needed, text, indent: 1, parameters, count: None }
+        let (text, parameters, numbers) = (String::new(), vec![], vec![]);
+        let mut writer = Writer { nest, geometry, row, length, needed, text, indent: 1, parameters, numbers };
+        if let Some(run) = geometry.given {
+            writer.number(RUN, run as u64);
+        }
+        writer
     }
 
     /// A line of code. What closes a block goes out again, what opens one in.
@@ -101,8 +103,8 @@ impl<'a> Writer<'a> {
     pub(super) fn launch(self, name: &'static str, blocks: u64, threads: u32) -> Launch {
         let index = self.geometry.index();
         let mut list: Vec<&str> = self.parameters.iter().map(|parameter| parameter.0.as_str()).collect();
-        let last = format!("const u64 {COUNT}");
-        list.extend(self.count.map(|_| last.as_str()));
+        let numbers: Vec<String> = self.numbers.iter().map(|(name, _)| format!("const u64 {name}")).collect();
+        list.extend(numbers.iter().map(String::as_str));
         let source = format!(
             "{PRELUDE}\ntypedef {index} idx;\n\nextern \"C\" __global__ void __launch_bounds__({threads}) \
              {name}({}) {{\n{}}}\n",
@@ -112,18 +114,45 @@ impl<'a> Writer<'a> {
         let arguments = self.parameters.into_iter().map(|parameter| parameter.1).collect();
         // The most blocks of a grid; no loop comes near.
         let blocks = blocks.min(0x7fff_ffff) as u32;
-        Launch { source, name, blocks, threads, arguments, count: self.count }
+        let numbers = self.numbers.into_iter().map(|(_, number)| number).collect();
+        Launch { source, name, blocks, threads, arguments, numbers }
     }
 
-    /// The code alone, and the parameters it names: how each is declared, and what it points to.
+    /// The code alone, and the parameters it names: how each is declared, and what it points to. Numbers are constants
+    /// there.
     pub(super) fn code(self) -> (String, Vec<(String, Place)>) {
-        (self.text, self.parameters)
+        let constant = |(name, number): &(String, u64)| format!("    const u64 {name} = {number}ull;\n");
+        let constants: String = self.numbers.iter().map(constant).collect();
+        (constants + &self.text, self.parameters)
     }
 
     /// Leaves a number of elements to the launch, so that loops which differ in it alone are compiled once.
     pub(super) fn count(&mut self, count: usize) -> String {
-        self.count = Some(count as u64);
-        format!("(idx){COUNT}")
+        self.size("count", count)
+    }
+
+    /// Leaves any size to the launch, under a name of its own.
+    pub(super) fn size(&mut self, name: &str, size: usize) -> String {
+        self.number(name, size as u64);
+        format!("(idx){name}")
+    }
+
+    fn number(&mut self, name: &str, number: u64) {
+        if !self.numbers.iter().any(|(known, _)| known == name) {
+            self.numbers.push((name.to_owned(), number));
+        }
+    }
+
+    /// Whether the loop has rows and there is only one: all of a batch, then.
+    pub(super) fn is_one_row(&self) -> bool {
+        self.nest.body.row_axes > 0 && self.nest.rows() == 1
+    }
+
+    /// Whether a constant is used once in the whole loop. It may follow from the batch, as the factor of a mean does, and
+    /// nothing is gained by its being known before.
+    fn is_used_once(&self, register: usize) -> bool {
+        let once = self.is_one_row() && self.nest.level(register) == Level::Row;
+        self.nest.dtype(register) == DType::F32 && (once || self.nest.body.domain.elements() == 1)
     }
 
     fn read(&mut self, read: usize) -> String {
@@ -204,6 +233,11 @@ impl<'a> Writer<'a> {
             }
             Scalar::Iota { axis } => self.iota(register, usize::from(axis), at),
             Scalar::Random { .. } => self.random(register, at),
+            Scalar::Constant(x) if self.is_used_once(register) => {
+                let name = format!("constant{register}");
+                self.number(&name, u64::from((x as f32).to_bits()));
+                format!("__uint_as_float((u32){name})")
+            }
             scalar => value(scalar, dtype, |r| self.nest.dtype(usize::from(r)))
                 .ok_or_else(|| self.unsupported(register))?,
         };
@@ -231,7 +265,7 @@ impl<'a> Writer<'a> {
             Level::Row if split => self.row.to_owned(),
             // The rows of a loop that is run over as one.
             Level::Row => format!("({at} / {})", self.geometry.number(self.nest.row().max(1))),
-            Level::Element if self.row == "0u" => at.to_owned(),
+            Level::Element if self.row == "0u" || self.is_one_row() => at.to_owned(),
             Level::Element => format!("((idx){} * {length} + {at})", self.row),
         }
     }
@@ -319,7 +353,7 @@ impl<'a> Writer<'a> {
         }
         let each = if single { at.to_owned() } else { format!("({at} + j)") };
         if let Some(limit) = span.limit {
-            self.line(format!("if ({each} < {}) {{", self.geometry.number(limit)));
+            self.line(format!("if ({each} < {limit}) {{"));
         }
         let slot = if single { span.index.to_owned() } else { format!("{} * {width} + j", span.index) };
         for &register in &pass.recalled {
@@ -371,7 +405,7 @@ impl<'a> Writer<'a> {
 
     /// Where an element is written: results are densely packed.
     fn destination(&self, at: &str) -> String {
-        if self.row == "0u" {
+        if self.row == "0u" || self.is_one_row() {
             return at.to_owned();
         }
         format!("((idx){} * {} + {at})", self.row, self.geometry.number(self.length))
