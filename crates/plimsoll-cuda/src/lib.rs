@@ -29,6 +29,8 @@ mod executable;
 mod function;
 mod hopper_product;
 mod lanes;
+#[cfg(test)]
+mod lengths;
 mod library;
 mod loops;
 mod memory;

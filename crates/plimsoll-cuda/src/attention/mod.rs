@@ -22,6 +22,8 @@ use plan::{Launch, Place, Plan};
 use plimsoll_graph::op::Attention;
 use plimsoll_graph::program::Operand;
 use std::sync::Arc;
+#[cfg(test)]
+use {crate::engine::Properties, plimsoll_graph::Op};
 
 /// Prepares `Op::Attention`. Operands may be strided views.
 pub(crate) fn prepare(
@@ -42,6 +44,27 @@ pub(crate) fn prepare_grad(
 ) -> Result<Box<dyn Routine>> {
     let geometry = Geometry::backward(attention, reads, writes.len() == 1)?;
     compile(engine, plan::backward(&geometry, engine.properties()))
+}
+
+/// The source that attention or its gradient is compiled from.
+#[cfg(test)]
+pub(crate) fn source(
+    op: &Op,
+    reads: &[Operand],
+    writes: &[Operand],
+    device: &Properties,
+) -> Option<Result<String>> {
+    let plan = match *op {
+        Op::Attention(attention) => {
+            Geometry::forward(attention, reads).map(|geometry| plan::forward(&geometry, device))
+        }
+        Op::AttentionGrad(attention) | Op::JointAttentionGrad(attention) => {
+            Geometry::backward(attention, reads, writes.len() == 1)
+                .map(|geometry| plan::backward(&geometry, device))
+        }
+        _ => return None,
+    };
+    Some(plan.map(|plan| plan.source))
 }
 
 fn compile(engine: &Arc<Engine>, plan: Plan) -> Result<Box<dyn Routine>> {

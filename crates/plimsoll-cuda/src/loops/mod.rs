@@ -68,6 +68,17 @@ fn plan(body: &Loop, reads: &[Operand], writes: &[Operand], device: &Properties)
     Ok(plan)
 }
 
+/// The sources that a loop is compiled from.
+#[cfg(test)]
+pub(crate) fn sources(
+    body: &Loop,
+    reads: &[Operand],
+    writes: &[Operand],
+    device: &Properties,
+) -> Result<Vec<String>> {
+    Ok(plan(body, reads, writes, device)?.launches.into_iter().map(|launch| launch.source).collect())
+}
+
 fn plan_into(nest: &Nest, device: &Properties, plan: &mut Plan) -> Result<()> {
     let needed = nest.needed((0..nest.writes.len()).map(|write| nest.stored(write)));
     if !(0..needed.len()).any(|register| needed[register] && nest.reduction(register).is_some()) {

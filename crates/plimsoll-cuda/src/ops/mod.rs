@@ -16,7 +16,7 @@ pub(crate) mod projected_cross_entropy;
 pub(crate) mod reduce;
 mod stages;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tiles;
 
 use plimsoll_graph::DType;

@@ -9,6 +9,7 @@
 
 use super::cross_entropy::Rows;
 use super::reduce;
+use super::stages::Stages;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::product::{Gemm, Product};
@@ -40,11 +41,15 @@ pub(crate) fn prepare(
     let chunks =
         layout.sizes().map(|rows| Chunk::prepare(engine, &layout, rows)).collect::<Result<Vec<_>>>()?;
     let products = chunks.iter().map(Chunk::workspace).max().unwrap_or(0);
-    let round = match layout.sums_apart() {
-        true => Some(reduce::convert(layout.dtype, layout.width * layout.classes)?.prepare(engine)?),
-        false => None,
-    };
+    let round = layout.round()?.map(|stages| stages.prepare(engine)).transpose()?;
     Ok(Box::new(Projected { engine: engine.clone(), layout, chunks, round, products }))
+}
+
+/// All launches but those of products.
+#[cfg(test)]
+pub(super) fn own_stages(transpose_weight: bool, chunk: usize, reads: &[Operand]) -> Result<Vec<Stages>> {
+    let layout = Layout::new(transpose_weight, chunk, reads);
+    layout.sizes().map(|rows| layout.losses(rows)).chain(layout.round().transpose()).collect()
 }
 
 /// The extents, and where things are in the workspace.
@@ -122,6 +127,17 @@ impl Layout {
         Gemm { c: [self.pitch, 0], ..gemm }
     }
 
+    /// The launches that turn the logits of a chunk into losses, predictions and gradients.
+    fn losses(&self, rows: usize) -> Result<Stages> {
+        let Layout { classes, pitch, dtype: logits, labels, .. } = *self;
+        Rows { rows, classes, pitch, logits, labels }.losses()
+    }
+
+    /// The launches that make the weight's gradient of sums that are kept apart.
+    fn round(&self) -> Result<Option<Stages>> {
+        self.sums_apart().then(|| reduce::convert(self.dtype, self.width * self.classes)).transpose()
+    }
+
     /// The gradient of x.
     fn input(&self, rows: usize) -> Gemm {
         let weight = if self.transposed { [self.width, 1, 0] } else { [1, self.classes, 0] };
@@ -158,11 +174,10 @@ struct Chunk {
 
 impl Chunk {
     fn prepare(engine: &Arc<Engine>, layout: &Layout, rows: usize) -> Result<Self> {
-        let Layout { classes, pitch, dtype: logits, labels, .. } = *layout;
         let matrix = |gemm| Matrix::new(engine, gemm);
         Ok(Self {
             logits: matrix(layout.logits(rows))?,
-            losses: Rows { rows, classes, pitch, logits, labels }.losses()?.prepare(engine)?,
+            losses: layout.losses(rows)?.prepare(engine)?,
             weight: [matrix(layout.weight(rows, false))?, matrix(layout.weight(rows, true))?],
             input: matrix(layout.input(rows))?,
         })

@@ -1,7 +1,7 @@
 //! What is launched, without a device: that every op has launches on grids that cover it, for every type it takes, and
 //! what workspace they take.
 
-use super::stages::{Place, Stages};
+use super::stages::{MOST_ARGUMENTS, Place, Stages};
 use super::*;
 use crate::error::Result;
 use plimsoll_graph::op::{Pad, Pool2d, PoolKind, Reduction};
@@ -33,25 +33,44 @@ impl Case {
     }
 
     pub(super) fn stages(&self, processors: u32) -> Result<Stages> {
-        let (reads, writes) = (&self.reads[..], &self.writes[..]);
-        match &self.op {
-            Op::Reduce { kind, axes } => reduce::stages(processors, *kind, *axes, reads),
-            Op::ArgMax { axis } => reduce::arg_max_stages(*axis, reads),
-            Op::Pad(pad) => movement::pad_stages(pad, reads, writes),
-            Op::Concat { axis } => movement::concat_stages(*axis, reads, writes),
-            Op::Gather => gather::stages(reads),
-            Op::ScatterAdd { rows } => gather::scatter_add_stages(*rows, reads),
-            Op::Pool2d(pool) => pool2d::stages(*pool, reads, writes),
-            Op::Pool2dGrad(pool) => pool2d::grad_stages(*pool, reads),
-            Op::CrossEntropy => cross_entropy::stages(reads),
-            Op::CrossEntropyGrad => cross_entropy::grad_stages(reads),
-            Op::LayerNorm { epsilon } => layer_norm::stages(*epsilon, reads),
-            Op::LayerNormGrad => layer_norm::grad_stages(processors, reads),
-            Op::BatchMoments { epsilon } => batch_norm::moments_stages(processors, *epsilon, reads),
-            Op::BatchNormGrad { epsilon } => batch_norm::grad_stages(processors, *epsilon, reads),
-            op => unreachable!("{} is not tried here", op.name()),
-        }
+        stages(&self.op, &self.reads, &self.writes, processors)
     }
+}
+
+fn stages(op: &Op, reads: &[Operand], writes: &[Operand], processors: u32) -> Result<Stages> {
+    match op {
+        Op::Reduce { kind, axes } => reduce::stages(processors, *kind, *axes, reads),
+        Op::ArgMax { axis } => reduce::arg_max_stages(*axis, reads),
+        Op::Pad(pad) => movement::pad_stages(pad, reads, writes),
+        Op::Concat { axis } => movement::concat_stages(*axis, reads, writes),
+        Op::Gather => gather::stages(reads),
+        Op::ScatterAdd { rows } => gather::scatter_add_stages(*rows, reads),
+        Op::Pool2d(pool) => pool2d::stages(*pool, reads, writes),
+        Op::Pool2dGrad(pool) => pool2d::grad_stages(*pool, reads),
+        Op::CrossEntropy => cross_entropy::stages(reads),
+        Op::CrossEntropyGrad => cross_entropy::grad_stages(reads),
+        Op::LayerNorm { epsilon } => layer_norm::stages(*epsilon, reads),
+        Op::LayerNormGrad => layer_norm::grad_stages(processors, reads),
+        Op::BatchMoments { epsilon } => batch_norm::moments_stages(processors, *epsilon, reads),
+        Op::BatchNormGrad { epsilon } => batch_norm::grad_stages(processors, *epsilon, reads),
+        op => unreachable!("{} is not tried here", op.name()),
+    }
+}
+
+/// The sources that an op is compiled from, but those of matrix products.
+pub(crate) fn sources(
+    op: &Op,
+    reads: &[Operand],
+    writes: &[Operand],
+    processors: u32,
+) -> Result<Vec<String>> {
+    let stages = match *op {
+        Op::ProjectedCrossEntropy { transpose_weight, chunk } => {
+            projected_cross_entropy::own_stages(transpose_weight, chunk, reads)?
+        }
+        _ => vec![stages(op, reads, writes, processors)?],
+    };
+    Ok(stages.into_iter().map(|stages| stages.source).collect())
 }
 
 pub(super) fn reduction(kind: Reduction, axes: &[usize], dtype: DType, shape: &[usize]) -> Case {
@@ -225,6 +244,40 @@ fn sources_name_no_headers() {
     for case in cases() {
         let stages = case.stages(PROCESSORS).expect("a case within limits");
         assert!(!stages.source.contains("#include"));
+    }
+}
+
+#[test]
+fn sources_are_the_same_for_any_batch() {
+    let pool = Pool2d { kind: PoolKind::Max, window: [3, 3], stride: [2, 2], padding: [1, 1, 1, 1] };
+    let of = |batch: usize| {
+        let (ints, halves) = (DType::I32, DType::BF16);
+        let mut cases = vec![
+            reduction(Reduction::Sum, &[0, 1], halves, &[batch, 64, 768]),
+            reduction(Reduction::Sum, &[0], halves, &[batch, 64, 768]),
+            reduction(Reduction::Max, &[1], halves, &[batch * 200, 768]),
+            reduction(Reduction::Sum, &[0], DType::F32, &[batch * 4096]),
+            reduction(Reduction::Sum, &[1], DType::F32, &[batch * 10, 49, 512]),
+            arg_max(1, halves, &[batch, 50257]),
+            arg_max(1, halves, &[batch, 50, 7]),
+            padding([&[0, 0], &[5, 0], &[0, 0]], 0.0, halves, &[batch, 768]),
+            padding([&[0, 1, 1, 0], &[0, 1, 1, 0], &[0; 4]], 0.0, halves, &[batch, 14, 14, 64]),
+            Case::new(Op::Concat { axis: 0 }, &[(halves, &[batch, 64]), (halves, &[2 * batch, 64])]),
+            Case::new(Op::Concat { axis: 1 }, &[(halves, &[batch, 64]), (halves, &[batch, 128])]),
+            Case::new(Op::Gather, &[(halves, &[300, 64]), (ints, &[batch, 7])]),
+            Case::new(Op::ScatterAdd { rows: 300 }, &[(ints, &[batch, 7]), (halves, &[batch, 7, 64])]),
+        ];
+        cases.extend(pools(pool, halves, &[batch, 14, 14, 64]));
+        cases.extend(cross_entropies(halves, ints, batch, 50257));
+        cases.extend(layer_norms(halves, &[batch, 64, 768]));
+        cases.extend(layer_norms(DType::F32, &[batch, 8200]));
+        cases.extend(batch_norms(halves, &[batch, 14, 14, 64]));
+        cases
+    };
+    for (one, other) in of(16).iter().zip(&of(23)) {
+        let [a, b] = [one, other].map(|case| case.stages(PROCESSORS).expect("within limits"));
+        assert!(a.source == b.source, "{} {:?}", one.op.name(), one.reads);
+        assert!(a.launches.iter().all(|launch| launch.arguments.len() <= MOST_ARGUMENTS));
     }
 }
 
