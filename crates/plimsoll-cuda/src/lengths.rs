@@ -104,7 +104,14 @@ fn sources(kernel: &Kernel, device: &Properties) -> crate::Result<Vec<String>> {
     let Kernel { body, reads, writes, .. } = kernel;
     match body {
         Body::Loop(body) => loops::sources(body, reads, writes, device),
-        Body::Then(then) => loops::sources(&then.body, &then.loop_reads(reads), writes, device),
+        // What follows a product is in one kernel with it, or one of its own.
+        Body::Then(then) => {
+            let reads = then.loop_reads(reads);
+            let follower = loops::follower(&then.body, &reads, writes)?;
+            let mut all = loops::sources(&then.body, &reads, writes, device)?;
+            all.extend(follower.map(|follower| follower.text));
+            Ok(all)
+        }
         Body::Op(Op::Dot { .. }) | Body::Copy | Body::Wait => Ok(vec![]),
         Body::Op(op) => match attention::source(op, reads, writes, device) {
             Some(source) => source.map(|source| vec![source]),

@@ -3,7 +3,8 @@
 //! A fused loop is a straight-line program; what makes it fast is that nothing of it is interpreted. So each loop
 //! becomes the text of a kernel in which extents, strides and types are constants, and the compiler does the rest. What
 //! follows from batch and length alone is left to the launch where that costs nothing, so that a step of another length
-//! is made of the same code. Everything up to the text is a pure function of the loop and of what the device can do: it is tested without one.
+//! is made of the same code. Everything up to the text is a pure function of the loop and of what the device can do: it
+//! is tested without one.
 //!
 //! Each register is rounded to its type and reductions have one order, which the length of a row alone decides, so
 //! that a value has the same bits whichever loop it is computed in and however that loop is cut.

@@ -97,13 +97,13 @@ impl Layer {
 
     /// The source of the kernels of a step.
     fn source(&self) -> String {
-        let Layer { batch, time, hidden, columns, .. } = *self;
+        let Layer { batch, hidden, columns, .. } = *self;
         // Gates have up to four columns for one of the hidden state.
         let elements = self.rows().saturating_mul(columns.max(4 * hidden)).max(batch * hidden);
         // Half of the range is left for threads past the end.
         let index = if elements <= i32::MAX as usize { "unsigned" } else { "unsigned long long" };
         format!(
-            "{}#define BATCH {batch}\n#define TIME {time}\n#define HIDDEN {hidden}\n#define Index {index}\n{}",
+            "{}#define HIDDEN {hidden}\n#define Index {index}\n{}",
             number(self.dtype),
             include_str!("recurrent.cu")
         )
@@ -117,17 +117,19 @@ impl Layer {
     /// Launches a kernel of a step with a thread for every element of the states.
     ///
     /// # Safety
-    /// The arguments must be those the kernel takes.
+    /// The arguments must be those the kernel takes before batch and time.
     unsafe fn launch(&self, function: &Function, call: &Call<'_>, arguments: &[Argument]) -> Result<()> {
         let blocks = (self.batch * self.hidden).div_ceil(THREADS as usize) as u32;
+        let extents = [self.batch, self.time].map(|extent| Argument::U64(extent as u64));
+        let arguments = [arguments, &extents].concat();
         // SAFETY: the caller vouches for the arguments.
-        unsafe { function.launch(call.stream, [blocks, 1, 1], THREADS, 0, arguments) }
+        unsafe { function.launch(call.stream, [blocks, 1, 1], THREADS, 0, &arguments) }
     }
 
     /// Launches a kernel with addresses and the step.
     ///
     /// # Safety
-    /// The arguments must be those the kernel takes.
+    /// The addresses must be those the kernel takes.
     unsafe fn launch_step(
         &self,
         function: &Function,

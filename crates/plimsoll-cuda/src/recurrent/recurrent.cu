@@ -3,7 +3,8 @@
 // Products with weights are made before a step is launched. `state` and what else goes from one step to the next is
 // densely packed, and sums are kept in the type that is computed with; results of all steps are `[batch, time, ..]`.
 //
-// Before this text comes number.cu. Defined are BATCH, TIME, HIDDEN and Index.
+// Before this text comes number.cu. Defined are HIDDEN and Index. Every kernel is told BATCH and TIME after all else, so
+// that it does for any batch and length.
 
 #if ELEMENT == 64
 #define TANH tanh
@@ -13,10 +14,14 @@
 
 __device__ __forceinline__ Number sigmoid(Number x) { return 1 / (1 + EXP(-x)); }
 
+#define EXTENTS unsigned long long batch, unsigned long long time
+#define BATCH ((Index)batch)
+#define TIME ((Index)time)
+
 // The element of this thread, its row and column, and its place among the states of all steps.
 #define ELEMENT_OF_THREAD                                                    \
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;            \
-    if (i >= (Index)BATCH * HIDDEN) return;                                  \
+    if (i >= BATCH * HIDDEN) return;                                         \
     const Index row = i / HIDDEN, column = i % HIDDEN;                       \
     const Index moment = row * TIME + step, at = moment * HIDDEN + column
 
@@ -27,7 +32,7 @@ __device__ __forceinline__ Number sigmoid(Number x) { return 1 / (1 + EXP(-x)); 
 extern "C" __global__ void lstm_step(const Number* __restrict__ product, const Stored* __restrict__ bias,
                                      Stored* __restrict__ gates, const Stored* __restrict__ first_cell,
                                      Stored* cells, Stored* __restrict__ states, Stored* __restrict__ state,
-                                     unsigned step) {
+                                     unsigned step, EXTENTS) {
     ELEMENT_OF_THREAD;
     Number gate[4];
 #pragma unroll
@@ -51,7 +56,7 @@ extern "C" __global__ void lstm_grad_step(const Stored* __restrict__ gates, cons
                                           const Stored* __restrict__ upstream, const Number* __restrict__ product,
                                           Number* __restrict__ dcell, Stored* __restrict__ slopes,
                                           Stored* __restrict__ all_slopes, Stored* __restrict__ befores,
-                                          Stored* __restrict__ dfirst_cell, unsigned step) {
+                                          Stored* __restrict__ dfirst_cell, unsigned step, EXTENTS) {
     ELEMENT_OF_THREAD;
     const bool last = step + 1 == TIME;
     Number gate[4], slope[4];
@@ -77,7 +82,7 @@ extern "C" __global__ void lstm_grad_step(const Stored* __restrict__ gates, cons
 extern "C" __global__ void gru_step(const Number* __restrict__ product,
                                     const Stored* __restrict__ input_bias, const Stored* __restrict__ hidden_bias,
                                     const Stored* __restrict__ first_hidden, Stored* __restrict__ gates,
-                                    Stored* __restrict__ states, Stored* __restrict__ state, unsigned step) {
+                                    Stored* __restrict__ states, Stored* __restrict__ state, unsigned step, EXTENTS) {
     ELEMENT_OF_THREAD;
     Number a[3], b[3];
 #pragma unroll
@@ -101,7 +106,7 @@ extern "C" __global__ void gru_grad_step(const Stored* __restrict__ gates, const
                                          const Stored* __restrict__ upstream, const Number* __restrict__ product,
                                          Number* __restrict__ dstate, Stored* __restrict__ slopes,
                                          Stored* __restrict__ input_slopes, Stored* __restrict__ hidden_slopes,
-                                         Stored* __restrict__ befores, unsigned step) {
+                                         Stored* __restrict__ befores, unsigned step, EXTENTS) {
     ELEMENT_OF_THREAD;
     const bool last = step + 1 == TIME;
     const Number reset = widened(gates[GATE(moment, 4, 0)]), update = widened(gates[GATE(moment, 4, 1)]);
@@ -122,13 +127,13 @@ extern "C" __global__ void gru_grad_step(const Stored* __restrict__ gates, const
 }
 
 // The gradient of the first hidden state, rounded.
-extern "C" __global__ void lstm_grad_first(const Number* __restrict__ product, Stored* __restrict__ dfirst) {
+extern "C" __global__ void lstm_grad_first(const Number* __restrict__ product, Stored* __restrict__ dfirst, EXTENTS) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < (Index)BATCH * HIDDEN) dfirst[i] = narrowed(product[i]);
+    if (i < BATCH * HIDDEN) dfirst[i] = narrowed(product[i]);
 }
 
 extern "C" __global__ void gru_grad_first(const Number* __restrict__ product, const Number* __restrict__ dstate,
-                                          Stored* __restrict__ dfirst) {
+                                          Stored* __restrict__ dfirst, EXTENTS) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < (Index)BATCH * HIDDEN) dfirst[i] = narrowed(product[i] + dstate[i]);
+    if (i < BATCH * HIDDEN) dfirst[i] = narrowed(product[i] + dstate[i]);
 }

@@ -50,11 +50,13 @@ fn products_of_a_step_are_not_rounded_and_those_with_the_inputs_have_rows_as_wid
 }
 
 #[test]
-fn sources_say_extents_and_types() {
-    let source = layer(DType::BF16, 3).source();
-    for line in ["BATCH 3", "TIME 5", "HIDDEN 10", "Index unsigned", "Stored unsigned short", "ELEMENT 17"] {
+fn sources_say_hidden_extents_and_types_and_are_the_same_for_any_batch_and_length() {
+    let layer = layer(DType::BF16, 3);
+    let source = layer.source();
+    for line in ["HIDDEN 10", "Index unsigned", "Stored unsigned short", "ELEMENT 17"] {
         assert!(source.contains(&format!("#define {line}\n")), "{line}");
     }
+    assert!(source == Layer { batch: 40, time: 99, ..layer }.source());
 }
 
 #[test]
