@@ -27,15 +27,15 @@ const PLAIN: &str = include_str!("plain.cu");
 const INSTRUCTIONS: &str = include_str!("instructions.cu");
 const PRODUCT: &str = include_str!("product.cu");
 
-/// The edge of a tile of the result, and the depth of a stage.
-const TILE: usize = 128;
+/// The rows and columns of a tile of the result, and the depth of a stage.
+const TILE: [usize; 2] = [128, 256];
 const DEPTH: usize = EDGE as usize;
-const STAGES: usize = 6;
+const STAGES: usize = 3;
 /// How many tiles of a column are taken before the next column.
 const BAND: usize = 16;
-const THREADS: u32 = 384;
-/// The stages, what two groups of warps hand on, and two barriers for each stage.
-const SHARED: u32 = (STAGES * 2 * TILE * DEPTH * 2 + 2 * 64 * TILE * 2 + STAGES * 16) as u32;
+const THREADS: u32 = 640;
+/// The stages, a tile that is handed on, and two barriers for each stage.
+const SHARED: u32 = (STAGES * (TILE[0] + TILE[1]) * DEPTH * 2 + TILE[0] * TILE[1] * 2 + STAGES * 16) as u32;
 /// The least part of the multiplications that the device could do meanwhile.
 const LEAST_USE: f64 = 0.8;
 /// The depth at which a loop that does not follow within the kernel takes as long as the product, about: as many
@@ -96,11 +96,16 @@ fn suits(gemm: &Gemm, device: &Properties) -> bool {
     if !(able && kind && place && extents) || Lines::both(gemm).is_none() {
         return false;
     }
-    let (tiles, processors) = (m.div_ceil(TILE) * n.div_ceil(TILE), device.processors as usize);
+    let processors = device.processors as usize;
     // What follows a tile is hidden behind the next one.
-    let rounds = tiles.div_ceil(processors);
-    let room = rounds * processors * TILE * TILE;
+    let rounds = tiles(gemm).div_ceil(processors);
+    let room = rounds * processors * TILE[0] * TILE[1];
     rounds >= 2 && (m * n) as f64 >= LEAST_USE * room as f64
+}
+
+/// How many tiles a result has.
+fn tiles(gemm: &Gemm) -> usize {
+    gemm.m.div_ceil(TILE[0]) * gemm.n.div_ceil(TILE[1])
 }
 
 /// How much slower than the library's a product of this depth may be, for what may follow it.
@@ -209,7 +214,7 @@ impl HopperProduct {
         }
         all.extend([m, n, k.div_ceil(DEPTH)].map(|extent| Argument::U32(extent as u32)));
         all.extend_from_slice(arguments);
-        let blocks = (m.div_ceil(TILE) * n.div_ceil(TILE)).min(self.engine.properties().processors as usize);
+        let blocks = tiles(&self.gemm).min(self.engine.properties().processors as usize);
         // SAFETY: the kernel takes two descriptions, three extents and what follows takes; it stays within the matrices
         // that were described, for whose addresses the caller vouches.
         unsafe { self.function.launch(stream, [blocks as u32, 1, 1], THREADS, SHARED, &all) }

@@ -7,7 +7,7 @@ struct Ahead {};
 
 __device__ __forceinline__ void bring_ahead(Ahead &, u32, u32, u32, HALF *) {}
 
-__device__ __forceinline__ void follow(const Ahead &, const int, const HALF *staged, u32 first, u32 rows, u32 columns,
+__device__ __forceinline__ void follow(Ahead &, const HALF *staged, u32 first, u32 rows, u32 columns,
                                        u32 at, HALF *result) {
 #pragma unroll
     for (int step = 0; step < 8; step++) {

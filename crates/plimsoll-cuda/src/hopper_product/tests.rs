@@ -20,10 +20,10 @@ fn products_that_fill_the_device_suit() {
         assert!(suits(Gemm { b: [1, k, 0], ..gemm(16384, n, k) }), "transposed: {n} {k}");
         assert!(suits(Gemm { dtype: DType::F16, result: DType::F16, ..gemm(16384, n, k) }));
     }
-    assert!(suits(gemm(2804, 1528, 200)), "tiles that are not full, two for each processor");
+    assert!(suits(gemm(5604, 1528, 200)), "tiles that are not full, two for each processor");
     assert!(!suits(gemm(768, 3072, 16384)), "few deep tiles");
     assert!(!suits(gemm(1408, 1408, 768)), "nothing hides what follows a single tile");
-    assert!(!suits(gemm(2900, 1536, 768)), "a third round of few");
+    assert!(!suits(gemm(2900, 1536, 768)), "a second round of few");
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn operands_are_lines_along_the_depth_or_across() {
 
 #[test]
 fn stages_and_what_is_handed_on_fit_into_shared_memory() {
-    assert_eq!(SHARED, 6 * 32 * 1024 + 2 * 16 * 1024 + 96);
+    assert_eq!(SHARED, 3 * 48 * 1024 + 64 * 1024 + 48);
     assert!(SHARED <= Properties::h100().shared_per_block);
 }
 
@@ -172,32 +172,34 @@ fn a_bias_is_brought_once_for_all_rows_of_a_tile() {
     assert!(text.contains("#define ARGUMENTS in1, out0, out1\n"), "{text}");
 }
 
-#[test]
-fn rows_of_another_operand_are_held_while_the_product_is_computed() {
+/// What is added to the product and how many operands' rows are brought for it.
+fn sum_with(operands: usize) -> Following {
     let mut following = Following::new(16384, 768);
-    let bias = following.load(DType::BF16, [0, 1]);
-    let residual = following.load(DType::BF16, [768, 1]);
-    let sum = following.add(0, bias);
-    let result = following.add(sum, residual);
-    following.store(result);
-    let text = following.text().text;
-    assert!(text.contains("p2 = load_pack<8>(in2 + (row * 768u + at));"), "{text}");
-    assert!(text.contains("Pack<bf16, 8> l2[2 * 8];"), "{text}");
-    assert!(text.contains("p2 = ahead.l2[half * 8 + batch + u];"), "{text}");
-    assert!(text.contains("if (exists) store_pack<8>(out0"), "{text}");
+    let mut sum = 0;
+    for _ in 0..operands {
+        let other = following.load(DType::BF16, [768, 1]);
+        sum = following.add(sum, other);
+    }
+    following.store(sum);
+    following
 }
 
 #[test]
-fn rows_of_more_operands_than_registers_hold_are_brought_some_at_once() {
-    let mut following = Following::new(16384, 768);
-    let residual = following.load(DType::BF16, [768, 1]);
-    let another = following.load(DType::BF16, [768, 1]);
-    let sum = following.add(0, residual);
-    let result = following.add(sum, another);
-    following.store(result);
-    let text = following.text().text;
-    assert!(text.contains("Pack<bf16, 8> l2[4];") && text.contains("p2 = l2[u];"), "{text}");
-    assert!(text.contains("p1 = ahead.l1[half * 8 + batch + u];"), "{text}");
+fn rows_of_another_operand_are_brought_while_those_before_are_worked_on() {
+    let text = sum_with(1).text().text;
+    let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("no `{part}` in {text}"));
+    assert!(at("Pack<bf16, 8> l1[2];") < at("void bring_ahead("));
+    assert!(at("ahead.l1[u] = p1;") < at("void follow("), "the first before the product is there");
+    assert!(at("row = least(first + 2u * (batch + 2 + u), rows - 1);") < at("next.l1[u] = p1;"));
+    assert!(at("next.l1[u] = p1;") < at("p1 = ahead.l1[u];"));
+    assert!(at("if (exists) store_pack<8>(out0") < at("ahead.l1[u] = next.l1[u];"));
+}
+
+#[test]
+fn rows_of_more_operands_are_brought_one_at_a_time() {
+    let text = sum_with(2).text().text;
+    assert!(text.contains("Pack<bf16, 8> l1[1];\n    Pack<bf16, 8> l3[1];"), "{text}");
+    assert!(text.contains("batch += 1"), "{text}");
 }
 
 #[test]
@@ -215,7 +217,7 @@ fn what_would_keep_a_product_waiting_does_not_follow_it() {
         following.follower()
     };
     assert!(with(|x| Scalar::Unary(Unary::Gelu, x), DType::F16).is_some());
-    assert!(with(|x| Scalar::Unary(Unary::Gelu, x), DType::F32).is_none(), "many branches");
+    assert!(with(|x| Scalar::Unary(Unary::Gelu, x), DType::F32).is_some());
     assert!(with(|x| Scalar::Unary(Unary::Tanh, x), DType::BF16).is_none());
     assert!(with(|x| Scalar::Binary(Binary::Div, x, x), DType::F32).is_none());
     assert!(with(|x| Scalar::Binary(Binary::Mul, x, x), DType::F32).is_some());
@@ -226,13 +228,6 @@ fn what_would_keep_a_product_waiting_does_not_follow_it() {
     let sum = across.add(0, turned);
     across.store(sum);
     assert!(across.follower().is_none(), "an operand that is read across");
-
-    let mut long = Following::new(16384, 768);
-    let other = long.load(DType::BF16, [768, 1]);
-    let slope = long.push(Scalar::Unary(Unary::GeluSlope, other), DType::BF16);
-    let product = long.push(Scalar::Binary(Binary::Mul, 0, slope), DType::BF16);
-    long.store(product);
-    assert!(long.follower().is_none(), "a long function of rows that are held");
 
     let mut narrow = Following::new(16384, 772);
     narrow.store(0);

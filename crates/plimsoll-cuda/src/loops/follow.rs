@@ -14,15 +14,13 @@ use plimsoll_graph::DType;
 use plimsoll_graph::op::{Binary, Distribution, Unary};
 use plimsoll_graph::program::{Loop, Operand, Scalar};
 
-/// The neighbours that a thread takes at once, and the rows it has of each half of a tile, every other one.
+/// The neighbours that a thread takes at once, and the rows it has of what is handed on, every other one.
 const WIDTH: usize = 8;
 const ROWS: usize = 8;
-/// The bytes of operands that a thread holds while the product is computed: what registers are left for.
-const HELD: usize = 256;
-/// The bytes that it brings at once, of what it cannot hold.
-const UNDER_WAY: usize = 128;
-/// The most rows whose operands are brought at once.
-const MOST_ROWS: usize = 4;
+/// The most bytes of other operands that a thread brings at once, and the most rows it brings them for: it works on those
+/// before meanwhile, and there are registers for as much.
+const UNDER_WAY: usize = 32;
+const MOST_ROWS: usize = 2;
 
 /// What follows a product, as the product's text asks for it.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,10 +66,6 @@ pub(crate) fn follower(body: &Loop, reads: &[Operand], writes: &[Operand]) -> Re
     }
 
     let loads = Loads::of(&nest, &geometry, &needed);
-    let brings_rows = !loads.early.is_empty() || !loads.late.is_empty();
-    if brings_rows && needs().any(|register| is_long(&nest, register)) {
-        return Ok(None);
-    }
     let (early, mut parameters) = ahead(&nest, &geometry, &needed, &loads)?;
     let (work, of_work) = work(&nest, &geometry, &needed, &loads)?;
     for parameter in of_work {
@@ -79,21 +73,13 @@ pub(crate) fn follower(body: &Loop, reads: &[Operand], writes: &[Operand]) -> Re
             parameters.push(parameter);
         }
     }
-    let held: Vec<String> = loads
-        .columns
-        .iter()
-        .map(|&register| format!("    Pack<{}, {WIDTH}> p{register};\n", stored(nest.dtype(register))))
-        .chain(loads.early.iter().map(|&register| {
-            format!("    Pack<{}, {WIDTH}> l{register}[2 * {ROWS}];\n", stored(nest.dtype(register)))
-        }))
-        .collect();
-    let held = held.concat();
     let code = format!(
-        "struct Ahead {{\n{held}}};\n\n\
+        "struct Ahead {{\n{}}};\n\n\
          __device__ __forceinline__ void bring_ahead(Ahead &ahead, u32 first, u32 rows, idx at, PARAMETERS) {{\n\
          {early}}}\n\n\
-         __device__ __forceinline__ void follow(const Ahead &ahead, const int half, const HALF *staged, u32 first, \
-         u32 rows, u32, idx at, PARAMETERS) {{\n{work}}}\n\n"
+         __device__ __forceinline__ void follow(Ahead &ahead, const HALF *staged, u32 first, u32 rows, u32, idx at, \
+         PARAMETERS) {{\n{work}}}\n\n",
+        loads.held(&nest)
     );
     Ok(Some(Follower::new(&geometry, parameters, &code)))
 }
@@ -133,17 +119,15 @@ pub(crate) fn follower_of_elements(
 const SPAN: Span<'_> =
     Span { width: WIDTH, packed: true, limit: None, exist: Some("exists"), at: "at", index: "0" };
 
-/// The loads of a loop, by when they are done.
+/// The loads of a loop, by what they bring.
 #[derive(Default)]
 struct Loads {
     /// Those of the product's result.
     staged: Vec<usize>,
-    /// Those of pieces that all rows share, brought before the product.
+    /// Those of pieces that all rows share, brought once.
     columns: Vec<usize>,
-    /// Those of a piece of each row, brought before the product as well: there are registers for as much.
-    early: Vec<usize>,
-    /// Those that there is no room for, brought for some rows at once.
-    late: Vec<usize>,
+    /// Those of a piece of each row, brought for some rows while those before are worked on.
+    rows: Vec<usize>,
     /// Those of one element of each row.
     single: Vec<usize>,
 }
@@ -151,33 +135,42 @@ struct Loads {
 impl Loads {
     fn of(nest: &Nest, geometry: &Geometry, needed: &[bool]) -> Loads {
         let mut loads = Loads::default();
-        let mut room = HELD;
         for register in (0..needed.len()).filter(|&register| needed[register]) {
             let Scalar::Load { read } = nest.scalar(register) else { continue };
-            let packed = geometry.access(register, WIDTH) == Access::Pack;
-            let bytes = 2 * ROWS * WIDTH * nest.dtype(register).size();
             if geometry.reach(register) == Reach::Loop {
                 continue;
             }
             let list = if read == 0 {
                 &mut loads.staged
-            } else if !packed {
+            } else if geometry.access(register, WIDTH) != Access::Pack {
                 &mut loads.single
             } else if geometry.is_of_columns(register) {
                 &mut loads.columns
-            } else if bytes <= room {
-                room -= bytes;
-                &mut loads.early
             } else {
-                &mut loads.late
+                &mut loads.rows
             };
             list.push(register);
         }
         loads
     }
+
+    /// How many rows are worked on at once.
+    fn together(&self, nest: &Nest) -> usize {
+        let bytes: usize = self.rows.iter().map(|&register| nest.dtype(register).size() * WIDTH).sum();
+        (UNDER_WAY / bytes.max(1)).clamp(1, MOST_ROWS)
+    }
+
+    /// What is held of operands, as members of a struct.
+    fn held(&self, nest: &Nest) -> String {
+        let pack = |register: usize| format!("    Pack<{}, {WIDTH}>", stored(nest.dtype(register)));
+        let columns = self.columns.iter().map(|&register| format!("{} p{register};\n", pack(register)));
+        let together = self.together(nest);
+        let rows = self.rows.iter().map(|&register| format!("{} l{register}[{together}];\n", pack(register)));
+        columns.chain(rows).collect()
+    }
 }
 
-/// The code that brings what is held while the product is computed, and its parameters.
+/// The code that brings what is held before the product is there, and its parameters.
 fn ahead(
     nest: &Nest,
     geometry: &Geometry,
@@ -189,20 +182,11 @@ fn ahead(
         writer.bring(register, SPAN)?;
         writer.line(format!("ahead.p{register} = p{register};"));
     }
-    if !loads.early.is_empty() {
-        writer.line("#pragma unroll");
-        writer.line(format!("for (int u = 0; u < 2 * {ROWS}; ++u) {{"));
-        writer.line(format!("const idx row = least(first + u / {ROWS} * 64u + u % {ROWS} * 2u, rows - 1);"));
-        for &register in &loads.early {
-            writer.bring(register, SPAN)?;
-            writer.line(format!("ahead.l{register}[u] = p{register};"));
-        }
-        writer.line("}");
-    }
+    bring_rows(&mut writer, loads, loads.together(nest), "0", "ahead")?;
     Ok(writer.code())
 }
 
-/// The code for the rows of one half of a tile, and its parameters.
+/// The code for all rows that a thread has, and its parameters.
 fn work(
     nest: &Nest,
     geometry: &Geometry,
@@ -214,53 +198,58 @@ fn work(
     for register in &loads.columns {
         writer.line(format!("const auto p{register} = ahead.p{register};"));
     }
-    let bytes: usize = loads.late.iter().map(|&register| nest.dtype(register).size() * WIDTH).sum();
-    let room = if loads.early.is_empty() { UNDER_WAY } else { UNDER_WAY / 2 };
-    let mut together = MOST_ROWS;
-    while together > 1 && together * bytes > room {
-        together /= 2;
-    }
-    // What is held in registers has its place in the code.
-    writer.line(if loads.early.is_empty() { "#pragma unroll 1" } else { "#pragma unroll" });
+    let together = loads.together(nest);
+    writer.line("#pragma unroll 1");
     writer.line(format!("for (int batch = 0; batch < {ROWS}; batch += {together}) {{"));
-    for &register in &loads.late {
-        let element = stored(nest.dtype(register));
-        writer.line(format!("Pack<{element}, {WIDTH}> l{register}[{together}];"));
-    }
-    if !loads.late.is_empty() {
-        begin_rows(&mut writer, together);
-        for &register in &loads.late {
-            writer.bring(register, SPAN)?;
-            writer.line(format!("l{register}[u] = p{register};"));
-        }
+    if !loads.rows.is_empty() {
+        writer.line("Ahead next;");
+        writer.line(format!("if (batch + {together} < {ROWS}) {{"));
+        bring_rows(&mut writer, loads, together, &format!("batch + {together}"), "next")?;
         writer.line("}");
     }
-    begin_rows(&mut writer, together);
+    begin_rows(&mut writer, together, "batch");
     writer.line("const bool exists = first + 2u * (batch + u) < rows;");
     for register in &loads.staged {
         writer.line(format!("const auto p{register} = load_pack<{WIDTH}>(staged_at(staged, batch + u));"));
     }
-    for register in &loads.early {
-        writer.line(format!("const auto p{register} = ahead.l{register}[half * {ROWS} + batch + u];"));
-    }
-    for register in &loads.late {
-        writer.line(format!("const auto p{register} = l{register}[u];"));
+    for register in &loads.rows {
+        writer.line(format!("const auto p{register} = ahead.l{register}[u];"));
     }
     loads.single.iter().try_for_each(|&register| writer.bring(register, SPAN))?;
     let computed = writer.of_elements();
     let stores = (0..nest.writes.len()).collect();
     writer.brought(&Pass { computed, stores, ..Pass::default() }, SPAN)?;
     writer.line("}");
+    for register in &loads.rows {
+        writer.line("#pragma unroll");
+        writer.line(format!(
+            "for (int u = 0; u < {together}; ++u) ahead.l{register}[u] = next.l{register}[u];"
+        ));
+    }
     writer.line("}");
     Ok(writer.code())
 }
 
+/// Brings the pieces of rows from some row on to where they are held.
+fn bring_rows(writer: &mut Writer<'_>, loads: &Loads, together: usize, from: &str, held: &str) -> Result<()> {
+    if loads.rows.is_empty() {
+        return Ok(());
+    }
+    begin_rows(writer, together, from);
+    for &register in &loads.rows {
+        writer.bring(register, SPAN)?;
+        writer.line(format!("{held}.l{register}[u] = p{register};"));
+    }
+    writer.line("}");
+    Ok(())
+}
+
 /// Opens a loop over rows of a batch. In the place of those that do not exist the last one is taken, and not stored:
 /// what has no branches can be done for several rows at once.
-fn begin_rows(writer: &mut Writer<'_>, count: usize) {
+fn begin_rows(writer: &mut Writer<'_>, count: usize, from: &str) {
     writer.line("#pragma unroll");
     writer.line(format!("for (int u = 0; u < {count}; ++u) {{"));
-    writer.line("const idx row = least(first + 2u * (batch + u), rows - 1);");
+    writer.line(format!("const idx row = least(first + 2u * ({from} + u), rows - 1);"));
 }
 
 /// What the writer calls an operand.
@@ -282,19 +271,14 @@ fn is_light(nest: &Nest, register: usize) -> bool {
         Scalar::Reduce(..) => false,
         Scalar::Random { distribution, .. } => distribution == Distribution::Uniform,
         Scalar::Binary(function, ..) => !matches!(function, Binary::Div | Binary::Pow),
-        Scalar::Unary(function, of) => match function {
+        Scalar::Unary(function, _) => match function {
             Unary::Neg | Unary::Abs | Unary::Sign | Unary::Relu | Unary::Not => true,
             Unary::Floor | Unary::IsFinite | Unary::Exp => true,
-            Unary::Gelu | Unary::GeluSlope => nest.dtype(usize::from(of)).size() == 2,
+            Unary::Gelu | Unary::GeluSlope => true,
             _ => false,
         },
         _ => true,
     }
-}
-
-/// Whether a function is of so many steps that it needs the registers that operands of rows are held in.
-fn is_long(nest: &Nest, register: usize) -> bool {
-    matches!(nest.scalar(register), Scalar::Unary(Unary::Gelu | Unary::GeluSlope, _))
 }
 
 /// Whether what a load brings for neighbours is one element or one piece.

@@ -9,6 +9,7 @@ mod steps;
 
 use super::{Case, integers, normals, uniform};
 use plimsoll_graph::DType;
+pub(super) use products::sloped;
 
 /// The types that most ops take.
 const FLOATS: [DType; 4] = [DType::F32, DType::BF16, DType::F16, DType::F64];

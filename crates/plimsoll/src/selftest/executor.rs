@@ -1,5 +1,6 @@
 //! What the execution of programs is relied on for, beside what kernels compute.
 
+use super::cases::sloped;
 use super::sides::{Data, Trouble, on_cuda, planned};
 use super::{Report, Verdict};
 use plimsoll_cuda::{ALIGNMENT, CudaDevice};
@@ -132,11 +133,19 @@ fn running_takes_nothing(cuda: &CudaDevice) -> Result<String, Trouble> {
     Ok(format!("100 runs, and the books are as they were: {after:?}"))
 }
 
+/// What comes after a product and its bias.
+#[derive(Clone, Copy)]
+enum Follows {
+    Activation,
+    Sum,
+    Slope,
+}
+
 /// A product with what follows it, and the same where the product is asked for as well and nothing can follow within it:
-/// a bias, and then an activation or a sum with another matrix.
+/// a bias, and then an activation, a sum with another matrix, or an activation's slope there.
 fn followed_as_apart(cuda: &CudaDevice) -> Result<String, Trouble> {
-    let dims: [&[usize]; 4] = [&[2805, 200], &[200, 1528], &[1528], &[2805, 1528]];
-    let step = |activation: bool, apart: bool| -> Result<Step, Trouble> {
+    let dims: [&[usize]; 4] = [&[5605, 200], &[200, 1528], &[1528], &[5605, 1528]];
+    let step = |follows: Follows, apart: bool| -> Result<Step, Trouble> {
         let mut step = Step::new();
         let mut inputs = Vec::new();
         for (index, dims) in dims.iter().enumerate() {
@@ -144,9 +153,10 @@ fn followed_as_apart(cuda: &CudaDevice) -> Result<String, Trouble> {
         }
         let product = step.graph.dot(inputs[0], inputs[1])?;
         let sum = step.graph.add(product, inputs[2])?;
-        let result = match activation {
-            true => step.graph.apply(Op::Unary(Unary::Gelu), &[sum])?,
-            false => step.graph.add(sum, inputs[3])?,
+        let result = match follows {
+            Follows::Activation => step.graph.apply(Op::Unary(Unary::Gelu), &[sum])?,
+            Follows::Sum => step.graph.add(sum, inputs[3])?,
+            Follows::Slope => sloped(&mut step.graph, sum, inputs[3])?,
         };
         step.output("sum", sum);
         step.output("result", result);
@@ -161,8 +171,8 @@ fn followed_as_apart(cuda: &CudaDevice) -> Result<String, Trouble> {
     });
     let data = Data { inputs: inputs.collect(), states: vec![], runs: 1 };
     let mut kernels = [0; 2];
-    for activation in [true, false] {
-        let (followed, apart) = (lower(&step(activation, false)?), lower(&step(activation, true)?));
+    for follows in [Follows::Activation, Follows::Sum, Follows::Slope] {
+        let (followed, apart) = (lower(&step(follows, false)?), lower(&step(follows, true)?));
         let [one, two] = [on_cuda(cuda, &followed, &data)?, on_cuda(cuda, &apart, &data)?];
         for (output, (have, want)) in one.results[0].iter().zip(&two.results[0]).enumerate() {
             if have != want {

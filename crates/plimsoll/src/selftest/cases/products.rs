@@ -86,7 +86,7 @@ pub(super) fn list() -> Vec<Case> {
 
 /// Products that fill a large device, with edges that fill no tile, and what may follow them in one kernel.
 fn large(dtype: DType, cases: &mut Vec<Case>) {
-    let (m, n, k) = (2808, 1528, 200);
+    let (m, n, k) = (5608, 1528, 200);
     for (turn_a, turn_b) in [(false, false), (true, false), (false, true), (true, true)] {
         let name = format!("dot {dtype} {m}×{k} by {k}×{n}, transposed {turn_a} {turn_b}");
         let a = if turn_a { [k, m] } else { [m, k] };
@@ -94,7 +94,7 @@ fn large(dtype: DType, cases: &mut Vec<Case>) {
         let build = move |g: &mut Graph, v: &[ValueId]| Ok(vec![g.dot_general(v[0], v[1], turn_a, turn_b)?]);
         cases.push(Case::new(name, vec![normals(dtype, &a), normals(dtype, &b)], build).terms(k));
     }
-    let m = 2805;
+    let m = 5605;
     let mut followed = |what: &str, others: &[&[usize]], build: Follow| {
         let name = format!("dot {dtype} {m}×{k} by {k}×{n}, then {what}");
         let operands = [[m, k], [k, n]].into_iter().map(|dims| uniform(dtype, &dims, -0.2, 0.2));
@@ -119,6 +119,20 @@ fn large(dtype: DType, cases: &mut Vec<Case>) {
         let slope = g.apply(Op::Unary(Unary::GeluSlope), &[v[0]])?;
         Ok(vec![g.mul(product, slope)?])
     });
+    followed("a slope in f32", &[&[m, n]], |g, product, v| Ok(vec![sloped(g, product, v[0])?]));
+}
+
+/// The gradient of what an activation takes, as it is computed where it is rounded once.
+pub(in crate::selftest) fn sloped(
+    g: &mut Graph,
+    gradient: ValueId,
+    of: ValueId,
+) -> plimsoll_graph::Result<ValueId> {
+    let dtype = g.dtype(gradient);
+    let [gradient, of] = [g.cast(gradient, DType::F32)?, g.cast(of, DType::F32)?];
+    let slope = g.apply(Op::Unary(Unary::GeluSlope), &[of])?;
+    let product = g.mul(gradient, slope)?;
+    g.cast(product, dtype)
 }
 
 /// What follows a product, with other operands.
