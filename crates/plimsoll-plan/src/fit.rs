@@ -61,6 +61,9 @@ pub struct Frontier {
     tried: usize,
 }
 
+/// An update that frees as little as a scalar comes last in any case.
+const NEXT_TO_NOTHING: u64 = 64;
+
 /// Kernels times prices of copies that are tried at first.
 const EFFORT: usize = 3300;
 
@@ -99,7 +102,8 @@ impl Frontier {
         if self.offload != Offload::Nothing {
             orders.push(patient_updates(&self.work, &self.costs, &orders[1]));
         }
-        let orders = orders.into_iter().map(|order| late_updates(&self.work, order));
+        let least = self.options.late_bytes.max(NEXT_TO_NOTHING);
+        let orders = orders.into_iter().map(|order| late_updates(&self.work, order, least));
         let schedules: Vec<Schedule> = orders.map(|order| Schedule::new(&setting, &order)).collect();
         let known = std::mem::take(&mut self.points);
         self.points = descend(&setting, &schedules, self.offload, self.tried..self.tried + tries, known);

@@ -116,9 +116,10 @@ pub(crate) fn freeing_early(work: &Work, dependencies: &Dependencies) -> Vec<Ker
     order
 }
 
-/// The same order, except that updates of states that free nothing come last, where no later kernel needs the
-/// new state. What is made again after them would otherwise find another state than it was made from.
-pub(crate) fn late_updates(work: &Work, order: Vec<KernelIndex>) -> Vec<KernelIndex> {
+/// The same order, except that updates of states that free no buffer of more than so many bytes come last, where no
+/// later kernel needs the new state. What is made again after them would otherwise find another state than it was made
+/// from.
+pub(crate) fn late_updates(work: &Work, order: Vec<KernelIndex>, bytes: u64) -> Vec<KernelIndex> {
     let mut last = vec![0usize; work.buffers.len()];
     let mut written = last.clone();
     for (position, &k) in order.iter().enumerate() {
@@ -129,8 +130,9 @@ pub(crate) fn late_updates(work: &Work, order: Vec<KernelIndex>) -> Vec<KernelIn
     let is_late = |position: usize, k: KernelIndex| {
         let kernel = &work.kernels[k as usize];
         let is_state = |b: &u32| work.buffers[*b as usize].keep == Keep::Always;
-        let frees =
-            |b: &u32| !is_state(b) && last[*b as usize] == position && work.buffers[*b as usize].bytes > 64;
+        let frees = |b: &u32| {
+            !is_state(b) && last[*b as usize] == position && work.buffers[*b as usize].bytes > bytes
+        };
         !kernel.writes.is_empty()
             && kernel.writes.iter().all(|b| is_state(b) && last[*b as usize] == position)
             && kernel.reads.iter().all(|b| !frees(b) && written[*b as usize] <= position)

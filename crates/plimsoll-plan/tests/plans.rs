@@ -4,7 +4,7 @@ use plimsoll_memory::Category;
 use plimsoll_plan::{Buffer, Effort, ErrorKind, Home, Keep, Kernel, Options, Plan, Work, check, plan};
 use proptest::prelude::*;
 
-const OPTIONS: Options = Options { alignment: 64, effort: Effort { steps: 10_000 } };
+const OPTIONS: Options = Options { alignment: 64, effort: Effort { steps: 10_000 }, late_bytes: 0 };
 
 /// Work whose kernels each read some earlier buffers, update a persistent one now and then, and write one or
 /// two new buffers, perhaps in place.
@@ -231,9 +231,8 @@ fn a_result_replaces_its_operand_where_that_is_allowed() {
     assert_eq!(plan(&work, &OPTIONS).unwrap().peak_bytes, 6_400);
 }
 
-/// Ten layers whose gradients are only used by an update each, all written after the last gradient.
-#[test]
-fn updates_run_as_soon_as_their_gradients_are_there() {
+/// Ten layers whose gradients are only used by an update each, all written after the last gradient: kernel `11 + layer`.
+fn layers_and_updates(gradient: impl Fn(u32) -> u64) -> Work {
     let mut work = Work::default();
     for _ in 0..10 {
         work.buffers.push(Buffer {
@@ -246,15 +245,32 @@ fn updates_run_as_soon_as_their_gradients_are_there() {
     work.buffers.push(activation(64));
     work.kernels.push(kernel(&[], &[10]));
     for layer in 0..10 {
-        work.buffers.push(activation(6400));
+        work.buffers.push(activation(gradient(layer)));
         work.kernels.push(kernel(&[layer, 10], &[11 + layer]));
     }
     for layer in 0..10 {
         work.kernels.push(kernel(&[layer, 11 + layer], &[layer]));
     }
+    work
+}
+
+#[test]
+fn updates_run_as_soon_as_their_gradients_are_there() {
+    let work = layers_and_updates(|_| 6400);
     let plan = plan(&work, &OPTIONS).unwrap();
     check(&work, &plan).unwrap();
     assert_eq!(plan.peak_bytes, 10 * 64 + 64 + 6400);
+}
+
+#[test]
+fn updates_by_small_gradients_come_last_where_that_is_asked_for() {
+    let work = layers_and_updates(|layer| if layer % 2 == 0 { 640 } else { 6400 });
+    let plan = plan(&work, &Options { late_bytes: 640, ..OPTIONS }).unwrap();
+    check(&work, &plan).unwrap();
+    let mut last = plan.order[plan.order.len() - 5..].to_vec();
+    last.sort_unstable();
+    assert_eq!(last, [11, 13, 15, 17, 19]);
+    assert_eq!(plan.peak_bytes, 10 * 64 + 64 + 5 * 640 + 6400, "one large gradient at a time, as before");
 }
 
 #[test]

@@ -13,6 +13,10 @@ use plimsoll_plan::{Effort, Options, Profile, Work};
 /// Logits of fewer bytes are not worth making some rows at a time, however little memory there is.
 pub(crate) const LEAST_LOGITS: usize = 1 << 20;
 
+/// On a GPU a gradient of at most so many bytes waits for the end of the step, where updates are launched together.
+/// What the optimizer keeps for its parameter is several times as much, and there at all times.
+const SMALL_GRADIENT: u64 = 64 << 10;
+
 /// A device to plan for.
 #[derive(Clone)]
 pub(crate) struct Target {
@@ -166,11 +170,12 @@ impl Target {
 
     /// How to plan for it.
     pub(crate) fn options(&self) -> Options {
-        let alignment = match self.device {
-            Device::Cpu(_) => plimsoll_cpu::ALIGNMENT as u64,
-            Device::Cuda(_) => plimsoll_cuda::ALIGNMENT,
-            Device::Elsewhere => self.profile.alignment,
+        let (alignment, late_bytes) = match self.device {
+            // A gradient is still in a cache when its update comes next.
+            Device::Cpu(_) => (plimsoll_cpu::ALIGNMENT as u64, 0),
+            Device::Cuda(_) => (plimsoll_cuda::ALIGNMENT, SMALL_GRADIENT),
+            Device::Elsewhere => (self.profile.alignment, SMALL_GRADIENT),
         };
-        Options { alignment, effort: Effort::default() }
+        Options { alignment, effort: Effort::default(), late_bytes }
     }
 }
