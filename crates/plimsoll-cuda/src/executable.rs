@@ -9,6 +9,7 @@ use crate::device::CudaDevice;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lanes::{self, Access, KERNELS, LANES, Placed};
+use crate::loops::{self, Part};
 use crate::memory::{Memory, Place};
 use crate::outbox::Leaving;
 use crate::prepare::prepare;
@@ -17,10 +18,12 @@ use crate::queue::Queue;
 use crate::queue::UNDER_WAY;
 use crate::routine::{ALIGNMENT, Call, Routine};
 use crate::stream::{Event, Graph, Stream};
+use crate::together;
 use cudarc::driver::sys::CUdeviceptr;
 use plimsoll_graph::Program;
 use plimsoll_graph::program::{Body, BufferId, Home, Keep, Kernel, Operand};
 use plimsoll_plan::Plan;
+use std::mem;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -66,6 +69,8 @@ enum Step {
     Copy { from: Place, to: Place },
     /// A copy has ended. What uses its bytes comes after it in any case.
     Wait,
+    /// It is part of a launch before it.
+    Joined,
 }
 
 impl CudaDevice {
@@ -229,6 +234,8 @@ impl Executable {
             }
             accesses.push(access);
         }
+        let kernels = plan.order.iter().map(|&index| &program.kernels[index as usize]);
+        join(engine, kernels, &mut steps, &mut accesses)?;
         let places = |ids: &[BufferId]| ids.iter().map(|&id| place(id)).collect::<Result<Vec<Place>>>();
         let (states, inputs, outputs) =
             (places(&program.states)?, places(&program.inputs)?, places(&program.outputs)?);
@@ -359,7 +366,7 @@ impl Executable {
     }
 
     /// Runs the program once, on the inputs of the last run, one kernel after another, and returns the seconds of each in the
-    /// plan's order.
+    /// plan's order. Kernels that are launched together have their time at the first of them, and next to none at the others.
     ///
     /// # Errors
     /// If the driver refuses it.
@@ -437,6 +444,39 @@ fn starts(memory: &Memory) -> [u64; 2] {
     [memory.device.address(0, 0).unwrap_or(0), memory.host.address(0, 0).map_or(0, |address| address as u64)]
 }
 
+/// Makes one launch of steps that can be launched together, in the place of the first of them.
+fn join<'a>(
+    engine: &Arc<Engine>,
+    kernels: impl Iterator<Item = &'a Kernel>,
+    steps: &mut [Step],
+    accesses: &mut [Access],
+) -> Result<()> {
+    let parts: Vec<Option<Part>> = kernels.map(loops::part).collect();
+    let kinds: Vec<Option<&str>> = parts.iter().map(|part| Some(part.as_ref()?.source())).collect();
+    for group in together::groups(&kinds, accesses) {
+        let (mut all_reads, mut all_writes, mut access) = (vec![], vec![], Access::default());
+        for &member in &group {
+            if let Step::Launch { reads, writes, .. } = mem::replace(&mut steps[member], Step::Joined) {
+                all_reads.extend(reads);
+                all_writes.extend(writes);
+            }
+            let Access { reads, writes, .. } = mem::take(&mut accesses[member]);
+            access.reads.extend(reads);
+            access.writes.extend(writes);
+        }
+        let members: Vec<&Part> = group.iter().filter_map(|&member| parts[member].as_ref()).collect();
+        steps[group[0]] = Step::Launch {
+            routine: loops::prepare_together(engine, &members)?,
+            reads: all_reads.into(),
+            writes: all_writes.into(),
+            workspace: 0,
+            scratch: 0,
+        };
+        accesses[group[0]] = access;
+    }
+    Ok(())
+}
+
 /// The graph of a plan's steps, on lanes beside each other as far as what they touch allows. The inputs that have arrived
 /// are taken when nothing reads them any more, and results leave when they are there.
 fn capture(
@@ -507,7 +547,7 @@ fn enqueue(step: &Step, memory: &Memory, stream: &Stream) -> Result<()> {
             unsafe { routine.run(&call) }
         }
         Step::Copy { from, to } => copy(memory, *from, *to, stream),
-        Step::Wait => Ok(()),
+        Step::Wait | Step::Joined => Ok(()),
     }
 }
 

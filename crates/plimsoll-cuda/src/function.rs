@@ -46,7 +46,7 @@ unsafe impl Sync for Function {}
 
 /// What a kernel is given.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Argument {
+pub(crate) enum Argument<'a> {
     /// A pointer.
     Address(CUdeviceptr),
     /// An `unsigned`.
@@ -57,9 +57,11 @@ pub(crate) enum Argument {
     Extents([i64; 8]),
     /// How a matrix is described to the copy engine.
     Map(TensorMap),
+    /// A struct of so many words of eight bytes.
+    Words(&'a [u64]),
 }
 
-impl Argument {
+impl Argument<'_> {
     /// Where the value is.
     fn pointer(&self) -> *mut c_void {
         match self {
@@ -68,6 +70,7 @@ impl Argument {
             Argument::U64(value) => ptr::from_ref(value).cast_mut().cast(),
             Argument::Extents(value) => ptr::from_ref(value).cast_mut().cast(),
             Argument::Map(value) => ptr::from_ref(value).cast_mut().cast(),
+            Argument::Words(words) => words.as_ptr().cast_mut().cast(),
         }
     }
 }
@@ -113,14 +116,21 @@ mod tests {
     #[test]
     fn an_argument_points_to_its_value() {
         let extents = [1, -2, 3, 4, 5, 6, 7, 8];
-        let arguments =
-            [Argument::Address(1 << 40), Argument::U32(7), Argument::U64(8), Argument::Extents(extents)];
+        let words = [3, 1 << 50];
+        let arguments = [
+            Argument::Address(1 << 40),
+            Argument::U32(7),
+            Argument::U64(8),
+            Argument::Extents(extents),
+            Argument::Words(&words),
+        ];
         // SAFETY: each is read as the type it holds, while the array lives.
         unsafe {
             assert_eq!(*arguments[0].pointer().cast::<u64>(), 1 << 40);
             assert_eq!(*arguments[1].pointer().cast::<u32>(), 7);
             assert_eq!(*arguments[2].pointer().cast::<u64>(), 8);
             assert_eq!(*arguments[3].pointer().cast::<[i64; 8]>(), extents);
+            assert_eq!(*arguments[4].pointer().cast::<[u64; 2]>(), words);
         }
     }
 }

@@ -58,6 +58,12 @@ pub(crate) fn place(steps: &[Access]) -> Vec<Placed> {
     placed
 }
 
+/// For each step, the latest before it that it cannot change places with: one of the two writes what the other touches.
+pub(crate) fn latest_needed(steps: &[Access]) -> Vec<Option<usize>> {
+    let mut touched = Touched::default();
+    steps.iter().enumerate().map(|(number, step)| touched.needed(number, step).pop()).collect()
+}
+
 /// A lane while steps are put on it.
 #[derive(Clone, Copy, Default)]
 struct Lane {

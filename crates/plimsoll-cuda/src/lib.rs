@@ -53,6 +53,7 @@ mod source;
 mod stream;
 mod tensor_map;
 mod then;
+mod together;
 mod trial;
 
 pub use device::{CudaDevice, DeviceId, MemoryInfo};

@@ -18,6 +18,7 @@ mod scalar;
 mod split;
 #[cfg(test)]
 mod tests;
+mod together;
 mod writer;
 
 use crate::engine::{Engine, Properties};
@@ -29,6 +30,7 @@ use nest::Nest;
 pub(crate) use nest::Place;
 use plimsoll_graph::program::{Loop, Operand};
 use std::sync::Arc;
+pub(crate) use together::{Part, part, prepare_together};
 use writer::Launch;
 pub(crate) use writer::PRELUDE;
 
