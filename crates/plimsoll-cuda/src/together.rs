@@ -33,8 +33,9 @@ mod tests {
     use proptest::prelude::*;
     use std::ops::Range;
 
-    fn access(reads: &[Range<u64>], writes: &[Range<u64>]) -> Access {
-        Access { reads: reads.into(), writes: writes.into(), lane: None }
+    fn access(reads: &[(u64, u64)], writes: &[(u64, u64)]) -> Access {
+        let ranges = |pairs: &[(u64, u64)]| pairs.iter().map(|&(start, end)| start..end).collect();
+        Access { reads: ranges(reads), writes: ranges(writes), lane: None }
     }
 
     /// Whether two steps must keep their order.
@@ -47,29 +48,29 @@ mod tests {
 
     #[test]
     fn updates_of_one_kind_join_around_others_and_share_what_all_read() {
-        let rate = 0..4;
-        let update = |start: u64| access(&[start..start + 8, rate.clone()], &[start..start + 8]);
-        let steps = [update(100), update(200), access(&[], &[300..308]), update(400), update(500)];
+        let rate = (0, 4);
+        let update = |start: u64| access(&[(start, start + 8), rate], &[(start, start + 8)]);
+        let steps = [update(100), update(200), access(&[], &[(300, 308)]), update(400), update(500)];
         assert_eq!(groups(&[Some(1), Some(1), None, Some(1), Some(2)], &steps), [[0, 1, 3]]);
         assert_eq!(groups(&[Some(1), Some(2), None, Some(1), Some(2)], &steps), [[0, 3], [1, 4]]);
     }
 
     #[test]
     fn what_needs_one_of_them_or_something_in_between_begins_a_group_of_its_own() {
-        let chain: Vec<Access> = (0..3).map(|i| access(&[i..i + 1], &[i + 1..i + 2])).collect();
+        let chain: Vec<Access> = (0..3).map(|i| access(&[(i, i + 1)], &[(i + 1, i + 2)])).collect();
         assert!(groups(&[Some(1); 3], &chain).is_empty());
         let steps = [
-            access(&[0..4], &[0..4]),
-            access(&[], &[10..14]),
-            access(&[10..14], &[20..24]),
-            access(&[], &[30..34]),
+            access(&[(0, 4)], &[(0, 4)]),
+            access(&[], &[(10, 14)]),
+            access(&[(10, 14)], &[(20, 24)]),
+            access(&[], &[(30, 34)]),
         ];
         assert_eq!(groups(&[Some(1), None, Some(1), Some(1)], &steps), [[2, 3]]);
     }
 
     #[test]
     fn what_writes_over_bytes_that_were_still_read_stays_behind() {
-        let steps = [access(&[], &[0..4]), access(&[8..12], &[]), access(&[], &[8..12])];
+        let steps = [access(&[], &[(0, 4)]), access(&[(8, 12)], &[]), access(&[], &[(8, 12)])];
         assert!(groups(&[Some(1), None, Some(1)], &steps).is_empty());
     }
 

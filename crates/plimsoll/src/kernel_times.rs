@@ -13,7 +13,7 @@ use std::fmt;
 const REPEATS: usize = 7;
 
 /// The kernels of a training step and their times. Each is timed alone, so that they sum to a little more than the
-/// step takes.
+/// step takes. On a CUDA device small loops of one kind are one launch: its time is that of the first of them.
 #[derive(Debug, Clone)]
 pub struct KernelTimes {
     /// In the order in which they run.

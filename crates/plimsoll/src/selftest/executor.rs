@@ -3,22 +3,26 @@
 use super::cases::sloped;
 use super::sides::{Data, Trouble, on_cuda, planned};
 use super::{Report, Verdict};
+use crate::Optimizer;
 use plimsoll_cuda::{ALIGNMENT, CudaDevice};
 use plimsoll_graph::op::Unary;
 use plimsoll_graph::program::{Body, Buffer, BufferId, Home, Keep, Kernel, Operand, Program, Role, View};
 use plimsoll_graph::random::{block, normal};
+use plimsoll_graph::step::Initial;
 use plimsoll_graph::{DType, Op, Shape, Step, lower};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// Something to try: what was seen, or why it failed.
 type Attempt = fn(&CudaDevice) -> Result<String, Trouble>;
 
 pub(super) fn all(cuda: &CudaDevice) -> Vec<(&'static str, Report)> {
-    let checks: [(&'static str, Attempt); 4] = [
+    let checks: [(&'static str, Attempt); 5] = [
         ("what goes to the host and back is what it was", through_the_host),
         ("an arena grows and what is loaded in it runs on", growing),
         ("running takes no memory", running_takes_nothing),
         ("a loop that follows a product has the bits it has by itself", followed_as_apart),
+        ("updates that are launched together have the bits they have by themselves", together_as_apart),
     ];
     let run = |check: Attempt| {
         let start = Instant::now();
@@ -183,4 +187,47 @@ fn followed_as_apart(cuda: &CudaDevice) -> Result<String, Trouble> {
         kernels = [kernels[0] + followed.kernels.len(), kernels[1] + apart.kernels.len()];
     }
     Ok(format!("the same bits from {} kernels and from {}", kernels[0], kernels[1]))
+}
+
+/// The updates of more small parameters than one launch takes, of sizes that fill blocks and that do not, in one program, and
+/// each in a program of its own.
+fn together_as_apart(cuda: &CudaDevice) -> Result<String, Trouble> {
+    const SIZES: [usize; 8] = [1, 7, 100, 255, 256, 257, 3072, 1 << 16];
+    let sizes: Vec<usize> = SIZES.into_iter().cycle().take(130).collect();
+    let numbers = |size: usize, stream: u64| {
+        let values = (0..size as u64).map(|at| normal(block(2, 1, stream, at)) as f32);
+        values.flat_map(f32::to_le_bytes).collect::<Vec<u8>>()
+    };
+    let updated = |parameters: &[usize]| -> Result<BTreeMap<Box<str>, Vec<u8>>, Trouble> {
+        let mut step = Step::new();
+        let (mut gradients, mut data) = (vec![], Data { inputs: vec![], states: vec![], runs: 3 });
+        for &number in parameters {
+            let (name, dims) = (format!("parameter {number}"), [sizes[number]]);
+            step.state(&name, Role::Parameter, &dims, DType::F32, Initial::Constant(1.0))?;
+            gradients.push(step.input(&format!("gradient {number}"), &dims, DType::F32)?);
+            data.inputs.push(numbers(sizes[number], number as u64));
+        }
+        let clock = step.random_state()?;
+        step.apply_gradients(gradients, clock, &Optimizer::adamw(0.01))?;
+        for state in &step.states {
+            let ty = step.graph.ty(state.value);
+            data.states.push(match state.role {
+                Role::Parameter => numbers(ty.shape.elements(), 1 << 32),
+                _ => vec![0; ty.shape.elements() * ty.dtype.size()],
+            });
+        }
+        let [results, _] = on_cuda(cuda, &lower(&step), &data)?.results;
+        Ok(step.states.iter().map(|state| state.name.clone()).zip(results).collect())
+    };
+    let together = updated(&(0..sizes.len()).collect::<Vec<usize>>())?;
+    for number in 0..sizes.len() {
+        for (name, apart) in updated(&[number])? {
+            let have = together.get(&name).map_or(&[][..], |bytes| bytes);
+            if *have != apart[..] {
+                let difference = super::first_difference(&apart, have);
+                return Err(failed(format!("{name} has other bits: {difference}")));
+            }
+        }
+    }
+    Ok(format!("the same bits of {} states from one program and from {}", together.len(), sizes.len()))
 }
