@@ -8,7 +8,7 @@
 use crate::Error;
 use crate::costs::Costs;
 use crate::descend::{Offload, Point, descend, prices};
-use crate::order::{late_updates, patient_updates};
+use crate::order::{early_copies, late_updates, patient_updates};
 use crate::plan::{Options, Plan, orders, plan_in_order};
 use crate::schedule::{Schedule, Source};
 use crate::setting::Setting;
@@ -102,8 +102,11 @@ impl Frontier {
         if self.offload != Offload::Nothing {
             orders.push(patient_updates(&self.work, &self.costs, &orders[1]));
         }
-        let least = self.options.late_bytes.max(NEXT_TO_NOTHING);
-        let orders = orders.into_iter().map(|order| late_updates(&self.work, order, least));
+        let small = self.options.together_bytes;
+        let orders = orders
+            .into_iter()
+            .map(|order| early_copies(&self.work, order, small))
+            .map(|order| late_updates(&self.work, order, small.max(NEXT_TO_NOTHING)));
         let schedules: Vec<Schedule> = orders.map(|order| Schedule::new(&setting, &order)).collect();
         let known = std::mem::take(&mut self.points);
         self.points = descend(&setting, &schedules, self.offload, self.tried..self.tried + tries, known);

@@ -6,6 +6,7 @@
 
 use crate::costs::Costs;
 use crate::work::{Keep, KernelIndex, Work};
+use plimsoll_memory::Category;
 
 /// The kernels each kernel waits for, as lists of those that wait for it.
 pub(crate) struct Dependencies {
@@ -114,6 +115,37 @@ pub(crate) fn freeing_early(work: &Work, dependencies: &Dependencies) -> Vec<Ker
         }
     }
     order
+}
+
+/// The same order, except that what is made of parameters alone comes first, where that takes no buffer of more than so
+/// many bytes and nothing has changed the parameters.
+pub(crate) fn early_copies(work: &Work, order: Vec<KernelIndex>, bytes: u64) -> Vec<KernelIndex> {
+    let mut first = vec![usize::MAX; work.buffers.len()];
+    let mut written = first.clone();
+    for (position, &k) in order.iter().enumerate().rev() {
+        let kernel = &work.kernels[k as usize];
+        touched(kernel).for_each(|b| first[b as usize] = position);
+        kernel.writes.iter().for_each(|&b| written[b as usize] = position);
+    }
+    let is_early = |position: usize, k: KernelIndex| {
+        let kernel = &work.kernels[k as usize];
+        let is_parameter = |b: &u32| {
+            let buffer = &work.buffers[*b as usize];
+            buffer.keep == Keep::Always && buffer.category == Category::Parameters
+        };
+        let is_small = |b: &u32| {
+            let buffer = &work.buffers[*b as usize];
+            buffer.keep == Keep::WhileUsed && buffer.bytes <= bytes && first[*b as usize] == position
+        };
+        !kernel.reads.is_empty()
+            && !kernel.writes.is_empty()
+            && kernel.reads.iter().all(|b| is_parameter(b) && written[*b as usize] > position)
+            && kernel.writes.iter().all(is_small)
+    };
+    let (mut early, others): (Vec<_>, Vec<_>) =
+        order.into_iter().enumerate().partition(|&(p, k)| is_early(p, k));
+    early.extend(others);
+    early.into_iter().map(|(_, k)| k).collect()
 }
 
 /// The same order, except that updates of states that free no buffer of more than so many bytes come last, where no

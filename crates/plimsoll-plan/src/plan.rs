@@ -6,7 +6,7 @@
 //! where the weights are and can share one arena.
 
 use crate::Error;
-use crate::order::{self, Dependencies, late_updates, touched};
+use crate::order::{self, Dependencies, early_copies, late_updates, touched};
 use crate::pack::{Effort, pack};
 use crate::packing::{Item, Lifetime, Problem};
 use crate::work::{Buffer, BufferIndex, Home, Keep, KernelIndex, Work};
@@ -40,9 +40,10 @@ pub struct Options {
     pub alignment: u64,
     /// How long to search for better offsets.
     pub effort: Effort,
-    /// An update of states comes last, next to the others, if that keeps no buffer of more bytes than this. A device
-    /// that launches neighbours together gains by it; zero where updates are better off right after their gradients.
-    pub late_bytes: u64,
+    /// What keeps no buffer of more bytes than this for longer is put next to its like: copies of parameters come first,
+    /// updates of states last. A device that launches neighbours together gains by it; zero where a value is better off
+    /// right before or after what it is for.
+    pub together_bytes: u64,
 }
 
 /// Plans some work.
@@ -61,7 +62,7 @@ pub struct Options {
 ///     kernels: vec![kernel(&[], &[0]), kernel(&[0], &[1]), kernel(&[1], &[2]), kernel(&[2], &[3])],
 ///     remakes: vec![],
 /// };
-/// let plan = plan(&work, &Options { alignment: 64, effort: Effort::default(), late_bytes: 0 })?;
+/// let plan = plan(&work, &Options { alignment: 64, effort: Effort::default(), together_bytes: 0 })?;
 /// assert_eq!(plan.peak_bytes, 1536);
 /// check(&work, &plan)?;
 /// # Ok::<(), plimsoll_plan::Error>(())
@@ -72,9 +73,11 @@ pub struct Options {
 pub fn plan(work: &Work, options: &Options) -> Result<Plan, Error> {
     let peak =
         |order: &Vec<KernelIndex>| Layout::new(work, order, options.alignment, Home::Device).live_peak().0;
-    let late =
-        |order| if options.late_bytes > 0 { late_updates(work, order, options.late_bytes) } else { order };
-    let [written, early] = orders(work).map(late);
+    let together = |order: Vec<KernelIndex>| match options.together_bytes {
+        0 => order,
+        bytes => late_updates(work, early_copies(work, order, bytes), bytes),
+    };
+    let [written, early] = orders(work).map(together);
     let best = if peak(&early) < peak(&written) { early } else { written };
     plan_in_order(work, best, options)
 }

@@ -7,7 +7,7 @@ use plimsoll_plan::{
 };
 use proptest::prelude::*;
 
-const OPTIONS: Options = Options { alignment: 64, effort: Effort { steps: 10_000 }, late_bytes: 0 };
+const OPTIONS: Options = Options { alignment: 64, effort: Effort { steps: 10_000 }, together_bytes: 0 };
 
 /// Builds something like a training step: layers forward, some that skip, then backward in reverse, each weight
 /// updated as its gradient is known, with one or two optimizer slots.
@@ -154,9 +154,9 @@ proptest! {
     fn every_point_of_the_frontier_passes_both_checks(
         (work, costs) in step(),
         offload in offload(),
-        late_bytes in prop_oneof![Just(0), 1u64..5000],
+        together_bytes in prop_oneof![Just(0), 1u64..5000],
     ) {
-        let options = Options { late_bytes, ..OPTIONS };
+        let options = Options { together_bytes, ..OPTIONS };
         let frontier = Frontier::new(work.clone(), costs.clone(), &options, offload);
         for point in 0..frontier.points().len() {
             let fitted = frontier.at(point).unwrap().unwrap();

@@ -4,7 +4,7 @@ use plimsoll_memory::Category;
 use plimsoll_plan::{Buffer, Effort, ErrorKind, Home, Keep, Kernel, Options, Plan, Work, check, plan};
 use proptest::prelude::*;
 
-const OPTIONS: Options = Options { alignment: 64, effort: Effort { steps: 10_000 }, late_bytes: 0 };
+const OPTIONS: Options = Options { alignment: 64, effort: Effort { steps: 10_000 }, together_bytes: 0 };
 
 /// Work whose kernels each read some earlier buffers, update a persistent one now and then, and write one or
 /// two new buffers, perhaps in place.
@@ -265,12 +265,37 @@ fn updates_run_as_soon_as_their_gradients_are_there() {
 #[test]
 fn updates_by_small_gradients_come_last_where_that_is_asked_for() {
     let work = layers_and_updates(|layer| if layer % 2 == 0 { 640 } else { 6400 });
-    let plan = plan(&work, &Options { late_bytes: 640, ..OPTIONS }).unwrap();
+    let plan = plan(&work, &Options { together_bytes: 640, ..OPTIONS }).unwrap();
     check(&work, &plan).unwrap();
     let mut last = plan.order[plan.order.len() - 5..].to_vec();
     last.sort_unstable();
     assert_eq!(last, [11, 13, 15, 17, 19]);
     assert_eq!(plan.peak_bytes, 10 * 64 + 64 + 5 * 640 + 6400, "one large gradient at a time, as before");
+}
+
+#[test]
+fn small_copies_of_parameters_come_first_where_that_is_asked_for() {
+    let parameter =
+        |bytes| Buffer { bytes, category: Category::Parameters, keep: Keep::Always, home: Home::Device };
+    let mut work = Work {
+        buffers: vec![parameter(64), parameter(6400), parameter(64)],
+        kernels: vec![
+            kernel(&[], &[3]),
+            kernel(&[0], &[4]),
+            kernel(&[3, 4], &[2]),
+            kernel(&[1], &[5]),
+            kernel(&[2], &[6]),
+            kernel(&[0], &[7]),
+            kernel(&[5, 6, 7], &[]),
+        ],
+        remakes: vec![],
+    };
+    work.buffers.extend([64, 64, 6400, 64, 64].map(activation));
+    let plan = plan(&work, &Options { together_bytes: 64, ..OPTIONS }).unwrap();
+    check(&work, &plan).unwrap();
+    let mut first = plan.order[..2].to_vec();
+    first.sort_unstable();
+    assert_eq!(first, [1, 5], "neither the large copy nor that of what was updated");
 }
 
 #[test]

@@ -37,7 +37,7 @@ impl Compiled {
         let start = Instant::now();
         let program = lower(&step);
         let work = work(&program, |kernel| device.workspace(kernel));
-        let options = Options { alignment: ALIGNMENT as u64, effort: Effort::default(), late_bytes: 0 };
+        let options = Options { alignment: ALIGNMENT as u64, effort: Effort::default(), together_bytes: 0 };
         Compiled::plain(step, program, work, &options, start)
     }
 

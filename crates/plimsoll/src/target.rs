@@ -13,9 +13,10 @@ use plimsoll_plan::{Effort, Options, Profile, Work};
 /// Logits of fewer bytes are not worth making some rows at a time, however little memory there is.
 pub(crate) const LEAST_LOGITS: usize = 1 << 20;
 
-/// On a GPU a gradient of at most so many bytes waits for the end of the step, where updates are launched together.
-/// What the optimizer keeps for its parameter is several times as much, and there at all times.
-const SMALL_GRADIENT: u64 = 64 << 10;
+/// On a GPU a copy of a parameter is made at the beginning of the step, and a gradient waits for its end, where they have
+/// at most so many bytes: copies are launched together, and updates. What is kept of such a parameter at all times is
+/// mostly several times as much.
+const SMALL: u64 = 64 << 10;
 
 /// A device to plan for.
 #[derive(Clone)]
@@ -170,12 +171,12 @@ impl Target {
 
     /// How to plan for it.
     pub(crate) fn options(&self) -> Options {
-        let (alignment, late_bytes) = match self.device {
-            // A gradient is still in a cache when its update comes next.
+        let (alignment, together_bytes) = match self.device {
+            // What was just made is in a cache.
             Device::Cpu(_) => (plimsoll_cpu::ALIGNMENT as u64, 0),
-            Device::Cuda(_) => (plimsoll_cuda::ALIGNMENT, SMALL_GRADIENT),
-            Device::Elsewhere => (self.profile.alignment, SMALL_GRADIENT),
+            Device::Cuda(_) => (plimsoll_cuda::ALIGNMENT, SMALL),
+            Device::Elsewhere => (self.profile.alignment, SMALL),
         };
-        Options { alignment, effort: Effort::default(), late_bytes }
+        Options { alignment, effort: Effort::default(), together_bytes }
     }
 }

@@ -128,7 +128,7 @@ fn measure_copy(device: &CpuDevice) -> Result<Figures> {
     };
     let mut work = work(&program, |_| 0);
     work.buffers[1].home = plimsoll_plan::Home::Host;
-    let options = Options { alignment: ALIGNMENT as u64, effort: Effort::default(), late_bytes: 0 };
+    let options = Options { alignment: ALIGNMENT as u64, effort: Effort::default(), together_bytes: 0 };
     let plan = plan(&work, &options)?;
     measure_program(&program, &work, &plan, device)
 }

@@ -68,7 +68,7 @@ pub(super) fn planned(
     alignment: u64,
     workspace: impl Fn(&Kernel) -> u64,
 ) -> Result<Plan, Trouble> {
-    Ok(plan(&work(program, workspace), &Options { alignment, effort: Effort::default(), late_bytes: 0 })?)
+    Ok(plan(&work(program, workspace), &Options { alignment, effort: Effort::default(), together_bytes: 0 })?)
 }
 
 /// The buffers whose bytes are a program's results: its outputs, then its states.
