@@ -197,6 +197,8 @@ fn table(loops: &[(Vec<u64>, u32)], pointers: usize) -> (Vec<u64>, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lanes::Access;
+    use crate::together::groups;
     use plimsoll_graph::optimizer::Optimizer;
     use plimsoll_graph::program::Role;
     use plimsoll_graph::step::Initial;
@@ -252,6 +254,25 @@ mod tests {
         sources.sort();
         sources.dedup();
         assert_eq!(sources.len(), 2 * optimizers.len(), "other bodies and types are other kernels");
+    }
+
+    #[test]
+    fn all_updates_of_a_step_are_one_group() {
+        let shapes: Vec<&[usize]> = SHAPES.into_iter().cycle().take(100).collect();
+        let program = updates(&Optimizer::adam(1e-3), &shapes, DType::BF16);
+        let range = |operand: &Operand| {
+            let start = u64::from(operand.buffer.0) << 32;
+            start..start + program.buffers[operand.buffer.index()].bytes() as u64
+        };
+        let access = |kernel: &Kernel| Access {
+            reads: kernel.reads.iter().map(range).collect(),
+            writes: kernel.writes.iter().map(range).collect(),
+            lane: None,
+        };
+        let parts: Vec<Option<Part>> = program.kernels.iter().map(part).collect();
+        let kinds: Vec<Option<&str>> = parts.iter().map(|part| Some(part.as_ref()?.source())).collect();
+        let groups = groups(&kinds, &program.kernels.iter().map(access).collect::<Vec<_>>());
+        assert_eq!(groups.iter().map(Vec::len).collect::<Vec<_>>(), [100]);
     }
 
     #[test]
