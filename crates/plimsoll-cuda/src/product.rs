@@ -305,7 +305,7 @@ impl Product {
         let trial = Trial::new(&self.engine.shared, gemm, workspace)?;
         let measured = |choice: &Choice| {
             // SAFETY: the trial has memory for all three matrices and the workspace.
-            trial.milliseconds(|matrices, space, stream| unsafe {
+            trial.milliseconds(1.0, |matrices, space, stream| unsafe {
                 self.run_as(choice, matrices, space, stream)
             })
         };

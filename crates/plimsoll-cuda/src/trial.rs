@@ -42,9 +42,10 @@ impl Trial {
     }
 
     /// The milliseconds that a way takes, which is given the matrices, the workspace and a stream; infinite for one that
-    /// does not run.
+    /// does not run. It is run for about so many at a time.
     pub(crate) fn milliseconds(
         &self,
+        at_a_time: f32,
         way: impl Fn([CUdeviceptr; 3], CUdeviceptr, CUstream) -> Result<()>,
     ) -> f32 {
         let time = |repeats: u32| -> Result<f32> {
@@ -58,7 +59,7 @@ impl Trial {
         let measured = || -> Result<f32> {
             time(1)?;
             let once = time(1)?;
-            let repeats = (1.0 / once.max(0.01)).ceil().clamp(2.0, 20.0) as u32;
+            let repeats = (at_a_time / once.max(0.01)).ceil().clamp(2.0, 20.0 * at_a_time) as u32;
             (0..3).try_fold(once, |best, _| Ok(best.min(time(repeats)?)))
         };
         measured().unwrap_or(f32::INFINITY)

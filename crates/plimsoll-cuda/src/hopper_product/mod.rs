@@ -46,6 +46,9 @@ const PART_OF_GAIN: f32 = 0.25;
 /// The most that it may be slower.
 const MOST_SLOWER: f32 = 0.15;
 
+/// The milliseconds after which a device that is hard at work has slowed down as much as it will.
+const LONG: f32 = 10.0;
+
 /// A product, and perhaps what follows it, ready to run.
 pub(crate) struct HopperProduct {
     engine: Arc<Engine>,
@@ -185,10 +188,10 @@ impl HopperProduct {
     fn keeps_up_with(&self, library: &Product) -> Result<bool> {
         let trial = Trial::new(&self.engine.shared, &self.gemm, library.workspace())?;
         // SAFETY: the trial has memory for all three matrices and the workspace.
-        let theirs =
-            trial.milliseconds(|matrices, space, stream| unsafe { library.run(matrices, space, stream) });
+        let theirs = trial
+            .milliseconds(LONG, |matrices, space, stream| unsafe { library.run(matrices, space, stream) });
         // SAFETY: as above.
-        let ours = trial.milliseconds(|[a, b, c], _, stream| unsafe {
+        let ours = trial.milliseconds(LONG, |[a, b, c], _, stream| unsafe {
             self.run([a, b], &[Argument::Address(c)], stream)
         });
         Ok(ours <= theirs * (1.0 + allowance(self.gemm.k)))

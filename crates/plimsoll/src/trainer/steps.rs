@@ -47,7 +47,8 @@ impl Trainer {
 
     /// The steps whose shapes are known before training, if batches are split into so many parts: the largest first,
     /// then what is left of full batches and of the last batch of an epoch, of evaluation, and the lengths that
-    /// sequences are cropped to. `evaluated` samples are measured at once.
+    /// sequences are cropped to: all shapes that training comes to if these are few, so that nothing is loaded later.
+    /// `evaluated` samples are measured at once.
     pub(super) fn known_shapes(
         &self,
         data: &Dataset,
@@ -78,6 +79,10 @@ impl Trainer {
                 }
             }
         }
+        let coming = self.coming_shapes(data, micro_batches);
+        if coming.len() <= FEW_SHAPES {
+            wanted.extend(coming);
+        }
         let mut known: Vec<Shapes> = vec![];
         for shapes in wanted {
             if shapes.samples > 0 && !known.contains(&shapes) {
@@ -95,21 +100,29 @@ impl Trainer {
         known: &[(Shapes, Compiled)],
         micro_batches: usize,
     ) -> usize {
+        let coming = self.coming_shapes(data, micro_batches);
+        coming.iter().filter(|shapes| known.iter().all(|(known, _)| known != *shapes)).count()
+    }
+
+    /// The shapes of training steps where these are drawn, in the order in which they come up.
+    fn coming_shapes(&self, data: &Dataset, micro_batches: usize) -> Vec<Shapes> {
         /// By then, hardly a shape that has not come up.
         const MOST: usize = 1 << 16;
         if self.lengths.is_none() && self.batches.is_empty() {
-            return 0;
+            return vec![];
         }
         let most = self.samples_at_once(micro_batches);
         let kind = Kind::of_training(micro_batches);
-        let mut later: HashSet<Shapes> = HashSet::new();
+        let (mut seen, mut coming) = (HashSet::new(), vec![]);
         for number in 0..self.training_steps(data).min(MOST) {
             let samples = self.samples(number, self.batch.min(data.samples()));
             let length = self.length(number).map(|length| self.bucket(length));
             let parts = [most.min(samples), samples % most].into_iter().filter(|&samples| samples > 0);
-            later.extend(parts.map(|samples| Shapes { samples, length, kind }));
+            coming.extend(
+                parts.map(|samples| Shapes { samples, length, kind }).filter(|&part| seen.insert(part)),
+            );
         }
-        later.iter().filter(|shapes| known.iter().all(|(known, _)| known != *shapes)).count()
+        coming
     }
 
     /// How many training steps there will be.
@@ -240,6 +253,9 @@ const PADDED: &str = "bucket/padded";
 
 /// How many lengths are tried before training.
 const LENGTHS_TRIED: usize = 32;
+
+/// How many shapes of training steps are few enough for all to be loaded before training.
+const FEW_SHAPES: usize = 32;
 
 /// The stream that lengths are drawn from: one that no op and no parameter has.
 const LENGTHS: u64 = 1 << 30;
