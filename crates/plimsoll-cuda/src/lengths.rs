@@ -115,7 +115,7 @@ fn sources(kernel: &Kernel, device: &Properties) -> crate::Result<Vec<String>> {
         Body::Op(Op::Dot { .. }) | Body::Copy | Body::Wait => Ok(vec![]),
         Body::Op(op) => match attention::source(op, reads, writes, device) {
             Some(source) => source.map(|source| vec![source]),
-            None => ops::tests::sources(op, reads, writes, device.processors),
+            None => ops::tests::sources(op, reads, writes, device),
         },
     }
 }

@@ -42,9 +42,9 @@ const LEAST_USE: f64 = 0.8;
 /// elements are read and written again as are multiplied meanwhile.
 const DEPTH_OF_A_LOOP: f32 = 360.0;
 /// The part of what following gains that a product may be slower than the library's.
-const PART_OF_GAIN: f32 = 0.25;
+const PART_OF_GAIN: f32 = 0.5;
 /// The most that it may be slower.
-const MOST_SLOWER: f32 = 0.15;
+const MOST_SLOWER: f32 = 0.25;
 
 /// The milliseconds after which a device that is hard at work has slowed down as much as it will.
 const LONG: f32 = 10.0;

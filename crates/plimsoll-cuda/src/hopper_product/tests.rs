@@ -66,8 +66,8 @@ fn stages_and_what_is_handed_on_fit_into_shared_memory() {
 #[test]
 fn shallow_products_may_be_slower_for_what_they_hand_on() {
     assert_eq!(allowance(64), MOST_SLOWER);
-    assert!((0.1..0.13).contains(&allowance(768)));
-    assert!(allowance(16384) < 0.01);
+    assert!((0.2..0.25).contains(&allowance(768)));
+    assert!(allowance(16384) < 0.02);
 }
 
 #[test]

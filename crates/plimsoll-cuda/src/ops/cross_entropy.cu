@@ -1,6 +1,7 @@
 // Cross-entropy of rows of logits against class indices, and its gradient. A team has a row.
 //
-// S: E, Label, CLASSES, PITCH (the elements from one row to the next), TEAM, BLOCK.
+// S: E, Label, CLASSES, PITCH (the elements from one row to the next), TEAM, BLOCK; for losses HELD, whether a block has
+// one row at a time and room for it in shared memory.
 
 // Of halves the hardware's own exponential will do: it is off by a few parts in a million where the result matters.
 template <class E> struct Exponential {
@@ -18,15 +19,17 @@ template <class A> __device__ __forceinline__ A base_of(A largest) {
     return largest == Limits<A>::lowest() ? A(0) : largest;
 }
 
-// The logarithm of the sum of exponentials of a row, in one look at it, for each member of the team.
-template <class S>
+// The logarithm of the sum of exponentials of a row, in one look at it, for each member of the team. What a member looks
+// at is also given to `also`.
+template <class S, class Also>
 __device__ __forceinline__ typename Of<typename S::E>::Acc log_sum_of(const typename S::E *row, Index member,
-                                                                      bool inside) {
+                                                                      bool inside, Also also) {
     typedef typename Of<typename S::E>::Acc Acc;
     typedef Exponential<typename S::E> Exp;
     Acc largest = Limits<Acc>::lowest(), sum = 0;
     if (inside) {
-        each<S::TEAM, 4>(row, S::CLASSES, member, [&](Index, auto pack) {
+        each<S::TEAM, 4>(row, S::CLASSES, member, [&](Index at, auto pack) {
+            also(at, pack);
             Acc top = largest;
             for (auto logit : pack.at) top = larger(top, widen(logit));
             const Acc base = base_of(top);
@@ -77,7 +80,7 @@ __device__ __forceinline__ void cross_entropy(const typename S::E *logits, const
     for (Index first = blockIdx.x * TEAMS; first < rows; first += gridDim.x * TEAMS) {
         const Index at = first + threadIdx.x / S::TEAM;
         const typename S::E *row = logits + at * S::PITCH;
-        const auto sum = log_sum_of<S>(row, member, at < rows);
+        const auto sum = log_sum_of<S>(row, member, at < rows, [](Index, auto) {});
         if (at < rows && member == 0) {
             loss[at] = loss_of<S>(row, labels[at], sum);
             log_sum[at] = sum;
@@ -99,25 +102,32 @@ __device__ __forceinline__ void cross_entropy_grad(const typename S::E *logits, 
     }
 }
 
-// Losses and predictions of rows whose logits become their gradients.
+// Losses and predictions of rows whose logits become their gradients. A row that is held is read once.
 template <class S>
 __device__ __forceinline__ void losses(typename S::E *logits, const typename S::Label *labels,
                                        const typename Of<typename S::E>::Acc *slope,
                                        typename Of<typename S::E>::Acc *loss, i32 *prediction, Index rows) {
+    typedef typename S::E E;
     constexpr Index TEAMS = S::BLOCK / S::TEAM;
+    extern __shared__ uint4 memory[];
     const Index member = threadIdx.x % S::TEAM;
     for (Index first = blockIdx.x * TEAMS; first < rows; first += gridDim.x * TEAMS) {
         const Index at = first + threadIdx.x / S::TEAM;
         const bool inside = at < rows;
-        typename S::E *row = logits + at * S::PITCH;
-        const auto sum = log_sum_of<S>(row, member, inside);
-        const u32 largest = largest_of<S::TEAM>(row, S::CLASSES, member, inside);
+        E *const row = logits + at * S::PITCH, *const held = S::HELD ? (E *)memory : row;
+        auto best = nothing<E>();
+        const auto sum = log_sum_of<S>(row, member, inside, [&](Index place, auto pack) {
+            look<E>(best, place, pack);
+            if constexpr (S::HELD) store(held + place, pack);
+        });
+        const u32 largest = fold<S::TEAM, First>(best).at;
         if (inside && member == 0) {
-            loss[at] = loss_of<S>(row, labels[at], sum);
+            loss[at] = loss_of<S>(held, labels[at], sum);
             prediction[at] = (i32)largest;
         }
         // The first member has read the logit of the label before any is overwritten.
-        __syncthreads();
-        if (inside) gradient_of<S>(row, labels[at], sum, slope[at], member, row);
+        if constexpr (!S::HELD) __syncthreads();
+        if (inside) gradient_of<S>(held, labels[at], sum, slope[at], member, row);
+        if constexpr (S::HELD) __syncthreads();
     }
 }

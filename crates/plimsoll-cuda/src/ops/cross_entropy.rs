@@ -6,7 +6,7 @@
 
 use super::stages::{Place, Stages, Traits, blocks, count};
 use super::{accumulator, name, reduce, team};
-use crate::engine::Engine;
+use crate::engine::{Engine, Properties};
 use crate::error::Result;
 use crate::routine::Routine;
 use plimsoll_graph::DType;
@@ -55,6 +55,7 @@ impl Rows {
         &self,
         stages: &mut Stages,
         template: &str,
+        held: bool,
         arguments: [(&str, Place); N],
     ) -> Result<()> {
         let (team, block) = team(self.classes);
@@ -63,12 +64,25 @@ impl Rows {
             ("PITCH", self.pitch),
             ("TEAM", team as usize),
         ]);
+        let traits = traits.flag("HELD", held);
         stages.launch(template, traits, [blocks(self.rows, block / team), 1], block, arguments)
+    }
+
+    /// The bytes of shared memory that a row is held in between two looks at it: where a row is read by a whole block,
+    /// and two of these find room on a multiprocessor, so that one reads while the other computes.
+    fn held(&self, device: &Properties) -> Option<u32> {
+        /// What a block has shared memory for besides.
+        const BESIDES: u32 = 2 << 10;
+        let ((team, block), bytes) = (team(self.classes), self.classes * self.logits.size());
+        let room = (device.shared_per_processor / 2).min(device.shared_per_block).saturating_sub(BESIDES);
+        let bytes = u32::try_from(bytes).ok()?;
+        (team == block && bytes <= room && (self.pitch * self.logits.size()).is_multiple_of(16))
+            .then_some(bytes)
     }
 
     /// Losses and predictions; the logits become their gradients. Reads: logits, labels, slopes. Writes: loss,
     /// prediction.
-    pub(super) fn losses(&self) -> Result<Stages> {
+    pub(super) fn losses(&self, device: &Properties) -> Result<Stages> {
         let mut stages = Stages::new(self.rows * self.pitch, &[reduce::TEXT, TEXT]);
         let (logits, label, number) = (name(self.logits), name(self.labels), accumulator(self.logits).0);
         let arguments = [
@@ -79,7 +93,9 @@ impl Rows {
             ("i32", Place::Write(1)),
             count(self.rows),
         ];
-        self.launch(&mut stages, "losses", arguments)?;
+        let held = self.held(device);
+        self.launch(&mut stages, "losses", held.is_some(), arguments)?;
+        stages.share(held.unwrap_or(0));
         Ok(stages)
     }
 }
@@ -95,7 +111,7 @@ pub(super) fn stages(reads: &[Operand]) -> Result<Stages> {
         (number, Place::Write(1)),
         count(rows.rows),
     ];
-    rows.launch(&mut stages, "cross_entropy", arguments)?;
+    rows.launch(&mut stages, "cross_entropy", false, arguments)?;
     Ok(stages)
 }
 
@@ -111,6 +127,6 @@ pub(super) fn grad_stages(reads: &[Operand]) -> Result<Stages> {
         (logits, Place::Write(0)),
         count(rows.rows),
     ];
-    rows.launch(&mut stages, "cross_entropy_grad", arguments)?;
+    rows.launch(&mut stages, "cross_entropy_grad", false, arguments)?;
     Ok(stages)
 }

@@ -10,7 +10,7 @@
 use super::cross_entropy::Rows;
 use super::reduce;
 use super::stages::Stages;
-use crate::engine::Engine;
+use crate::engine::{Engine, Properties};
 use crate::error::Result;
 use crate::product::{Gemm, Product};
 use crate::routine::{ALIGNMENT, Call, Routine};
@@ -47,9 +47,14 @@ pub(crate) fn prepare(
 
 /// All launches but those of products.
 #[cfg(test)]
-pub(super) fn own_stages(transpose_weight: bool, chunk: usize, reads: &[Operand]) -> Result<Vec<Stages>> {
+pub(super) fn own_stages(
+    transpose_weight: bool,
+    chunk: usize,
+    reads: &[Operand],
+    device: &Properties,
+) -> Result<Vec<Stages>> {
     let layout = Layout::new(transpose_weight, chunk, reads);
-    layout.sizes().map(|rows| layout.losses(rows)).chain(layout.round().transpose()).collect()
+    layout.sizes().map(|rows| layout.losses(rows, device)).chain(layout.round().transpose()).collect()
 }
 
 /// The extents, and where things are in the workspace.
@@ -128,9 +133,9 @@ impl Layout {
     }
 
     /// The launches that turn the logits of a chunk into losses, predictions and gradients.
-    fn losses(&self, rows: usize) -> Result<Stages> {
+    fn losses(&self, rows: usize, device: &Properties) -> Result<Stages> {
         let Layout { classes, pitch, dtype: logits, labels, .. } = *self;
-        Rows { rows, classes, pitch, logits, labels }.losses()
+        Rows { rows, classes, pitch, logits, labels }.losses(device)
     }
 
     /// The launches that make the weight's gradient of sums that are kept apart.
@@ -177,7 +182,7 @@ impl Chunk {
         let matrix = |gemm| Matrix::new(engine, gemm);
         Ok(Self {
             logits: matrix(layout.logits(rows))?,
-            losses: layout.losses(rows)?.prepare(engine)?,
+            losses: layout.losses(rows, engine.properties())?.prepare(engine)?,
             weight: [matrix(layout.weight(rows, false))?, matrix(layout.weight(rows, true))?],
             input: matrix(layout.input(rows))?,
         })

@@ -101,20 +101,39 @@ struct First {
     }
 };
 
+template <class E> __device__ __forceinline__ Best<typename Of<E>::Acc> nothing() {
+    typedef typename Of<E>::Acc Acc;
+    return Best<Acc>{Limits<Acc>::lowest(), Best<Acc>::NOWHERE};
+}
+
+// Looks at elements from a position on, after all those before it.
+template <class E, int N>
+__device__ __forceinline__ void look(Best<typename Of<E>::Acc> &best, Index at, const Pack<E, N> &pack) {
+    u32 here = (u32)at;
+    for (auto element : pack.at) {
+        if (best.at == best.NOWHERE || replaces(widen(element), best.value)) best = {widen(element), here};
+        ++here;
+    }
+}
+
 // The first largest element of a row, for each member of the team.
 template <int TEAM, class E>
 __device__ __forceinline__ u32 largest_of(const E *row, Index width, Index member, bool inside) {
-    Best<typename Of<E>::Acc> best = {Limits<typename Of<E>::Acc>::lowest(), best.NOWHERE};
-    if (inside) {
-        each<TEAM, 4>(row, width, member, [&](Index at, auto pack) {
-            u32 here = (u32)at;
-            for (auto element : pack.at) {
-                if (best.at == best.NOWHERE || replaces(widen(element), best.value)) best = {widen(element), here};
-                ++here;
-            }
-        });
-    }
+    auto best = nothing<E>();
+    if (inside) each<TEAM, 4>(row, width, member, [&](Index at, auto pack) { look<E>(best, at, pack); });
     return fold<TEAM, First>(best).at;
+}
+
+// S: E, N, BLOCK. Numbers of the accumulator type as elements, N of them at once.
+template <class S>
+__device__ __forceinline__ void convert(const typename Of<typename S::E>::Acc *x, typename S::E *y, Index packs) {
+    for (Index at = (Index)blockIdx.x * S::BLOCK + threadIdx.x; at < packs; at += (Index)gridDim.x * S::BLOCK) {
+        const auto numbers = load<S::N>(x + at * S::N);
+        Pack<typename S::E, S::N> near;
+#pragma unroll
+        for (int i = 0; i < (int)S::N; ++i) near.at[i] = narrow<typename S::E>(numbers.at[i]);
+        store(y + at * S::N, near);
+    }
 }
 
 // S: E, WIDTH, TEAM, BLOCK.

@@ -6,7 +6,7 @@
 
 use super::stages::{Place, Stages, Traits, blocks, count};
 use super::tiles::{self, Tiles};
-use super::{accumulator, name, team};
+use super::{accumulator, name, pack, team};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::routine::Routine;
@@ -209,19 +209,19 @@ impl Reduce {
 
 /// So many numbers of the accumulator type as elements.
 pub(super) fn convert(dtype: DType, numbers: usize) -> Result<Stages> {
+    const BLOCK: u32 = 256;
     let accumulator = accumulator(dtype);
-    let stages = Stages::new(numbers, &[TEXT]);
-    let mut reduce = Reduce { stages, processors: 1, fold: "Sum", accumulator, width: numbers };
-    let (from, to) = (accumulator.0, name(dtype));
-    let tiles = Tiles::whole(accumulator.1, 1, 1, numbers, 32);
-    reduce.column_chunks(
-        tiles,
-        1,
-        numbers,
-        (from, accumulator.1, Place::Read(0)),
-        (to, dtype.size(), Place::Write(0)),
-    )?;
-    Ok(reduce.stages)
+    let mut stages = Stages::new(numbers, &[TEXT]);
+    let pack = pack(accumulator.1, 16, &[numbers]);
+    let traits = Traits::new().ty("E", name(dtype)).numbers([("N", pack)]);
+    let packs = numbers / pack;
+    let arguments = [
+        (&*format!("const {}", accumulator.0), Place::Read(0)),
+        (name(dtype), Place::Write(0)),
+        count(packs),
+    ];
+    stages.launch("convert", traits, [blocks(packs, BLOCK), 1], BLOCK, arguments)?;
+    Ok(stages)
 }
 
 pub(super) fn arg_max_stages(axis: usize, reads: &[Operand]) -> Result<Stages> {

@@ -29,6 +29,8 @@ pub(super) struct Launch {
     pub(super) name: String,
     pub(super) grid: [u32; 2],
     pub(super) block: u32,
+    /// The bytes of dynamic shared memory of a block.
+    pub(super) shared: u32,
     pub(super) arguments: Vec<Place>,
 }
 
@@ -152,8 +154,21 @@ impl Stages {
             passed.join(", "),
         );
         let arguments = arguments.map(|(_, place)| place).to_vec();
-        self.launches.push(Launch { name: function, grid: [across as u32, down as u32], block, arguments });
+        self.launches.push(Launch {
+            name: function,
+            grid: [across as u32, down as u32],
+            block,
+            shared: 0,
+            arguments,
+        });
         Ok(())
+    }
+
+    /// Gives the blocks of the last launch dynamic shared memory.
+    pub(super) fn share(&mut self, bytes: u32) {
+        if let Some(last) = self.launches.last_mut() {
+            last.shared = bytes;
+        }
     }
 
     /// The launches compiled for a device.
@@ -161,7 +176,8 @@ impl Stages {
     /// # Errors
     /// If they cannot be compiled.
     pub(super) fn prepare(self, engine: &Arc<Engine>) -> Result<Box<dyn Routine>> {
-        let compile = |launch: Launch| Ok((engine.compile(&self.source, &launch.name, 0)?, launch));
+        let compile =
+            |launch: Launch| Ok((engine.compile(&self.source, &launch.name, launch.shared)?, launch));
         let launches = self.launches.into_iter().map(compile).collect::<Result<_>>()?;
         Ok(Box::new(Staged { launches, workspace: self.workspace }))
     }
@@ -198,7 +214,7 @@ impl Routine for Staged {
             // with it, takes; the caller vouches for the addresses.
             unsafe {
                 let arguments = &arguments[..launch.arguments.len()];
-                function.launch(call.stream, [across, down, 1], launch.block, 0, arguments)?;
+                function.launch(call.stream, [across, down, 1], launch.block, launch.shared, arguments)?;
             }
         }
         Ok(())

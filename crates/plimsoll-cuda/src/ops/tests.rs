@@ -3,6 +3,7 @@
 
 use super::stages::{MOST_ARGUMENTS, Place, Stages};
 use super::*;
+use crate::engine::Properties;
 use crate::error::Result;
 use plimsoll_graph::op::{Pad, Pool2d, PoolKind, Reduction};
 use plimsoll_graph::program::{BufferId, Operand, View};
@@ -62,13 +63,13 @@ pub(crate) fn sources(
     op: &Op,
     reads: &[Operand],
     writes: &[Operand],
-    processors: u32,
+    device: &Properties,
 ) -> Result<Vec<String>> {
     let stages = match *op {
         Op::ProjectedCrossEntropy { transpose_weight, chunk } => {
-            projected_cross_entropy::own_stages(transpose_weight, chunk, reads)?
+            projected_cross_entropy::own_stages(transpose_weight, chunk, reads, device)?
         }
-        _ => vec![stages(op, reads, writes, processors)?],
+        _ => vec![stages(op, reads, writes, device.processors)?],
     };
     Ok(stages.into_iter().map(|stages| stages.source).collect())
 }
@@ -425,9 +426,23 @@ fn losses_of_a_chunk_are_one_launch_over_its_logits() {
         logits: DType::BF16,
         labels: DType::I32,
     };
-    let stages = rows.losses().expect("within limits");
+    let device = Properties::h100();
+    let stages = rows.losses(&device).expect("within limits");
     assert_eq!((stages.launches[0].grid, stages.launches[0].block), ([2048, 1], 512));
     assert_eq!(stages.workspace, 0);
+    assert_eq!(stages.launches[0].shared, 2 * 50257, "a row is held, and another beside it");
+    let small = Properties { shared_per_processor: 100 << 10, shared_per_block: 99 << 10, ..device.clone() };
+    assert_eq!(rows.losses(&small).expect("within limits").launches[0].shared, 0);
+    let wide = cross_entropy::Rows { classes: 60_000, pitch: 60_032, ..rows };
+    assert_eq!(wide.losses(&device).expect("within limits").launches[0].shared, 0);
+    let few = cross_entropy::Rows { classes: 1000, pitch: 1024, ..rows };
+    assert_eq!(few.losses(&device).expect("within limits").launches[0].shared, 0, "several rows in a block");
+}
+
+#[test]
+fn numbers_become_elements_four_at_once() {
     let stages = reduce::convert(DType::BF16, 50257 * 768).expect("within limits");
-    assert_eq!(stages.launches[0].grid, [(50257 * 768u32).div_ceil(32 * 4), 1]);
+    assert_eq!(stages.launches[0].grid, [(50257 * 768u32).div_ceil(256 * 4), 1]);
+    assert!(stages.source.contains("Index N = 4;"));
+    assert!(reduce::convert(DType::BF16, 50257).expect("within limits").source.contains("Index N = 1;"));
 }
