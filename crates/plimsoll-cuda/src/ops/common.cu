@@ -125,6 +125,34 @@ template <class E, int N> __device__ __forceinline__ void store(E *to, Pack<E, N
     *(Pack<E, N> *)to = pack;
 }
 
+// The nearest elements, of halves two at once.
+template <class E> struct NarrowTwo;
+template <> struct NarrowTwo<bf16> {
+    static __device__ __forceinline__ u32 of(f32 low, f32 high) {
+        u32 both;
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+        return both;
+    }
+};
+template <> struct NarrowTwo<f16> {
+    static __device__ __forceinline__ u32 of(f32 low, f32 high) {
+        u32 both;
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+        return both;
+    }
+};
+template <class E, class A, int N> __device__ __forceinline__ Pack<E, N> narrow_all(const A (&numbers)[N]) {
+    Pack<E, N> near;
+    if constexpr (sizeof(E) == 2 && N % 2 == 0) {
+#pragma unroll
+        for (int i = 0; i < N; i += 2) ((u32 *)near.at)[i / 2] = NarrowTwo<E>::of(numbers[i], numbers[i + 1]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; ++i) near.at[i] = narrow<E>(numbers[i]);
+    }
+    return near;
+}
+
 template <class A> __device__ __forceinline__ A exchange(A x, int apart) {
     return __shfl_xor_sync(0xffffffffu, x, apart);
 }

@@ -3,43 +3,66 @@
 // S: E, Label, CLASSES, PITCH (the elements from one row to the next), TEAM, BLOCK; for losses HELD, whether a block has
 // one row at a time and room for it in shared memory.
 
-// Of halves the hardware's own exponential will do: it is off by a few parts in a million where the result matters.
+// The exponential of x less base. Of halves the hardware's own will do: it is off by a few parts in a million where the
+// result matters.
 template <class E> struct Exponential {
-    static __device__ __forceinline__ f32 of(f32 x) { return __expf(x); }
+    static __device__ __forceinline__ f32 of(f32 x, f32 base) {
+        constexpr f32 BITS = 1.44269504f;
+        f32 power;
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(__fmaf_rn(x, BITS, -base * BITS)));
+        return power;
+    }
 };
 template <> struct Exponential<f32> {
-    static __device__ __forceinline__ f32 of(f32 x) { return expf(x); }
+    static __device__ __forceinline__ f32 of(f32 x, f32 base) { return expf(x - base); }
 };
 template <> struct Exponential<f64> {
-    static __device__ __forceinline__ f64 of(f64 x) { return exp(x); }
+    static __device__ __forceinline__ f64 of(f64 x, f64 base) { return exp(x - base); }
 };
+
+// The larger of two that is a number.
+__device__ __forceinline__ f32 most(f32 a, f32 b) { return fmaxf(a, b); }
+__device__ __forceinline__ f64 most(f64 a, f64 b) { return fmax(a, b); }
 
 // What exponentials of numbers up to `largest` are taken relative to: itself, unless nothing is above it.
 template <class A> __device__ __forceinline__ A base_of(A largest) {
     return largest == Limits<A>::lowest() ? A(0) : largest;
 }
 
-// The logarithm of the sum of exponentials of a row, in one look at it, for each member of the team. What a member looks
-// at is also given to `also`.
+// The logarithm of the sum of exponentials of a row, in one look at it, for each member of the team. `best` becomes the
+// member's first largest logit that is a number. What a member looks at is also given to `also`.
 template <class S, class Also>
 __device__ __forceinline__ typename Of<typename S::E>::Acc log_sum_of(const typename S::E *row, Index member,
-                                                                      bool inside, Also also) {
-    typedef typename Of<typename S::E>::Acc Acc;
-    typedef Exponential<typename S::E> Exp;
-    Acc largest = Limits<Acc>::lowest(), sum = 0;
+                                                                      bool inside,
+                                                                      Best<typename Of<typename S::E>::Acc> &best,
+                                                                      Also also) {
+    typedef typename S::E E;
+    typedef typename Of<E>::Acc Acc;
+    typedef Exponential<E> Exp;
+    Acc sum = 0, base = 0;
+    best = nothing<E>();
     if (inside) {
         each<S::TEAM, 4>(row, S::CLASSES, member, [&](Index at, auto pack) {
             also(at, pack);
-            Acc top = largest;
-            for (auto logit : pack.at) top = larger(top, widen(logit));
-            const Acc base = base_of(top);
-            sum *= Exp::of(largest - base);
-            for (auto logit : pack.at) sum += Exp::of(widen(logit) - base);
-            largest = top;
+            constexpr int N = sizeof(pack) / sizeof(E);
+            Acc top = widen(pack.at[0]);
+#pragma unroll
+            for (int i = 1; i < N; ++i) top = most(top, widen(pack.at[i]));
+            // Seldom, after the first few.
+            if (top > best.value) {
+                sum *= Exp::of(best.value, top);
+                base = top;
+                int first = N - 1;
+#pragma unroll
+                for (int i = N - 1; i >= 0; --i) first = widen(pack.at[i]) == top ? i : first;
+                best = {top, (u32)at + first};
+            }
+#pragma unroll
+            for (int i = 0; i < N; ++i) sum += Exp::of(widen(pack.at[i]), base);
         });
     }
-    const Acc base = base_of(fold<S::TEAM, Max>(largest));
-    return base + logarithm(fold<S::TEAM, Sum>(sum * Exp::of(largest - base)));
+    const Acc all = base_of(fold<S::TEAM, Max>(best.value));
+    return all + logarithm(fold<S::TEAM, Sum>(sum * Exp::of(best.value, all)));
 }
 
 template <class S>
@@ -59,15 +82,20 @@ __device__ __forceinline__ void gradient_of(const typename S::E *row, typename S
     typedef typename Of<E>::Acc Acc;
     const bool counts = label >= 0, known = label < (i64)S::CLASSES;
     const Index chosen = counts && known ? (Index)label : S::CLASSES;
+    const Acc factor = known ? slope : Limits<Acc>::none();
     each<S::TEAM, 4>(row, S::CLASSES, member, [&](Index at, auto pack) {
-        Index here = at;
-        for (auto &logit : pack.at) {
-            const Acc probability = Exponential<E>::of(widen(logit) - log_sum);
-            const Acc gradient = (here == chosen ? probability - 1 : probability) * slope;
-            logit = narrow<E>(!counts ? Acc(0) : known ? gradient : Limits<Acc>::none());
-            ++here;
+        constexpr int N = sizeof(pack) / sizeof(E);
+        Acc gradient[N];
+#pragma unroll
+        for (int i = 0; i < N; ++i) gradient[i] = Exponential<E>::of(widen(pack.at[i]), log_sum);
+        // In one pack of the row, at most.
+        if (chosen - at < N) {
+#pragma unroll
+            for (int i = 0; i < N; ++i) gradient[i] -= at + i == chosen ? Acc(1) : Acc(0);
         }
-        store(to + at, pack);
+#pragma unroll
+        for (int i = 0; i < N; ++i) gradient[i] = counts ? gradient[i] * factor : Acc(0);
+        store(to + at, narrow_all<E>(gradient));
     });
 }
 
@@ -80,7 +108,8 @@ __device__ __forceinline__ void cross_entropy(const typename S::E *logits, const
     for (Index first = blockIdx.x * TEAMS; first < rows; first += gridDim.x * TEAMS) {
         const Index at = first + threadIdx.x / S::TEAM;
         const typename S::E *row = logits + at * S::PITCH;
-        const auto sum = log_sum_of<S>(row, member, at < rows, [](Index, auto) {});
+        Best<typename Of<typename S::E>::Acc> best;
+        const auto sum = log_sum_of<S>(row, member, at < rows, best, [](Index, auto) {});
         if (at < rows && member == 0) {
             loss[at] = loss_of<S>(row, labels[at], sum);
             log_sum[at] = sum;
@@ -115,12 +144,14 @@ __device__ __forceinline__ void losses(typename S::E *logits, const typename S::
         const Index at = first + threadIdx.x / S::TEAM;
         const bool inside = at < rows;
         E *const row = logits + at * S::PITCH, *const held = S::HELD ? (E *)memory : row;
-        auto best = nothing<E>();
-        const auto sum = log_sum_of<S>(row, member, inside, [&](Index place, auto pack) {
-            look<E>(best, place, pack);
+        Best<typename Of<E>::Acc> best;
+        const auto sum = log_sum_of<S>(row, member, inside, best, [&](Index place, auto pack) {
             if constexpr (S::HELD) store(held + place, pack);
         });
-        const u32 largest = fold<S::TEAM, First>(best).at;
+        u32 largest = fold<S::TEAM, First>(best).at;
+        // What is no number is taken for the largest; where all are lowest, the first.
+        if (__syncthreads_or(inside && (sum != sum || largest == best.NOWHERE)))
+            largest = largest_of<S::TEAM>(held, S::CLASSES, member, inside);
         if (inside && member == 0) {
             loss[at] = loss_of<S>(held, labels[at], sum);
             prediction[at] = (i32)largest;

@@ -106,21 +106,19 @@ template <class E> __device__ __forceinline__ Best<typename Of<E>::Acc> nothing(
     return Best<Acc>{Limits<Acc>::lowest(), Best<Acc>::NOWHERE};
 }
 
-// Looks at elements from a position on, after all those before it.
-template <class E, int N>
-__device__ __forceinline__ void look(Best<typename Of<E>::Acc> &best, Index at, const Pack<E, N> &pack) {
-    u32 here = (u32)at;
-    for (auto element : pack.at) {
-        if (best.at == best.NOWHERE || replaces(widen(element), best.value)) best = {widen(element), here};
-        ++here;
-    }
-}
-
 // The first largest element of a row, for each member of the team.
 template <int TEAM, class E>
 __device__ __forceinline__ u32 largest_of(const E *row, Index width, Index member, bool inside) {
     auto best = nothing<E>();
-    if (inside) each<TEAM, 4>(row, width, member, [&](Index at, auto pack) { look<E>(best, at, pack); });
+    if (inside) {
+        each<TEAM, 4>(row, width, member, [&](Index at, auto pack) {
+            u32 here = (u32)at;
+            for (auto element : pack.at) {
+                if (best.at == best.NOWHERE || replaces(widen(element), best.value)) best = {widen(element), here};
+                ++here;
+            }
+        });
+    }
     return fold<TEAM, First>(best).at;
 }
 
@@ -129,10 +127,7 @@ template <class S>
 __device__ __forceinline__ void convert(const typename Of<typename S::E>::Acc *x, typename S::E *y, Index packs) {
     for (Index at = (Index)blockIdx.x * S::BLOCK + threadIdx.x; at < packs; at += (Index)gridDim.x * S::BLOCK) {
         const auto numbers = load<S::N>(x + at * S::N);
-        Pack<typename S::E, S::N> near;
-#pragma unroll
-        for (int i = 0; i < (int)S::N; ++i) near.at[i] = narrow<typename S::E>(numbers.at[i]);
-        store(y + at * S::N, near);
+        store(y + at * S::N, narrow_all<typename S::E>(numbers.at));
     }
 }
 
