@@ -271,12 +271,19 @@ fn is_light(nest: &Nest, register: usize) -> bool {
         Scalar::Reduce(..) => false,
         Scalar::Random { distribution, .. } => distribution == Distribution::Uniform,
         Scalar::Binary(function, ..) => !matches!(function, Binary::Div | Binary::Pow),
-        Scalar::Unary(function, _) => match function {
-            Unary::Neg | Unary::Abs | Unary::Sign | Unary::Relu | Unary::Not => true,
-            Unary::Floor | Unary::IsFinite | Unary::Exp => true,
-            Unary::Gelu | Unary::GeluSlope => true,
-            _ => false,
-        },
+        Scalar::Unary(function, _) => matches!(
+            function,
+            Unary::Neg
+                | Unary::Abs
+                | Unary::Sign
+                | Unary::Relu
+                | Unary::Not
+                | Unary::Floor
+                | Unary::IsFinite
+                | Unary::Exp
+                | Unary::Gelu
+                | Unary::GeluSlope
+        ),
         _ => true,
     }
 }
