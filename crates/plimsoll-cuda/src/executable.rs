@@ -193,9 +193,14 @@ impl Executable {
             steps.push(match kernel.body {
                 Body::Copy => {
                     let [from, to] = [place(kernel.reads[0].buffer)?, place(kernel.writes[0].buffer)?];
+                    if from.bytes != to.bytes {
+                        let message =
+                            format!("a copy of {} bytes goes to a buffer of {}", from.bytes, to.bytes);
+                        return Err(Error::new(ErrorKind::Plan, message));
+                    }
                     match (from.home, to.home) {
                         (Home::Device, Home::Device) => Step::Launch {
-                            routine: Box::new(CopyWithin::new(engine, from.bytes.min(to.bytes))?),
+                            routine: Box::new(CopyWithin::new(engine, from.bytes)?),
                             reads: [address(kernel, kernel.reads[0].buffer)?].into(),
                             writes: [address(kernel, kernel.writes[0].buffer)?].into(),
                             workspace: 0,
@@ -560,10 +565,6 @@ fn copy(memory: &Memory, from: Place, to: Place, stream: &Stream) -> Result<()> 
     let outside = || Error::new(ErrorKind::Plan, format!("a copy of {bytes} bytes lies outside the arenas"));
     let device = |place: Place| memory.device.address(place.offset, place.bytes).ok_or_else(outside);
     let host = |place: Place| memory.host.address(place.offset, place.bytes).ok_or_else(outside);
-    if from.bytes != to.bytes {
-        let message = format!("a copy of {bytes} bytes goes to a buffer of {}", to.bytes);
-        return Err(Error::new(ErrorKind::Plan, message));
-    }
     memory.shared.with_context(|driver| {
         let functions = &driver.functions;
         // SAFETY: both buffers are inside their arenas and of these bytes.

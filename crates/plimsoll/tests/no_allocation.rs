@@ -1,5 +1,6 @@
 //! The prediction is the truth, and after the first step nothing is allocated.
 
+use plimsoll::Trainer;
 use plimsoll::spec::Spec;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Mutex;
@@ -48,11 +49,16 @@ fn allocations_after_first_step(name: &str, batch: Option<usize>, steps: usize) 
 
 /// [`allocations_after_first_step`] with each step run as micro-batches.
 fn allocations_in_parts(name: &str, batch: Option<usize>, parts: usize, steps: usize) -> u64 {
+    allocations(name, batch, steps, |trainer| trainer.micro_batches(parts))
+}
+
+/// [`allocations_after_first_step`] with a trainer that is set up further.
+fn allocations(name: &str, batch: Option<usize>, steps: usize, set: impl Fn(Trainer) -> Trainer) -> u64 {
     let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let spec = Spec::find(name).unwrap().steps(steps);
     let spec = if let Some(batch) = batch { spec.batch(batch) } else { spec };
     let (data, _) = spec.datasets().unwrap();
-    let trainer = spec.trainer().micro_batches(parts);
+    let trainer = set(spec.trainer());
     let forecast = trainer.forecast(&data).unwrap();
     let (mut first, mut last) = (0, 0);
     let trained = trainer
@@ -94,6 +100,12 @@ fn micro_batches_train_without_an_allocation() {
     // An epoch of digits is 45 steps, the last of them partial.
     assert_eq!(allocations_in_parts("digits", None, 5, 100), 0);
     assert_eq!(allocations_in_parts("gpt-small", Some(8), 3, 6), 0);
+}
+
+#[test]
+fn lengths_in_buckets_are_all_loaded_before_the_first_step() {
+    let bucketed = |trainer: Trainer| trainer.buckets(64);
+    assert_eq!(allocations("gpt-varlen", Some(4), 12, bucketed), 0);
 }
 
 /// A new length is a new plan on the host, but never new memory for the model: the arena is that of the
