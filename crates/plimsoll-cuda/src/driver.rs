@@ -105,6 +105,7 @@ functions! {
     module_load_data = c"cuModuleLoadData" (*mut CUmodule, *const c_void);
     module_unload = c"cuModuleUnload" (CUmodule);
     module_get_function = c"cuModuleGetFunction" (*mut CUfunction, CUmodule, *const c_char);
+    function_attribute = c"cuFuncGetAttribute" (*mut c_int, CUfunction_attribute, CUfunction);
     function_set_attribute = c"cuFuncSetAttribute" (CUfunction, CUfunction_attribute, c_int);
     launch_kernel = c"cuLaunchKernel"
         (CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void,

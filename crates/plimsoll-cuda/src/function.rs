@@ -3,7 +3,7 @@
 use crate::device::Shared;
 use crate::error::Result;
 use crate::tensor_map::TensorMap;
-use cudarc::driver::sys::{CUdeviceptr, CUfunction, CUmodule, CUstream};
+use cudarc::driver::sys::{CUdeviceptr, CUfunction, CUfunction_attribute, CUmodule, CUstream};
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
@@ -76,6 +76,20 @@ impl Argument<'_> {
 }
 
 impl Function {
+    /// The registers that each of its threads begins with.
+    ///
+    /// # Errors
+    /// If the driver does not say.
+    pub(crate) fn registers(&self) -> Result<u32> {
+        self.module.shared.with_context(|driver| {
+            let (which, mut registers) = (CUfunction_attribute::CU_FUNC_ATTRIBUTE_NUM_REGS, 0);
+            // SAFETY: the pointer is to a live number, and the function lives as long as its module.
+            let code = unsafe { (driver.functions.function_attribute)(&mut registers, which, self.function) };
+            driver.check(code, || format!("count the registers of `{}`", self.name))?;
+            Ok(registers.max(0) as u32)
+        })
+    }
+
     /// Enqueues a launch of `grid` blocks of `block` threads with `shared` bytes of dynamic shared memory, with the
     /// device's context current. A grid without blocks is nothing to do.
     ///

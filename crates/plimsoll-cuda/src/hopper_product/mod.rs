@@ -34,6 +34,9 @@ const STAGES: usize = 3;
 /// How many tiles of a column are taken before the next column.
 const BAND: usize = 16;
 const THREADS: u32 = 640;
+/// The registers that its groups of 128 threads have: two that multiply, two that follow, and one that copies. A group
+/// waits for those it has not begun with, for ever if the block has not so many.
+const REGISTERS: u32 = 128 * (2 * 160 + 2 * 64 + 24);
 /// The stages, a tile that is handed on, and two barriers for each stage.
 const SHARED: u32 = (STAGES * (TILE[0] + TILE[1]) * DEPTH * 2 + TILE[0] * TILE[1] * 2 + STAGES * 16) as u32;
 /// The least part of the multiplications that the device could do meanwhile.
@@ -168,12 +171,13 @@ impl HopperProduct {
         Ok(won.then_some(own))
     }
 
-    /// Compiles a product and what follows; none if the operands do not lie so.
+    /// Compiles a product and what follows; none if the operands do not lie so, or the compiler left too few registers.
     fn new(engine: &Arc<Engine>, gemm: &Gemm, follower: &str) -> Result<Option<HopperProduct>> {
         let Some(lines) = Lines::both(gemm) else { return Ok(None) };
         let source = source(gemm.dtype, lines.map(|lines| lines.turned), follower);
         let function = engine.compile(&source, "product", SHARED)?;
-        Ok(Some(HopperProduct { engine: engine.clone(), gemm: *gemm, function }))
+        let enough = function.registers()? * THREADS >= REGISTERS;
+        Ok(enough.then(|| HopperProduct { engine: engine.clone(), gemm: *gemm, function }))
     }
 
     /// The same product with what follows it.

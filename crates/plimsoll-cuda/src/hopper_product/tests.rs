@@ -64,6 +64,23 @@ fn stages_and_what_is_handed_on_fit_into_shared_memory() {
 }
 
 #[test]
+fn groups_ask_for_no_more_registers_than_a_block_begins_with() {
+    let asked = |text: &str| {
+        let numbers =
+            PRODUCT.split(text).skip(1).filter_map(|rest| rest.split(';').next()?.parse::<u32>().ok());
+        numbers.collect::<Vec<u32>>()
+    };
+    let (more, fewer) =
+        (asked("setmaxnreg.inc.sync.aligned.u32 "), asked("setmaxnreg.dec.sync.aligned.u32 "));
+    let (&[multiply], &[follow, copy]) = (&*more, &*fewer) else { panic!("{more:?} {fewer:?}") };
+    let all = 128 * (2 * multiply + 2 * follow + copy);
+    assert_eq!(all, REGISTERS);
+    // What the compiler gives to as many threads, of the 65,536 of a multiprocessor.
+    let given = (1 << 16) / THREADS / 8 * 8;
+    assert!(all <= given * THREADS, "{all} of {given} for each of {THREADS} threads");
+}
+
+#[test]
 fn shallow_products_may_be_slower_for_what_they_hand_on() {
     assert_eq!(allowance(64), MOST_SLOWER);
     assert!((0.2..0.25).contains(&allowance(768)));
