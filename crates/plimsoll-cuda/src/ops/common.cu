@@ -125,7 +125,7 @@ template <class E, int N> __device__ __forceinline__ void store(E *to, Pack<E, N
     *(Pack<E, N> *)to = pack;
 }
 
-// The nearest elements, of halves two at once.
+// The nearest elements, of halves two at once where the device can.
 template <class E> struct NarrowTwo;
 template <> struct NarrowTwo<bf16> {
     static __device__ __forceinline__ u32 of(f32 low, f32 high) {
@@ -143,7 +143,7 @@ template <> struct NarrowTwo<f16> {
 };
 template <class E, class A, int N> __device__ __forceinline__ Pack<E, N> narrow_all(const A (&numbers)[N]) {
     Pack<E, N> near;
-    if constexpr (sizeof(E) == 2 && N % 2 == 0) {
+    if constexpr (__CUDA_ARCH__ >= 800 && sizeof(E) == 2 && N % 2 == 0) {
 #pragma unroll
         for (int i = 0; i < N; i += 2) ((u32 *)near.at)[i / 2] = NarrowTwo<E>::of(numbers[i], numbers[i + 1]);
     } else {
