@@ -177,15 +177,15 @@ impl Executable {
                 Error::new(ErrorKind::Plan, message)
             })
         };
-        let range = |operand: &Operand| {
-            let place = place(operand.buffer)?;
+        let span = |place: &Place| {
             let start = match place.home {
                 Home::Device => memory.device.address(place.offset, place.bytes),
                 Home::Host => memory.host.address(place.offset, place.bytes).map(|address| address as u64),
             };
             let start = start.unwrap_or(0);
-            Ok(start..start + place.bytes)
+            start..start + place.bytes
         };
+        let range = |operand: &Operand| Ok(span(&place(operand.buffer)?));
         let mut steps = Vec::with_capacity(program.kernels.len());
         let mut accesses = Vec::with_capacity(program.kernels.len());
         for &index in &plan.order {
@@ -250,18 +250,12 @@ impl Executable {
         }
         let ((input_offsets, input_bytes), (output_offsets, output_bytes)) =
             (offsets(&inputs), offsets(&outputs));
-        memory.queue.make_room(input_bytes, output_bytes)?;
         // What survives a step is used for nothing else while another runs.
         let ahead = program.inputs.iter().all(|id| program.buffers[id.index()].keep == Keep::Always);
-        let ranges = |places: &[Place]| {
-            let range = |place: &Place| {
-                memory.device.address(place.offset, place.bytes).map(|at| at..at + place.bytes)
-            };
-            places.iter().filter_map(range).collect::<Vec<Range<u64>>>()
-        };
-        let (arrivals, results) = (ranges(&inputs), ranges(&outputs));
-        let sizes = results.iter().map(|range| (range.start, range.end - range.start));
-        let leaving = Leaving::new(engine, &sizes.collect::<Vec<(CUdeviceptr, u64)>>())?;
+        let spans = |places: &[Place]| places.iter().map(span).collect::<Vec<Range<u64>>>();
+        let (arrivals, results) = (spans(&inputs), spans(&outputs));
+        let leaving = Leaving::new(engine, &results)?;
+        memory.queue.make_room(input_bytes, if leaving.has_results { 0 } else { output_bytes })?;
         static LOADED: AtomicU64 = AtomicU64::new(0);
         Ok(Executable {
             graph: capture(&steps, accesses, arrivals, (&leaving, results), memory)?,

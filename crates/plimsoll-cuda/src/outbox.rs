@@ -13,6 +13,7 @@ use crate::function::{Argument, Function};
 use crate::pinned::Pinned;
 use crate::queue::UNDER_WAY;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
+use std::ops::Range;
 use std::sync::Arc;
 
 const TEXT: &str = include_str!("outbox.cu");
@@ -46,17 +47,18 @@ impl Outbox {
 }
 
 impl Leaving {
-    /// The results at these addresses, each with its bytes, if they are few and small; none of them otherwise.
+    /// The results at these addresses, if they are few and small; none of them otherwise.
     ///
     /// # Errors
     /// If the kernel does not compile.
-    pub(crate) fn new(engine: &Arc<Engine>, results: &[(CUdeviceptr, u64)]) -> Result<Leaving> {
+    pub(crate) fn new(engine: &Arc<Engine>, results: &[Range<CUdeviceptr>]) -> Result<Leaving> {
         let function = engine.compile(TEXT, "leave", 0)?;
         let (mut addresses, mut bytes) = ([0; MOST], [0; MOST]);
-        let has_results = few_and_small(results.iter().map(|result| result.1));
+        let size = |result: &Range<CUdeviceptr>| result.end - result.start;
+        let has_results = few_and_small(results.iter().map(size));
         if has_results {
-            for (index, &(address, size)) in results.iter().enumerate() {
-                (addresses[index], bytes[index]) = (address as i64, size as i64);
+            for (index, result) in results.iter().enumerate() {
+                (addresses[index], bytes[index]) = (result.start as i64, size(result) as i64);
             }
         }
         Ok(Leaving { function, has_results, addresses, bytes })

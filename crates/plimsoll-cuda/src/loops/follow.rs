@@ -66,8 +66,9 @@ pub(crate) fn follower(body: &Loop, reads: &[Operand], writes: &[Operand]) -> Re
     }
 
     let loads = Loads::of(&nest, &geometry, &needed);
-    let (early, mut parameters) = ahead(&nest, &geometry, &needed, &loads)?;
-    let (work, of_work) = work(&nest, &geometry, &needed, &loads)?;
+    let writer = || Writer::new(&nest, &geometry, &needed, "row", body.domain[1]);
+    let (early, mut parameters) = ahead(writer(), &loads)?;
+    let (work, of_work) = work(writer(), &loads)?;
     for parameter in of_work {
         if !parameters.contains(&parameter) {
             parameters.push(parameter);
@@ -130,6 +131,8 @@ struct Loads {
     rows: Vec<usize>,
     /// Those of one element of each row.
     single: Vec<usize>,
+    /// How many rows are worked on at once.
+    together: usize,
 }
 
 impl Loads {
@@ -151,60 +154,44 @@ impl Loads {
             };
             list.push(register);
         }
+        let bytes: usize = loads.rows.iter().map(|&register| nest.dtype(register).size() * WIDTH).sum();
+        loads.together = (UNDER_WAY / bytes.max(1)).clamp(1, MOST_ROWS);
         loads
-    }
-
-    /// How many rows are worked on at once.
-    fn together(&self, nest: &Nest) -> usize {
-        let bytes: usize = self.rows.iter().map(|&register| nest.dtype(register).size() * WIDTH).sum();
-        (UNDER_WAY / bytes.max(1)).clamp(1, MOST_ROWS)
     }
 
     /// What is held of operands, as members of a struct.
     fn held(&self, nest: &Nest) -> String {
         let pack = |register: usize| format!("    Pack<{}, {WIDTH}>", stored(nest.dtype(register)));
         let columns = self.columns.iter().map(|&register| format!("{} p{register};\n", pack(register)));
-        let together = self.together(nest);
-        let rows = self.rows.iter().map(|&register| format!("{} l{register}[{together}];\n", pack(register)));
+        let row = |&register: &usize| format!("{} l{register}[{}];\n", pack(register), self.together);
+        let rows = self.rows.iter().map(row);
         columns.chain(rows).collect()
     }
 }
 
 /// The code that brings what is held before the product is there, and its parameters.
-fn ahead(
-    nest: &Nest,
-    geometry: &Geometry,
-    needed: &[bool],
-    loads: &Loads,
-) -> Result<(String, Vec<(String, Place)>)> {
-    let mut writer = Writer::new(nest, geometry, needed, "row", nest.body.domain[1]);
+fn ahead(mut writer: Writer<'_>, loads: &Loads) -> Result<(String, Vec<(String, Place)>)> {
     for &register in &loads.columns {
         writer.bring(register, SPAN)?;
         writer.line(format!("ahead.p{register} = p{register};"));
     }
-    bring_rows(&mut writer, loads, loads.together(nest), "0", "ahead")?;
+    bring_rows(&mut writer, loads, "0", "ahead")?;
     Ok(writer.code())
 }
 
 /// The code for all rows that a thread has, and its parameters.
-fn work(
-    nest: &Nest,
-    geometry: &Geometry,
-    needed: &[bool],
-    loads: &Loads,
-) -> Result<(String, Vec<(String, Place)>)> {
-    let mut writer = Writer::new(nest, geometry, needed, "row", nest.body.domain[1]);
+fn work(mut writer: Writer<'_>, loads: &Loads) -> Result<(String, Vec<(String, Place)>)> {
     writer.prologue()?;
     for register in &loads.columns {
         writer.line(format!("const auto p{register} = ahead.p{register};"));
     }
-    let together = loads.together(nest);
+    let together = loads.together;
     writer.line("#pragma unroll 1");
     writer.line(format!("for (int batch = 0; batch < {ROWS}; batch += {together}) {{"));
     if !loads.rows.is_empty() {
         writer.line("Ahead next;");
         writer.line(format!("if (batch + {together} < {ROWS}) {{"));
-        bring_rows(&mut writer, loads, together, &format!("batch + {together}"), "next")?;
+        bring_rows(&mut writer, loads, &format!("batch + {together}"), "next")?;
         writer.line("}");
     }
     begin_rows(&mut writer, together, "batch");
@@ -217,7 +204,7 @@ fn work(
     }
     loads.single.iter().try_for_each(|&register| writer.bring(register, SPAN))?;
     let computed = writer.of_elements();
-    let stores = (0..nest.writes.len()).collect();
+    let stores = (0..writer.nest.writes.len()).collect();
     writer.brought(&Pass { computed, stores, ..Pass::default() }, SPAN)?;
     writer.line("}");
     for register in &loads.rows {
@@ -231,11 +218,11 @@ fn work(
 }
 
 /// Brings the pieces of rows from some row on to where they are held.
-fn bring_rows(writer: &mut Writer<'_>, loads: &Loads, together: usize, from: &str, held: &str) -> Result<()> {
+fn bring_rows(writer: &mut Writer<'_>, loads: &Loads, from: &str, held: &str) -> Result<()> {
     if loads.rows.is_empty() {
         return Ok(());
     }
-    begin_rows(writer, together, from);
+    begin_rows(writer, loads.together, from);
     for &register in &loads.rows {
         writer.bring(register, SPAN)?;
         writer.line(format!("{held}.l{register}[u] = p{register};"));

@@ -25,6 +25,7 @@ const PARAMETERS: usize = 4096;
 /// A loop that can be launched with others of the same source.
 #[derive(Debug)]
 pub(crate) struct Part {
+    /// The kernel, without what every source begins with.
     source: String,
     /// What the pointers of a row of the table point to.
     places: Vec<Place>,
@@ -116,7 +117,7 @@ fn source(nest: &Nest) -> Result<(String, Vec<Place>)> {
     }
     let (index, half) = (geometry.index(), rows.next_power_of_two() / 2);
     let source = format!(
-        "{PRELUDE}\ntypedef {index} idx;\n\nstruct Row {{\n{members}    u32 first, count;\n}};\n\n\
+        "typedef {index} idx;\n\nstruct Row {{\n{members}    u32 first, count;\n}};\n\n\
          struct Table {{\n    Row rows[{rows}];\n}};\n\n\
          extern \"C\" __global__ void __launch_bounds__({THREADS}) {NAME}(const Table table) {{\n    u32 row = 0u;\n    \
          for (u32 step = {half}u; step > 0u; step /= 2u) {{\n        \
@@ -134,7 +135,7 @@ pub(crate) fn prepare_together(engine: &Arc<Engine>, parts: &[&Part]) -> Result<
     let Some(first) = parts.first() else {
         return Err(Error::new(ErrorKind::Plan, "a launch of nothing"));
     };
-    let function = engine.compile(&first.source, NAME, 0)?;
+    let function = engine.compile(&format!("{PRELUDE}\n{}", first.source), NAME, 0)?;
     let counts = parts.iter().map(|part| part.count).collect();
     Ok(Box::new(Together { function, places: first.places.clone(), operands: first.operands, counts }))
 }
@@ -278,7 +279,7 @@ mod tests {
     #[test]
     fn what_all_elements_share_is_read_before_them_and_no_size_is_in_the_text() {
         let parts = parts(&updates(&Optimizer::adamw(1e-3), &SHAPES, DType::BF16));
-        let code = &parts[0].source[PRELUDE.len()..];
+        let code = &parts[0].source;
         let (before, after) =
             code.split_once("if (at < table.rows[row].count) {").expect("the elements that exist");
         assert_eq!(before.matches("= load(in").count(), 3, "the scalars of a step: {code}");

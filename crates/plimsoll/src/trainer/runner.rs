@@ -279,10 +279,10 @@ impl Cropped {
     /// Reads a field of some samples.
     fn read_part(&self, part: &Batch<'_>, field: usize, room: &mut [u8]) -> plimsoll_data::Result<()> {
         let bytes = self.fields[field].bytes();
-        let mut place = [0; MOST_BYTES_BETWEEN];
-        let Some(sample) = place.get_mut(..bytes).filter(|_| self.leave) else {
+        if !self.leave || bytes > MOST_BYTES_BETWEEN {
             return part.read(field, room).map(|_| ());
-        };
+        }
+        let sample = &mut [0; MOST_BYTES_BETWEEN][..bytes];
         for (one, room) in part.parts(1).zip(room.chunks_exact_mut(bytes.max(1))) {
             one.read(field, sample)?;
             write_past_caches(room, sample);
