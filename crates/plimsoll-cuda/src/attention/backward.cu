@@ -69,7 +69,7 @@ __device__ __forceinline__ void add_product(float (&sums)[ROW_TILES][PADDED / 8]
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
     attention_grad_queries(const Half* __restrict__ q, const Half* __restrict__ k, const Half* __restrict__ v,
                            const Half* __restrict__ output, const float* __restrict__ log_sum,
-                           const Half* __restrict__ upstream, float* __restrict__ products, Half* __restrict__ dq, const Extents extents) {
+                           const Half* __restrict__ upstream, float* __restrict__ numbers, Half* __restrict__ dq, const Extents extents) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int blocks = (QUERIES + ROWS - 1) / ROWS;
     const int pair = blockIdx.x % PAIRS, first = (blocks - 1 - (int)(blockIdx.x / PAIRS)) * ROWS;
@@ -87,7 +87,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
     copy_commit();
     copy_wait<1>();
     __syncthreads();
-    if (threadIdx.x < ROWS) own_products[threadIdx.x] = query_product(extents, output, products, pair, first);
+    if (threadIdx.x < ROWS) {
+        const Index query = first + threadIdx.x, at = (Index)pair * QUERIES + query;
+        float product = 0;
+        if (query < QUERIES) {
+            const Half* outputs = HEAD(O, output, pair) + query * O_ROW;
+#pragma unroll
+            for (int chunk = 0; chunk < WIDTH / 8; chunk++) {
+                product += chunk_product(*(const uint4*)(outputs + 8 * chunk),
+                                         *(const uint4*)(shared_memory + TILE + swizzled(threadIdx.x, chunk)));
+            }
+            keep_numbers(extents, numbers, at, log_sum[at] * LOG2_E, product);
+        }
+        own_products[threadIdx.x] = product;
+    }
     __syncthreads();
 
     float sums[ROW_TILES][PADDED / 8][4] = {}, base[ROW_TILES][2], product[ROW_TILES][2];
@@ -149,34 +162,35 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
     attention_grad_keys(const Half* __restrict__ q, const Half* __restrict__ k, const Half* __restrict__ v,
-                        const float* __restrict__ log_sum, const Half* __restrict__ upstream,
-                        const float* __restrict__ products, Half* __restrict__ dk, Half* __restrict__ dv, const Extents extents) {
+                        const Half* __restrict__ upstream, const float* __restrict__ numbers,
+                        Half* __restrict__ dk, Half* __restrict__ dv, const Extents extents) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     // The first keys are seen by the most queries.
     const int pair = blockIdx.x % PAIRS, first = (int)(blockIdx.x / PAIRS) * ROWS;
     const int row = warp * 16 * ROW_TILES;
     const unsigned keys = shared_base(), values = keys + TILE, stages = values + TILE;
-    float* rows = (float*)(shared_memory + 2 * TILE + 2 * STAGE);
+    const unsigned rows = stages + 2 * STAGE;
     const Half *queries = HEAD(Q, q, pair), *upstreams = HEAD(U, upstream, pair);
-    const float* log_sums = log_sum + (Index)pair * QUERIES;
-    const float* own_products = products + (Index)pair * QUERIES;
+    numbers += (Index)pair * QUERIES;
     const int begin = CAUSAL && first > SHIFT ? (first - SHIFT) / BLOCK : 0, end = (QUERIES + BLOCK - 1) / BLOCK;
 
     copy_tile<ROWS>(keys, HEAD(K, k, pair), K_ROW, first, KEYS);
     copy_tile<ROWS>(values, HEAD(V, v, pair), V_ROW, first, KEYS);
     if (begin < end) {
-        copy_queries(extents, stages + begin % 2 * STAGE, rows + begin % 2 * 2 * BLOCK, queries, upstreams, log_sums,
-                     own_products, begin * BLOCK);
+        copy_tile<BLOCK>(stages + begin % 2 * STAGE, queries, Q_ROW, begin * BLOCK, QUERIES);
+        copy_tile<BLOCK>(stages + begin % 2 * STAGE + HALF_STAGE, upstreams, U_ROW, begin * BLOCK, QUERIES);
+        copy_numbers(extents, rows + begin % 2 * ROW_STAGE, numbers, begin * BLOCK);
     }
     copy_commit();
 
     float key_sums[ROW_TILES][PADDED / 8][4] = {}, value_sums[ROW_TILES][PADDED / 8][4] = {};
     for (int block = begin; block < end; block++) {
         const unsigned query_tile = stages + block % 2 * STAGE, upstream_tile = query_tile + HALF_STAGE;
-        const float* base = rows + block % 2 * 2 * BLOCK;
+        const float* base = (const float*)(shared_memory + 2 * TILE + 2 * STAGE + block % 2 * ROW_STAGE);
         if (block + 1 < end) {
-            copy_queries(extents, stages + (block + 1) % 2 * STAGE, rows + (block + 1) % 2 * 2 * BLOCK, queries, upstreams,
-                         log_sums, own_products, (block + 1) * BLOCK);
+            copy_tile<BLOCK>(stages + (block + 1) % 2 * STAGE, queries, Q_ROW, (block + 1) * BLOCK, QUERIES);
+            copy_tile<BLOCK>(stages + (block + 1) % 2 * STAGE + HALF_STAGE, upstreams, U_ROW, (block + 1) * BLOCK, QUERIES);
+            copy_numbers(extents, rows + (block + 1) % 2 * ROW_STAGE, numbers, (block + 1) * BLOCK);
         }
         copy_commit();
         copy_wait<1>();

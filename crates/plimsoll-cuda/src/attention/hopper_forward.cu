@@ -1,41 +1,40 @@
-// Attention on Hopper: two groups of four warps have 64 queries each and share the blocks of keys and values. While
-// one group's warps compute exponentials, the tensor cores work for the others of the multiprocessor.
+// Attention on Hopper.
+//
+// Defined before this text: FORWARD_BLOCKS, of threads on a multiprocessor.
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+// Exponentials are of scores less a base, which is one of each query's own: the largest so far, or one that the largest
+// is at most this much above, so that sums are seldom scaled to a new one. Exponentials are at most 2^8 then.
+#define LEAST_GROWTH (8 / SCALE_LOG2)
+
+extern "C" __global__ void __launch_bounds__(THREADS, FORWARD_BLOCKS)
     attention(const Half* __restrict__ q, const Half* __restrict__ k, const Half* __restrict__ v,
               Half* __restrict__ output, float* __restrict__ log_sum, const Extents extents) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int blocks = (QUERIES + ROWS - 1) / ROWS;
+    const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16;
     // The last queries see the most keys: their blocks come first.
-    const int pair = blockIdx.x % PAIRS, first = (blocks - 1 - (int)(blockIdx.x / PAIRS)) * ROWS;
-    const int row = warp * 16;
-    const unsigned queries = shared_base(), stages = queries + ROWS * 128;
+    const int pair = PAIR, first = (int)(gridDim.y - 1 - blockIdx.y) * ROWS;
+    if (pair >= PAIRS) return;
     const unsigned half_stage = BLOCK * 128, stage = 2 * half_stage;
-    const unsigned own_queries = queries + threadIdx.x / 128 * (64 * 128);
-    const Half *keys = HEAD(K, k, pair), *values = HEAD(V, v, pair);
+    const unsigned queries = shared_base(), stages = queries + ROWS * 128;
+    const Tiles<K_ROW> keys(HEAD(K, k, pair));
+    const Tiles<V_ROW> values(HEAD(V, v, pair));
     const int count = key_blocks(extents, first + ROWS < QUERIES ? first + ROWS : QUERIES, BLOCK);
 
-    copy_tile<ROWS>(queries, HEAD(Q, q, pair), Q_ROW, first, QUERIES);
+    Tiles<Q_ROW>(HEAD(Q, q, pair)).copy(queries, first, QUERIES);
 #pragma unroll
-    for (int block = 0; block < 2; block++) {
+    for (int block = 0; block < STAGES - 1; block++) {
         if (block < count) {
-            copy_tile<BLOCK>(stages + block * stage, keys, K_ROW, block * BLOCK, KEYS);
-            copy_tile<BLOCK>(stages + block * stage + half_stage, values, V_ROW, block * BLOCK, KEYS);
+            keys.copy(stages + block * stage, block * BLOCK, KEYS);
+            values.copy(stages + block * stage + half_stage, block * BLOCK, KEYS);
         }
         copy_commit();
     }
+    await_stage<STAGES - 2>();
+    float scores[8][4], sums[8][4] = {}, base[2] = {-INFINITE, -INFINITE}, total[2] = {}, decay[2];
+    unsigned factors[4][4];
+    bool grown;
 
-    float sums[8][4] = {}, largest[2] = {-INFINITE, -INFINITE}, total[2] = {};
-    for (int block = 0; block < count; block++) {
-        float scores[8][4];
-        unsigned factors[4][4];
-        const unsigned key_tile = stages + block % STAGES * stage, value_tile = key_tile + half_stage;
-        const unsigned next = stages + (block + 2) % STAGES * stage;
-        await_stage();
-        group_begin();
-        tile_product(scores, own_queries, key_tile);
-        if (block + 2 < count) copy_tile<BLOCK>(next, keys, K_ROW, (block + 2) * BLOCK, KEYS);
-        group_wait<0>();
+    // Scores of a block become their exponentials.
+    const auto exponentials = [&](int block) {
         settle(scores);
         if (!all_seen(extents, first + row, (block + 1) * BLOCK)) {
 #pragma unroll
@@ -47,36 +46,70 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
                     if (!seen(extents, query, key)) scores[n][e] = -INFINITE;
                 }
         }
+        float top[2];
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float top = largest[half];
+            top[half] = base[half];
 #pragma unroll
-            for (int n = 0; n < 8; n++) top = fmaxf(top, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
-            top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-            top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-            const float decay = power_of_two((largest[half] - top) * SCALE_LOG2), base = top * SCALE_LOG2;
-            float sum = total[half] * decay;
-            largest[half] = top;
-#pragma unroll
-            for (int n = 0; n < 8; n++)
-#pragma unroll
-                for (int e = 2 * half; e < 2 * half + 2; e++) {
-                    scores[n][e] = power_of_two(scores[n][e] * SCALE_LOG2 - base);
-                    sum += scores[n][e];
-                    sums[n][e] *= decay;
-                }
-            total[half] = sum;
+            for (int n = 0; n < 8; n++) top[half] = fmaxf(top[half], fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
+            top[half] = fmaxf(top[half], __shfl_xor_sync(0xffffffffu, top[half], 1));
+            top[half] = fmaxf(top[half], __shfl_xor_sync(0xffffffffu, top[half], 2));
         }
-        round_scores(factors, scores);
+        grown = __any_sync(0xffffffffu, top[0] - base[0] > LEAST_GROWTH || top[1] - base[1] > LEAST_GROWTH);
+        if (grown) {
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                decay[half] = power_of_two((base[half] - top[half]) * SCALE_LOG2);
+                base[half] = top[half];
+                total[half] *= decay[half];
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < 8; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                scores[n][e] = power_of_two(scores[n][e] * SCALE_LOG2 - base[e / 2] * SCALE_LOG2);
+                total[e / 2] += scores[n][e];
+            }
+    };
+
+    if (count > 0) {
         group_begin();
-        add_tile_product(sums, factors, value_tile);
-        if (block + 2 < count) copy_tile<BLOCK>(next + half_stage, values, V_ROW, (block + 2) * BLOCK, KEYS);
-        copy_commit();
+        tile_product(scores, queries, stages);
+        group_wait<0>();
+        exponentials(0);
+        round_scores(factors, scores);
+        for (int block = 1; block < count; block++) {
+            await_stage<STAGES - 3>();
+            settle(sums);
+            group_begin();
+            tile_product(scores, queries, stages + block % STAGES * stage);
+            add_tile_product(sums, factors, stages + (block - 1) % STAGES * stage + half_stage);
+            const int later = block + STAGES - 2;
+            if (later < count) {
+                const unsigned to = stages + later % STAGES * stage;
+                keys.copy(to, later * BLOCK, KEYS);
+                values.copy(to + half_stage, later * BLOCK, KEYS);
+            }
+            copy_commit();
+            group_wait<1>();
+            exponentials(block);
+            group_wait<0>();
+            settle(sums);
+            round_scores(factors, scores);
+            if (grown) {
+#pragma unroll
+                for (int n = 0; n < 8; n++)
+#pragma unroll
+                    for (int e = 0; e < 4; e++) sums[n][e] *= decay[e / 2];
+            }
+        }
+        settle(sums);
+        group_begin();
+        add_tile_product(sums, factors, stages + (count - 1) % STAGES * stage + half_stage);
         group_wait<0>();
         settle(sums);
     }
-    copy_wait<0>();
-    __syncthreads();
 
     float factor[2];
 #pragma unroll
@@ -87,8 +120,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
         factor[half] = sum > 0 || sum != sum ? 1 / sum : 0;
         const int query = first + row + lane / 4 + 8 * half;
         if (lane % 4 == 0 && query < QUERIES) {
-            log_sum[(Index)pair * QUERIES + query] = largest[half] * SCALE + logf(sum);
+            log_sum[(Index)pair * QUERIES + query] = base[half] * SCALE + logf(sum);
         }
     }
+    __syncthreads();
     store_sums(sums, factor[0], factor[1], shared_memory, row, output, pair, first, QUERIES);
 }

@@ -5,7 +5,7 @@
 //! so far (Milakov and Gimelshein; Dao et al.). The gradients compute scores again from the log-sums. They are two
 //! kernels, one by blocks of queries and one by blocks of keys: that is seven products of matrices where five would do
 //! with sums that several blocks add to, but every sum has one owner, so results are the same bits on every run,
-//! and the workspace is one number for each query.
+//! and the workspace is a number or two for each query.
 //!
 //! Halves are multiplied on tensor cores where their layout allows 16-byte copies: by single warps, or on Hopper by
 //! groups of four straight from shared memory. [`plan`] chooses.

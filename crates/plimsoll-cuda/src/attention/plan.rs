@@ -52,11 +52,12 @@ pub(super) enum Place {
 
 use Place::{Read, Workspace, Write};
 
-// The arguments of the kernels that are the same with and without tensor cores.
+// The arguments of the forward pass, with and without tensor cores.
 const FORWARD_ARGUMENTS: [Place; 5] = [Read(0), Read(1), Read(2), Write(0), Write(1)];
-fn keys_arguments(geometry: &Geometry) -> [Place; 8] {
-    let [dk, dv] = if geometry.joint { [Write(0); 2] } else { [Write(1), Write(2)] };
-    [Read(0), Read(1), Read(2), Read(4), Read(5), Workspace, dk, dv]
+
+/// Where the gradients of k and of v are written.
+fn key_results(geometry: &Geometry) -> [Place; 2] {
+    if geometry.joint { [Write(0); 2] } else { [Write(1), Write(2)] }
 }
 
 /// The plan for `Op::Attention`.
@@ -96,9 +97,19 @@ enum Unit {
     /// A warp, which has this many times 16 rows: with twice as many, each is multiplied with half as much from
     /// shared memory, if the sums fit into registers.
     Warp { row_tiles: usize },
-    /// Four warps with 64 rows, on devices of capability 9.0 alone.
-    Group,
+    /// Four warps with 64 rows, on devices of capability 9.0 alone, which have so many multiprocessors.
+    Group { processors: usize },
 }
+
+/// How many blocks of threads of the kernels by groups share a multiprocessor: as many as their registers and shared
+/// memory allow, which the kernels are compiled for.
+const FORWARD_BLOCKS: usize = 4;
+const QUERY_BLOCKS: usize = 3;
+const KEY_BLOCKS: usize = 2;
+/// How far the second and the third axis of a grid go.
+const MOST_IN_GRID: usize = 65_535;
+/// The stages of the kernels by groups: one is computed with while the next comes in and the last is still in use.
+const STAGES: usize = 3;
 
 impl Tensor {
     /// The rows of a tile that comes and goes.
@@ -119,8 +130,11 @@ impl Tensor {
             return None;
         }
         let padded = [32, 64, 96, 128].into_iter().find(|padded| padded >= width)?;
+        let blocks = geometry.queries.max(geometry.keys).div_ceil(64);
         let unit = match (properties.capability, padded) {
-            ((9, 0), 64) => Unit::Group,
+            ((9, 0), 64) if blocks <= MOST_IN_GRID => {
+                Unit::Group { processors: properties.processors as usize }
+            }
             (_, 32 | 64) => Unit::Warp { row_tiles: 2 },
             _ if pass == Pass::Forward => Unit::Warp { row_tiles: 2 },
             _ => Unit::Warp { row_tiles: 1 },
@@ -129,18 +143,14 @@ impl Tensor {
         (tensor.shared() <= properties.shared_per_block).then_some(tensor)
     }
 
-    fn threads(&self) -> usize {
-        match self.unit {
-            Unit::Warp { .. } => 128,
-            Unit::Group => 256,
-        }
-    }
+    /// The threads of a block: four warps.
+    const THREADS: usize = 128;
 
     /// The rows that a block of threads owns.
     fn rows(&self) -> usize {
         match self.unit {
             Unit::Warp { row_tiles } => 64 * row_tiles,
-            Unit::Group => 128,
+            Unit::Group { .. } => 64,
         }
     }
 
@@ -148,7 +158,7 @@ impl Tensor {
     fn shared(&self) -> u32 {
         let stages = match self.unit {
             Unit::Warp { .. } => 2,
-            Unit::Group => 3,
+            Unit::Group { .. } => STAGES,
         };
         let (owned, numbers) = match self.pass {
             Pass::Forward => (1, 0),
@@ -164,15 +174,23 @@ impl Tensor {
         for (name, value) in [
             ("PADDED", self.padded),
             ("ROWS", self.rows()),
-            ("THREADS", self.threads()),
+            ("THREADS", Self::THREADS),
             ("BLOCK", Self::BLOCK),
             ("HALF_IS_BF16", usize::from(bf16)),
         ] {
             define(&mut text, name, value);
         }
-        if let Unit::Warp { row_tiles } = self.unit {
-            define(&mut text, "ROW_TILES", row_tiles);
-            define(&mut text, "STEP", Self::STEP);
+        let of_unit: &[(&str, usize)] = match self.unit {
+            Unit::Warp { row_tiles } => &[("ROW_TILES", row_tiles), ("STEP", Self::STEP)],
+            Unit::Group { .. } => &[
+                ("STAGES", STAGES),
+                ("FORWARD_BLOCKS", FORWARD_BLOCKS),
+                ("QUERY_BLOCKS", QUERY_BLOCKS),
+                ("KEY_BLOCKS", KEY_BLOCKS),
+            ],
+        };
+        for (name, value) in of_unit {
+            define(&mut text, name, value);
         }
         define(&mut text, "HALF_TYPE", if bf16 { "\"bf16\"" } else { "\"f16\"" });
         define(&mut text, "SCALE", format!("((float){scale:e})"));
@@ -180,42 +198,56 @@ impl Tensor {
         let kernels: &[&str] = match (self.unit, self.pass) {
             (Unit::Warp { .. }, Pass::Forward) => &[FORWARD],
             (Unit::Warp { .. }, Pass::Backward) => &[QUERIES, BACKWARD],
-            (Unit::Group, Pass::Forward) => &[HOPPER, HOPPER_PRODUCTS, HOPPER_FORWARD],
-            (Unit::Group, Pass::Backward) => &[HOPPER, HOPPER_PRODUCTS, QUERIES, HOPPER_BACKWARD],
+            (Unit::Group { .. }, Pass::Forward) => &[HOPPER, HOPPER_PRODUCTS, HOPPER_FORWARD],
+            (Unit::Group { .. }, Pass::Backward) => &[HOPPER, HOPPER_PRODUCTS, QUERIES, HOPPER_BACKWARD],
         };
         [text.as_str(), EXTENTS, PRIMITIVES, TILES, FRAGMENTS].iter().chain(kernels).copied().collect()
     }
 
+    /// A launch with a block of threads for each of the blocks of `rows` of each pair, of which `blocks` share a
+    /// multiprocessor; `None` if there is nothing to do.
     fn launch(
         &self,
         geometry: &Geometry,
         name: &'static str,
         rows: usize,
+        blocks: usize,
         arguments: &[Place],
     ) -> Option<Launch> {
-        let grid = grid(geometry.pairs(), rows.div_ceil(self.rows()), 1)?;
-        let threads = self.threads() as u32;
+        let (pairs, each) = (geometry.pairs(), rows.div_ceil(self.rows()));
+        let grid = match self.unit {
+            Unit::Warp { .. } => grid(pairs, each, 1)?,
+            Unit::Group { processors } => grid_by_pairs(pairs, each, processors * blocks)?,
+        };
         let (arguments, extents) = (arguments.to_vec(), geometry.extents());
-        Some(Launch { name, grid, threads, shared: self.shared(), arguments, extents })
+        let (threads, shared) = (Self::THREADS as u32, self.shared());
+        Some(Launch { name, grid, threads, shared, arguments, extents })
     }
 
     fn forward(&self, geometry: &Geometry) -> Plan {
-        let launch = self.launch(geometry, "attention", geometry.queries, &FORWARD_ARGUMENTS);
+        let launch = self.launch(geometry, "attention", geometry.queries, FORWARD_BLOCKS, &FORWARD_ARGUMENTS);
         let source = self.source(geometry);
         Plan { source, launches: launch.into_iter().collect(), workspace: 0 }
     }
 
     fn backward(&self, geometry: &Geometry) -> Plan {
         let to_queries = [Read(0), Read(1), Read(2), Read(3), Read(4), Read(5), Workspace, Write(0)];
-        let queries = self.launch(geometry, "attention_grad_queries", geometry.queries, &to_queries);
-        let keys = self.launch(geometry, "attention_grad_keys", geometry.keys, &keys_arguments(geometry));
+        let [dk, dv] = key_results(geometry);
+        let to_keys = [Read(0), Read(1), Read(2), Read(5), Workspace, dk, dv];
+        let queries =
+            self.launch(geometry, "attention_grad_queries", geometry.queries, QUERY_BLOCKS, &to_queries);
+        let keys = self.launch(geometry, "attention_grad_keys", geometry.keys, KEY_BLOCKS, &to_keys);
         let source = self.source(geometry);
-        Plan { source, launches: queries.into_iter().chain(keys).collect(), workspace: products(geometry) }
+        Plan {
+            source,
+            launches: queries.into_iter().chain(keys).collect(),
+            workspace: 2 * number_bytes(geometry),
+        }
     }
 }
 
 /// The bytes of a number of the accumulator type for each query.
-fn products(geometry: &Geometry) -> u64 {
+fn number_bytes(geometry: &Geometry) -> u64 {
     (geometry.pairs() * geometry.queries * geometry.dtype.accumulator().size()) as u64
 }
 
@@ -224,6 +256,15 @@ fn grid(pairs: usize, blocks: usize, columns: usize) -> Option<[u32; 3]> {
     // A geometry has no more blocks than fit.
     let count = (pairs * blocks) as u32;
     (count > 0).then_some([count, columns as u32, 1])
+}
+
+/// The same as pairs, blocks of a pair, and again pairs, the last of which may be beyond the end. Blocks begin in this order:
+/// with the pairs of twice as many blocks as run `at_once` side by side, those that do run at once read what few pairs have,
+/// and the longest come first.
+fn grid_by_pairs(pairs: usize, blocks: usize, at_once: usize) -> Option<[u32; 3]> {
+    let most = (2 * at_once).div_ceil(blocks.max(1)).max(pairs.div_ceil(MOST_IN_GRID));
+    let times = pairs.div_ceil(most).max(1);
+    (pairs * blocks > 0).then_some([pairs.div_ceil(times) as u32, blocks as u32, times as u32])
 }
 
 /// How much of a square of scores a thread of the plain kernels has.
@@ -274,9 +315,11 @@ fn plain_backward(geometry: &Geometry) -> Plan {
     });
     let to_queries = [Read(0), Read(1), Read(2), Read(4), Read(5), Workspace, Write(0)];
     let queries = plain_launch(geometry, "attention_grad_queries", geometry.queries, &to_queries);
-    let keys = plain_launch(geometry, "attention_grad_keys", geometry.keys, &keys_arguments(geometry));
+    let [dk, dv] = key_results(geometry);
+    let to_keys = [Read(0), Read(1), Read(2), Read(4), Read(5), Workspace, dk, dv];
+    let keys = plain_launch(geometry, "attention_grad_keys", geometry.keys, &to_keys);
     let launches = sum.into_iter().chain(queries).chain(keys).collect();
-    Plan { source: plain_source(geometry), launches, workspace: products(geometry) }
+    Plan { source: plain_source(geometry), launches, workspace: number_bytes(geometry) }
 }
 
 #[cfg(test)]

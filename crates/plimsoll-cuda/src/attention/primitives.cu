@@ -16,6 +16,12 @@ __device__ __forceinline__ void copy_async(unsigned to, const void* from, bool i
                  : "memory");
 }
 
+// The same for 4 bytes.
+__device__ __forceinline__ void copy_word(unsigned to, const void* from, bool inside) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(inside ? 4 : 0)
+                 : "memory");
+}
+
 __device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Waits until at most PENDING of this thread's committed groups of copies are under way.
