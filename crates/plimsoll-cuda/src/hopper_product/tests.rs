@@ -265,3 +265,32 @@ fn one_number_for_each_row_can_follow() {
     let text = following.text().text;
     assert!(text.contains("r1 = load(in1[row]);"), "{text}");
 }
+
+#[test]
+fn a_slope_is_computed_to_the_precision_that_is_seen_of_it() {
+    let with = |finish: fn(&mut Following, Register) -> Register| {
+        let mut following = Following::new(16384, 3072);
+        let before = following.load(DType::BF16, [3072, 1]);
+        let [upstream, x] = [0, before].map(|half| following.push(Scalar::Cast(half), DType::F32));
+        let slope = following.push(Scalar::Unary(Unary::GeluSlope, x), DType::F32);
+        let product = following.push(Scalar::Binary(Binary::Mul, upstream, slope), DType::F32);
+        let last = finish(&mut following, product);
+        following.store(last);
+        following.text().text
+    };
+    let rounded = with(|following, product| following.push(Scalar::Cast(product), DType::BF16));
+    assert!(rounded.contains("= half_gelu_slope(r3);"), "{rounded}");
+    let stored = with(|_, product| product);
+    assert!(stored.contains("= gelu_slope(r3);"), "{stored}");
+    // A difference may be left with little but what its parts were rounded by.
+    let cancelled = with(|following, product| {
+        let rest = following.push(Scalar::Binary(Binary::Sub, product, product), DType::F32);
+        following.push(Scalar::Cast(rest), DType::BF16)
+    });
+    assert!(cancelled.contains("= gelu_slope(r3);"), "{cancelled}");
+    let kept = with(|following, product| {
+        following.store(product);
+        following.push(Scalar::Cast(product), DType::BF16)
+    });
+    assert!(kept.contains("= gelu_slope(r3);"), "{kept}");
+}

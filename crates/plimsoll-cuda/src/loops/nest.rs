@@ -1,7 +1,7 @@
 //! A loop and where its operands are, and what follows from that: what is needed, how often each register has a value
 //! of its own, and in which pass over a row it is known.
 
-use plimsoll_graph::op::Reduction;
+use plimsoll_graph::op::{Binary, Reduction};
 use plimsoll_graph::program::{Level, Loop, Operand, Scalar, View};
 use plimsoll_graph::{DType, MAX_RANK};
 
@@ -103,6 +103,30 @@ impl Nest {
             }
         }
         needed
+    }
+
+    /// For each register, whether it is a float that is but multiplied before it is rounded to half precision: more of its
+    /// own precision is not seen.
+    pub(super) fn end_as_halves(&self) -> Vec<bool> {
+        let count = self.body.instructions.len();
+        let (mut used, mut lost) = (vec![false; count], vec![true; count]);
+        for &stored in &self.body.stores {
+            lost[usize::from(stored)] = false;
+        }
+        for register in (0..count).rev() {
+            let dtype = self.dtype(register);
+            lost[register] &= used[register] && dtype == DType::F32;
+            let loses = match self.scalar(register) {
+                Scalar::Cast(_) => dtype.is_float() && dtype.size() < 4,
+                Scalar::Binary(Binary::Mul, ..) => lost[register],
+                _ => false,
+            };
+            for operand in self.operands(register) {
+                used[operand] = true;
+                lost[operand] &= loses;
+            }
+        }
+        lost
     }
 
     /// For each register, how many reductions, one after another, come before it: it is known from that pass over

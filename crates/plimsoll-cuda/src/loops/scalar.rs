@@ -38,13 +38,18 @@ pub(super) fn cast(from: DType, to: DType, x: &str) -> String {
     if from == to { x.to_owned() } else { format!("to_{}({x})", to.name()) }
 }
 
-/// The value of an instruction that is a function of other registers; nothing if it is no such function, or none of
-/// its type.
-pub(super) fn value(scalar: Scalar, dtype: DType, type_of: impl Fn(Register) -> DType) -> Option<String> {
+/// The value of an instruction that is a function of other registers, if `coarse` to half precision where that takes fewer
+/// steps; nothing if it is no such function, or none of its type.
+pub(super) fn value(
+    scalar: Scalar,
+    dtype: DType,
+    coarse: bool,
+    type_of: impl Fn(Register) -> DType,
+) -> Option<String> {
     let name = |register: Register| format!("r{register}");
     Some(match scalar {
         Scalar::Constant(x) => constant(x, dtype),
-        Scalar::Unary(function, x) => unary(function, type_of(x), &name(x))?,
+        Scalar::Unary(function, x) => unary(function, type_of(x), coarse, &name(x))?,
         Scalar::Binary(function, a, b) => binary(function, dtype, &name(a), &name(b))?,
         Scalar::Compare(comparison, a, b) => {
             let sign = match comparison {
@@ -73,7 +78,8 @@ fn round(dtype: DType, x: String) -> String {
     }
 }
 
-fn unary(function: Unary, dtype: DType, x: &str) -> Option<String> {
+fn unary(function: Unary, dtype: DType, coarse: bool, x: &str) -> Option<String> {
+    let coarse = coarse || dtype.size() < 4;
     let (name, exact) = match function {
         Unary::Neg => ("negated", true),
         Unary::Abs => ("magnitude", true),
@@ -94,8 +100,8 @@ fn unary(function: Unary, dtype: DType, x: &str) -> Option<String> {
         Unary::Tanh => ("hyperbolic_tangent", false),
         Unary::Sigmoid => ("sigmoid", false),
         Unary::Erf => ("error_function", false),
-        Unary::Gelu if dtype.size() < 4 => ("half_gelu", false),
-        Unary::GeluSlope if dtype.size() < 4 => ("half_gelu_slope", false),
+        Unary::Gelu if coarse => ("half_gelu", false),
+        Unary::GeluSlope if coarse => ("half_gelu_slope", false),
         Unary::Gelu => ("gelu", false),
         Unary::GeluSlope => ("gelu_slope", false),
     };

@@ -64,6 +64,8 @@ pub(super) struct Writer<'a> {
     pub(super) row: &'a str,
     pub(super) length: usize,
     pub(super) needed: &'a [bool],
+    /// The registers that may be computed to half precision, though they are floats.
+    coarse: Vec<bool>,
     text: String,
     indent: usize,
     parameters: Vec<(String, Place)>,
@@ -79,8 +81,10 @@ impl<'a> Writer<'a> {
         row: &'a str,
         length: usize,
     ) -> Self {
+        let coarse = nest.end_as_halves();
         let (text, parameters, numbers) = (String::new(), vec![], vec![]);
-        let mut writer = Writer { nest, geometry, row, length, needed, text, indent: 1, parameters, numbers };
+        let mut writer =
+            Writer { nest, geometry, row, length, needed, coarse, text, indent: 1, parameters, numbers };
         if let Some(run) = geometry.given {
             writer.number(RUN, run as u64);
         }
@@ -238,7 +242,7 @@ impl<'a> Writer<'a> {
                 self.number(&name, u64::from((x as f32).to_bits()));
                 format!("__uint_as_float((u32){name})")
             }
-            scalar => value(scalar, dtype, |r| self.nest.dtype(usize::from(r)))
+            scalar => value(scalar, dtype, self.coarse[register], |r| self.nest.dtype(usize::from(r)))
                 .ok_or_else(|| self.unsupported(register))?,
         };
         self.line(format!("const {} r{register} = {expression};", computed(dtype)));
