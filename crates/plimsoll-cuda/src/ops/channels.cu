@@ -222,13 +222,18 @@ template <class S> struct Columns {
 
 // The sum of such a column, for the first COUNT threads of the block.
 template <class S, class A> __device__ __forceinline__ A total_of(const A *parts, Index column, Index chunks) {
-    constexpr Index COUNT = Columns<S>::COUNT;
+    constexpr Index COUNT = Columns<S>::COUNT, DEEP = 8;
     __shared__ A sums[S::BLOCK];
     A sum = 0;
     if (column < 2 * S::CHANNELS) {
-#pragma unroll 4
-        for (Index chunk = threadIdx.x / COUNT; chunk < chunks; chunk += 32)
-            sum += parts[chunk * 2 * S::CHANNELS + column];
+        for (Index chunk = threadIdx.x / COUNT; chunk < chunks; chunk += DEEP * 32) {
+            A held[DEEP];
+#pragma unroll
+            for (Index d = 0; d < DEEP; ++d)
+                held[d] = chunk + d * 32 < chunks ? parts[(chunk + d * 32) * 2 * S::CHANNELS + column] : 0;
+#pragma unroll
+            for (Index d = 0; d < DEEP; ++d) sum += held[d];
+        }
     }
     sums[threadIdx.x] = sum;
 #pragma unroll

@@ -121,8 +121,70 @@ template <class E, int N> struct alignas(sizeof(E) * N) Pack { E at[N]; };
 template <int N, class E> __device__ __forceinline__ Pack<E, N> load(const E *from) {
     return *(const Pack<E, N> *)from;
 }
+// The same of what is not read again before much else is: it leaves the cache first, and so what others wrote there stays.
+template <int N, class E> __device__ __forceinline__ Pack<E, N> load_passing(const E *from) {
+    if constexpr (sizeof(E) * N == 16) {
+        Pack<E, N> pack;
+        *(uint4 *)&pack = __ldcs((const uint4 *)from);
+        return pack;
+    } else {
+        return load<N>(from);
+    }
+}
 template <class E, int N> __device__ __forceinline__ void store(E *to, Pack<E, N> pack) {
     *(Pack<E, N> *)to = pack;
+}
+
+// The numbers that elements are. The compiler moves each of two halves of a word to a register of its own before it widens
+// it, unless told how to take the word apart.
+template <class E, int N>
+__device__ __forceinline__ Pack<typename Of<E>::Acc, N> widen_all(const Pack<E, N> &pack) {
+    Pack<typename Of<E>::Acc, N> wide;
+#pragma unroll
+    for (int i = 0; i < N; ++i) wide.at[i] = widen(pack.at[i]);
+    return wide;
+}
+template <int N> __device__ __forceinline__ Pack<f32, N> widen_all(const Pack<bf16, N> &pack) {
+    Pack<f32, N> wide;
+    if constexpr (N % 2 == 0) {
+#pragma unroll
+        for (int i = 0; i < N; i += 2) {
+            const u32 both = ((const u32 *)pack.at)[i / 2];
+            wide.at[i] = __uint_as_float(both << 16);
+            wide.at[i + 1] = __uint_as_float(both & 0xffff0000u);
+        }
+    } else {
+        wide.at[0] = widen(pack.at[0]);
+    }
+    return wide;
+}
+
+// The same, of halves by other instructions: the compiler does not see that they are the same numbers, and so does not keep
+// those of the first time in registers that there are too few of.
+template <class E> struct Anew;
+template <> struct Anew<bf16> {
+    static __device__ __forceinline__ f32 low(u32 both) { return __uint_as_float(__byte_perm(both, 0, 0x1044)); }
+    static __device__ __forceinline__ f32 high(u32 both) { return __uint_as_float(__byte_perm(both, 0, 0x3244)); }
+};
+template <> struct Anew<f16> {
+    static __device__ __forceinline__ f32 half(u32 bits) { return widen(f16{(unsigned short)bits}); }
+    static __device__ __forceinline__ f32 low(u32 both) { return half(__byte_perm(both, 0, 0x4410)); }
+    static __device__ __forceinline__ f32 high(u32 both) { return half(__byte_perm(both, 0, 0x4432)); }
+};
+template <class E, int N>
+__device__ __forceinline__ Pack<typename Of<E>::Acc, N> widen_anew(const Pack<E, N> &pack) {
+    if constexpr (sizeof(E) == 2 && N % 2 == 0) {
+        Pack<f32, N> wide;
+#pragma unroll
+        for (int i = 0; i < N; i += 2) {
+            const u32 both = ((const u32 *)pack.at)[i / 2];
+            wide.at[i] = Anew<E>::low(both);
+            wide.at[i + 1] = Anew<E>::high(both);
+        }
+        return wide;
+    } else {
+        return widen_all(pack);
+    }
 }
 
 // The nearest elements, of halves two at once where the device can.

@@ -2,13 +2,19 @@
 //
 // S: E, WIDTH, N, TEAM, BLOCK, HELD (whether a row is kept in registers, else it is read again), epsilon().
 
-// A member's part of a row.
-template <class S> struct Row {
+// What packs are kept in: words, where there are whole ones, since the compiler copies halves one by one.
+template <int BYTES> struct Word { typedef u32 Of; };
+template <> struct Word<2> { typedef unsigned short Of; };
+
+// A member's part of a row. PASSING: whether this is the last that is read of it for a while.
+template <class S, bool PASSING = false> struct Row {
     typedef typename S::E E;
     static constexpr Index STEPS = (S::WIDTH + S::TEAM * S::N - 1) / (S::TEAM * S::N);
     static constexpr Index UNROLL = S::HELD ? STEPS : 2;
+    typedef typename Word<S::N * sizeof(E)>::Of W;
+    static constexpr int WORDS = S::N * sizeof(E) / sizeof(W);
     const E *from;
-    Pack<E, S::N> held[S::HELD ? STEPS : 1];
+    Pack<W, WORDS> held[S::HELD ? STEPS : 1];
 
     // Where the member's pack of a step is in the row.
     static __device__ __forceinline__ Index column(Index step) {
@@ -18,14 +24,17 @@ template <class S> struct Row {
     __device__ __forceinline__ Row(const E *from, bool inside) : from(from) {
         if constexpr (S::HELD) {
 #pragma unroll
-            for (Index step = 0; step < STEPS; ++step)
-                if (inside && column(step) < S::WIDTH) held[step] = load<S::N>(from + column(step));
+            for (Index step = 0; step < STEPS; ++step) {
+                if (!inside || column(step) >= S::WIDTH) continue;
+                const W *words = (const W *)(from + column(step));
+                held[step] = PASSING ? load_passing<WORDS>(words) : load<WORDS>(words);
+            }
         }
     }
 
-    __device__ __forceinline__ Pack<E, S::N> pack(Index step) const {
-        if constexpr (S::HELD) return held[step];
-        return load<S::N>(from + column(step));
+    __device__ __forceinline__ decltype(auto) pack(Index step) const {
+        if constexpr (S::HELD) return (const Pack<E, S::N> &)held[step];
+        else return load<S::N>(from + column(step));
     }
 };
 
@@ -93,83 +102,105 @@ __device__ __forceinline__ void layer_norm_grad(const typename S::E *x, const ty
                                                 typename Of<typename S::E>::Acc *parts, Index rows) {
     typedef typename S::E E;
     typedef typename Of<E>::Acc Acc;
-    typedef Row<S> R;
+    typedef Pack<Acc, S::N> Numbers;
+    typedef Row<S, true> R;
     constexpr Index TEAMS = S::BLOCK / S::TEAM, STEPS = R::STEPS, SUMS = S::HELD ? STEPS : 1;
-    Acc gammas[SUMS][S::N], betas[SUMS][S::N];
+    Numbers gammas[SUMS], betas[SUMS];
 #pragma unroll
     for (Index step = 0; step < SUMS; ++step)
 #pragma unroll
-        for (int i = 0; i < S::N; ++i) gammas[step][i] = betas[step][i] = 0;
-    // The next row comes in while this one is worked on: the sums leave few registers, and so few teams, to wait for
-    // memory in turns.
+        for (int i = 0; i < S::N; ++i) gammas[step].at[i] = betas[step].at[i] = 0;
+    // All that the next row takes comes in while this one is worked on: the sums leave few registers, and so few teams, to
+    // wait for memory in turns. Loads are answered in the order they were made in, so that one for this row, even of what
+    // is in the cache, would wait for all of the next row. Gamma is therefore at hand: in shared memory, or in registers
+    // where the members of a team are many and have few columns each.
+    constexpr bool SHARED = S::HELD && TEAMS > 1;
+    __shared__ Pack<E, S::N> shared_scales[SHARED ? S::WIDTH / S::N : 1];
+    const Row<S> own_scales(gamma, !SHARED);
+    if constexpr (SHARED) {
+        for (Index at = threadIdx.x; at < S::WIDTH / S::N; at += S::BLOCK)
+            shared_scales[at] = load<S::N>(gamma + at * S::N);
+        __syncthreads();
+    }
+    const auto scales = [&](Index step) {
+        if constexpr (SHARED) return shared_scales[R::column(step) / S::N];
+        else return own_scales.pack(step);
+    };
     Index at = blockIdx.x * TEAMS + threadIdx.x / S::TEAM;
     R next_row(x + at * S::WIDTH, at < rows), next_slopes(dy + at * S::WIDTH, at < rows);
-    for (Index first = blockIdx.x * TEAMS; first < rows; first += gridDim.x * TEAMS) {
-        at = first + threadIdx.x / S::TEAM;
-        const bool inside = at < rows;
-        const R row = next_row, slopes = next_slopes;
-        const Acc mean = inside ? means[at] : 0, reciprocal = inside ? reciprocals[at] : 0;
+    Acc next_mean = at < rows ? means[at] : 0, next_reciprocal = at < rows ? reciprocals[at] : 0;
+    // The teams of a warp go on until its first has no row left.
+    constexpr Index TOGETHER = S::TEAM < 32 ? 32 / S::TEAM : 1;
+    for (; at / TOGETHER * TOGETHER < rows; at += gridDim.x * TEAMS) {
+        const bool inside = TOGETHER == 1 || at < rows;
+        // A row that is not held is read where it is used.
+        const R row = S::HELD ? next_row : R(x + at * S::WIDTH, true);
+        const R slopes = S::HELD ? next_slopes : R(dy + at * S::WIDTH, true);
+        const Acc mean = next_mean, reciprocal = next_reciprocal;
         const Index next = at + gridDim.x * TEAMS;
-        next_row = R(x + next * S::WIDTH, next < rows);
-        next_slopes = R(dy + next * S::WIDTH, next < rows);
+        if (next < rows) {
+            next_row = R(x + next * S::WIDTH, true);
+            next_slopes = R(dy + next * S::WIDTH, true);
+            next_mean = means[next];
+            next_reciprocal = reciprocals[next];
+        }
         Acc sum = 0, product = 0;
 #pragma unroll R::UNROLL
         for (Index step = 0; step < STEPS; ++step) {
-            const Index column = R::column(step);
-            if (!inside || column >= S::WIDTH) continue;
-            const Pack<E, S::N> pack = row.pack(step), slope = slopes.pack(step), scale = load<S::N>(gamma + column);
+            if (!inside || R::column(step) >= S::WIDTH) continue;
+            const Numbers values = widen_all(row.pack(step)), slope = widen_all(slopes.pack(step));
+            const Numbers scale = widen_all(scales(step));
 #pragma unroll
             for (int i = 0; i < S::N; ++i) {
-                const Acc normal = (widen(pack.at[i]) - mean) * reciprocal, u = widen(slope.at[i]);
-                const Acc scaled = u * widen(scale.at[i]);
+                const Acc normal = (values.at[i] - mean) * reciprocal, scaled = slope.at[i] * scale.at[i];
                 sum += scaled;
                 product += scaled * normal;
                 if constexpr (S::HELD) {
-                    gammas[step][i] += u * normal;
-                    betas[step][i] += u;
+                    gammas[step].at[i] += slope.at[i] * normal;
+                    betas[step].at[i] += slope.at[i];
                 }
             }
         }
-        sum = fold<S::TEAM, Sum>(sum) / Acc(S::WIDTH);
-        product = fold<S::TEAM, Sum>(product) / Acc(S::WIDTH);
+        constexpr Acc SHARE = Acc(1) / Acc(S::WIDTH);
+        const Acc all = fold<S::TEAM, Sum>(sum) * SHARE * reciprocal;
+        const Acc along = fold<S::TEAM, Sum>(product) * SHARE * reciprocal * reciprocal;
 #pragma unroll R::UNROLL
         for (Index step = 0; step < STEPS; ++step) {
             const Index column = R::column(step);
             if (!inside || column >= S::WIDTH) continue;
-            const Pack<E, S::N> slope = slopes.pack(step), scale = load<S::N>(gamma + column);
-            Pack<E, S::N> pack = row.pack(step);
+            const Numbers values = widen_anew(row.pack(step)), slope = widen_anew(slopes.pack(step));
+            const Numbers scale = widen_anew(scales(step));
+            Acc result[S::N];
 #pragma unroll
-            for (int i = 0; i < S::N; ++i) {
-                const Acc normal = (widen(pack.at[i]) - mean) * reciprocal;
-                const Acc scaled = widen(slope.at[i]) * widen(scale.at[i]);
-                pack.at[i] = narrow<E>((scaled - sum - normal * product) * reciprocal);
-            }
-            store(dx + at * S::WIDTH + column, pack);
+            for (int i = 0; i < S::N; ++i)
+                result[i] = slope.at[i] * scale.at[i] * reciprocal - ((values.at[i] - mean) * along + all);
+            store(dx + at * S::WIDTH + column, narrow_all<E>(result));
         }
     }
     if constexpr (S::HELD) {
-        // The teams of the block one after another.
-        __shared__ Acc sums[TEAMS > 1 ? 2 * S::WIDTH : 1];
-        Acc *to = TEAMS > 1 ? sums : parts + (Index)blockIdx.x * 2 * S::WIDTH;
-        for (Index team = 0; team < TEAMS; ++team) {
-            if (threadIdx.x / S::TEAM == team) {
+        // Step by step, since the steps of all teams together would not fit: a thread adds up a column over the teams.
+        constexpr Index SPAN = S::TEAM * S::N;
+        __shared__ Numbers shared[TEAMS > 1 ? 2 * S::BLOCK : 1];
+        Acc *to = parts + (Index)blockIdx.x * 2 * S::WIDTH;
 #pragma unroll
-                for (Index step = 0; step < STEPS; ++step) {
-                    const Index column = R::column(step);
-                    if (column >= S::WIDTH) continue;
+        for (Index step = 0; step < STEPS; ++step) {
+            if constexpr (TEAMS > 1) {
+                shared[threadIdx.x] = gammas[step];
+                shared[S::BLOCK + threadIdx.x] = betas[step];
+                __syncthreads();
+                for (Index one = threadIdx.x; one < 2 * SPAN; one += S::BLOCK) {
+                    const Index which = one / SPAN, column = step * SPAN + one % SPAN;
+                    const Acc *from = (const Acc *)(shared + which * S::BLOCK) + one % SPAN;
+                    Acc sum = 0;
 #pragma unroll
-                    for (int i = 0; i < S::N; ++i) {
-                        to[column + i] = team == 0 ? gammas[step][i] : to[column + i] + gammas[step][i];
-                        Acc *beta = to + S::WIDTH + column + i;
-                        *beta = team == 0 ? betas[step][i] : *beta + betas[step][i];
-                    }
+                    for (Index team = 0; team < TEAMS; ++team) sum += from[team * SPAN];
+                    if (column < S::WIDTH) to[which * S::WIDTH + column] = sum;
                 }
+                __syncthreads();
+            } else if (R::column(step) < S::WIDTH) {
+                store(to + R::column(step), gammas[step]);
+                store(to + S::WIDTH + R::column(step), betas[step]);
             }
-            if (TEAMS > 1) __syncthreads();
-        }
-        if constexpr (TEAMS > 1) {
-            for (Index at = threadIdx.x; at < 2 * S::WIDTH; at += S::BLOCK)
-                parts[(Index)blockIdx.x * 2 * S::WIDTH + at] = sums[at];
         }
     }
 }

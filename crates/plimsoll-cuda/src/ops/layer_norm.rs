@@ -12,6 +12,7 @@ use super::{accumulator, name, pack};
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::routine::Routine;
+use plimsoll_graph::DType;
 use plimsoll_graph::program::Operand;
 use std::sync::Arc;
 
@@ -21,12 +22,19 @@ const TEXT: &str = include_str!("layer_norm.cu");
 const MOST_HELD: usize = 8192;
 /// The bytes of a row, widened, that a lane of a warp keeps at most.
 const MOST_IN_LANE: usize = 128;
-/// The threads of a block that has several rows, or a row that is not kept; and of one that has sums of columns as well,
-/// which leave registers for about [`GRAD_THREADS`] on a processor.
+/// The threads of a block that has several rows, or a row that is not kept.
 const BLOCK: u32 = 256;
 const LONG_BLOCK: u32 = 512;
-const GRAD_BLOCK: u32 = 128;
-const GRAD_THREADS: u32 = 384;
+/// The threads of a block of a gradient, at most: the fewer blocks, the fewer sums are left to add up. They share twice so
+/// many packs of sums.
+const GRAD_BLOCK: u32 = 512;
+/// The blocks of a gradient that a multiprocessor has at most; more are no faster.
+const GRAD_BLOCKS: u32 = 3;
+/// The bytes of sums for gamma, and as many for beta, that a thread keeps where a row has a whole block.
+const GRAD_SUMS: usize = 64;
+/// The registers of a multiprocessor, and those that a thread of a gradient takes beside what it keeps.
+const REGISTERS: usize = 65536;
+const BESIDES: usize = 32;
 
 /// Prepares [`Op::LayerNorm`](plimsoll_graph::Op::LayerNorm). The result may overwrite x.
 pub(crate) fn prepare(
@@ -88,6 +96,15 @@ impl Rows {
     fn blocks(&self) -> usize {
         blocks(self.rows, self.block / self.team)
     }
+
+    /// The threads of a gradient that a multiprocessor has registers for. Each keeps its part of two rows of x and of the
+    /// gradient of y, of the sums, and of gamma where a row has a whole block.
+    fn grad_threads(&self, dtype: DType) -> u32 {
+        let kept = self.width.div_ceil(self.team as usize * self.pack) * self.pack;
+        let packs = if self.team > 32 { 5 } else { 4 };
+        let bytes = kept * (packs * dtype.size() + 2 * accumulator(dtype).1);
+        (REGISTERS / (bytes / 4 + BESIDES)) as u32
+    }
 }
 
 pub(super) fn stages(epsilon: f64, reads: &[Operand]) -> Result<Stages> {
@@ -112,11 +129,15 @@ pub(super) fn stages(epsilon: f64, reads: &[Operand]) -> Result<Stages> {
 pub(super) fn grad_stages(processors: u32, reads: &[Operand]) -> Result<Stages> {
     let dtype = reads[0].dtype;
     let (ty, (number, size)) = (name(dtype), accumulator(dtype));
-    let rows = Rows::new(&reads[0], GRAD_BLOCK, 8);
-    let Rows { width, .. } = rows;
+    let mut rows = Rows::new(&reads[0], GRAD_BLOCK, GRAD_SUMS / size);
+    let width = rows.width;
+    let threads = rows.grad_threads(dtype);
+    if rows.team <= 32 {
+        rows.block = (threads / 128 * 128).clamp(128, GRAD_BLOCK);
+    }
     let mut stages = Stages::new(reads[0].view.shape.elements().max(2 * width), &[TEXT, batch_norm::TEXT]);
     // Without rows the sums are still those of one block, of nothing.
-    let most = (processors * (GRAD_THREADS / rows.block).max(1)) as usize;
+    let most = (processors * (threads / rows.block).clamp(1, GRAD_BLOCKS)) as usize;
     let blocks = if rows.held { rows.blocks().clamp(1, most) } else { rows.blocks() };
     let tiles = Tiles::new(processors, dtype.size(), 1, rows.rows, width);
     let (chunks, room) = if rows.held { (blocks, blocks) } else { (tiles.chunks, tiles.room.max(1)) };

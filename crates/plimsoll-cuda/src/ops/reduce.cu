@@ -26,10 +26,11 @@ __device__ __forceinline__ void rows(const typename S::In *x, typename S::Out *y
 }
 
 // S: In, Out, Fold, INNER, N, ACROSS, BLOCK. A block takes ACROSS packs of N columns, and of their rows the chunk that is
-// its number down the grid; results are [chunks, outer, inner]. There are INNER columns, or `given` where that is 0.
+// its number down the grid; results are [chunks, outer, inner]. There are INNER columns, or `given` where that is 0;
+// `passing` says whether they are not read again before much else is.
 template <class S>
 __device__ __forceinline__ void columns(const typename S::In *x, typename S::Out *y, Index reduced, Index chunk,
-                                        Index given) {
+                                        Index given, Index passing) {
     typedef typename S::Fold Fold;
     typedef typename Of<typename S::In>::Acc Acc;
     constexpr Index N = S::N, DOWN = S::BLOCK / S::ACROSS;
@@ -43,24 +44,27 @@ __device__ __forceinline__ void columns(const typename S::In *x, typename S::Out
     Acc all[N];
 #pragma unroll
     for (Index i = 0; i < N; ++i) all[i] = Fold::template identity<Acc>();
-    if (column < inner) {
-        constexpr Index DEEP = 4;
-        Index row = begin + down;
-        for (; row + (DEEP - 1) * DOWN < end; row += DEEP * DOWN) {
+    // Many loads are under way at once, at the end of a chunk as well.
+    constexpr Index DEEP = 8;
+    const auto combine = [&](auto read) {
+        const typename S::In *at = from + (begin + down) * inner;
+        for (Index row = begin + down; row < end; row += DEEP * DOWN, at += DEEP * DOWN * inner) {
             Pack<typename S::In, N> held[DEEP];
 #pragma unroll
-            for (Index d = 0; d < DEEP; ++d) held[d] = load<N>(from + (row + d * DOWN) * inner);
+            for (Index d = 0; d < DEEP; ++d)
+                if (row + d * DOWN < end) held[d] = read(at + d * DOWN * inner);
 #pragma unroll
             for (Index d = 0; d < DEEP; ++d) {
+                if (row + d * DOWN >= end) continue;
+                const Pack<Acc, N> wide = widen_all(held[d]);
 #pragma unroll
-                for (Index i = 0; i < N; ++i) all[i] = Fold::combine(all[i], widen(held[d].at[i]));
+                for (Index i = 0; i < N; ++i) all[i] = Fold::combine(all[i], wide.at[i]);
             }
         }
-        for (; row < end; row += DOWN) {
-            const Pack<typename S::In, N> pack = load<N>(from + row * inner);
-#pragma unroll
-            for (Index i = 0; i < N; ++i) all[i] = Fold::combine(all[i], widen(pack.at[i]));
-        }
+    };
+    if (column < inner) {
+        if (passing) combine([](const typename S::In *at) { return load_passing<N>(at); });
+        else combine([](const typename S::In *at) { return load<N>(at); });
     }
 #pragma unroll
     for (Index i = 0; i < N; ++i) sums[i * S::BLOCK + threadIdx.x] = all[i];

@@ -7,7 +7,7 @@
 use super::stages::{Place, Stages, Traits, blocks, count};
 use super::tiles::{self, Tiles};
 use super::{accumulator, name, pack, team};
-use crate::engine::Engine;
+use crate::engine::{Engine, Properties};
 use crate::error::Result;
 use crate::routine::Routine;
 use plimsoll_graph::op::Reduction;
@@ -32,7 +32,7 @@ pub(crate) fn prepare(
     reads: &[Operand],
     _writes: &[Operand],
 ) -> Result<Box<dyn Routine>> {
-    stages(engine.properties().processors, kind, axes, reads)?.prepare(engine)
+    stages(engine.properties(), kind, axes, reads)?.prepare(engine)
 }
 
 /// Prepares [`Op::ArgMax`](plimsoll_graph::Op::ArgMax).
@@ -68,11 +68,12 @@ fn groups(shape: &Shape, axes: Axes) -> Vec<Group> {
 /// What a pass reads or writes: a type in CUDA C++, the bytes of an element, and where.
 type Side = (&'static str, usize, Place);
 
-pub(super) fn stages(processors: u32, kind: Reduction, axes: Axes, reads: &[Operand]) -> Result<Stages> {
+pub(super) fn stages(device: &Properties, kind: Reduction, axes: Axes, reads: &[Operand]) -> Result<Stages> {
     let (shape, dtype) = (reads[0].view.shape, reads[0].dtype);
     let mut reduce = Reduce {
         stages: Stages::new(shape.elements(), &[TEXT]),
-        processors,
+        processors: device.processors,
+        cache: device.cache_bytes,
         fold: match kind {
             Reduction::Sum => "Sum",
             Reduction::Max => "Max",
@@ -116,6 +117,8 @@ pub(super) fn stages(processors: u32, kind: Reduction, axes: Axes, reads: &[Oper
 struct Reduce {
     stages: Stages,
     processors: u32,
+    /// The bytes of the cache.
+    cache: u64,
     fold: &'static str,
     /// The type that elements are combined in, and its bytes.
     accumulator: (&'static str, usize),
@@ -174,22 +177,24 @@ impl Reduce {
         let tiles = Tiles::new(self.processors, from.1, outer, rows, columns);
         let partial = self.parts(tiles.room * columns);
         if tiles.chunks == 1 {
-            return self.column_chunks(tiles, rows, columns, from, to);
+            return self.column_chunks(tiles, outer, rows, columns, from, to);
         }
-        self.column_chunks(tiles, rows, columns, from, partial)?;
-        // Few accesses side by side leave many threads for the chunks.
-        let combined = Tiles::whole(partial.1, 1, tiles.chunks, outer * columns, 8);
-        self.column_chunks(combined, tiles.chunks, outer * columns, partial, to)
+        self.column_chunks(tiles, outer, rows, columns, from, partial)?;
+        let combined = Tiles::low(self.processors, partial.1, tiles.chunks, outer * columns);
+        self.column_chunks(combined, 1, tiles.chunks, outer * columns, partial, to)
     }
 
     fn column_chunks(
         &mut self,
         tiles: Tiles,
+        outer: usize,
         rows: usize,
         columns: usize,
         from: Side,
         to: Side,
     ) -> Result<()> {
+        // Of what is larger than the cache, nothing is left there for who reads it next.
+        let passing = (outer * rows * columns * from.1) as u64 > self.cache;
         let traits = Traits::new()
             .ty("In", from.0)
             .ty("Out", to.0)
@@ -202,6 +207,7 @@ impl Reduce {
             count(rows),
             count(tiles.chunk),
             count(columns),
+            count(passing.into()),
         ];
         self.stages.launch("columns", traits, tiles.grid(), tiles::BLOCK, arguments)
     }

@@ -40,7 +40,9 @@ impl Case {
 
 fn stages(op: &Op, reads: &[Operand], writes: &[Operand], processors: u32) -> Result<Stages> {
     match op {
-        Op::Reduce { kind, axes } => reduce::stages(processors, *kind, *axes, reads),
+        Op::Reduce { kind, axes } => {
+            reduce::stages(&Properties { processors, ..Properties::h100() }, *kind, *axes, reads)
+        }
         Op::ArgMax { axis } => reduce::arg_max_stages(*axis, reads),
         Op::Pad(pad) => movement::pad_stages(pad, reads, writes),
         Op::Concat { axis } => movement::concat_stages(*axis, reads, writes),
@@ -302,7 +304,20 @@ fn a_bias_gradient_keeps_the_device_busy_with_little_workspace() {
     assert_eq!(stages.workspace, u64::from(4 * PROCESSORS / across) * 768 * 4);
     assert!(u64::from(down) * 768 * 4 <= stages.workspace);
     assert!(stages.workspace < 1 << 20);
-    assert_eq!(stages.launches[1].grid, [768 / (8 * 4), 1]);
+    assert_eq!(stages.launches[1].grid, [768 / 8, 1]);
+    // Columns of many matrices keep the device busy four at an access.
+    let stages = reduction(Reduction::Sum, &[1], DType::BF16, &[16, 1024, 768]).stages(PROCESSORS);
+    assert_eq!(stages.expect("within limits").launches[1].grid, [16 * 768 / (8 * 4), 1]);
+}
+
+#[test]
+fn a_sum_leaves_in_the_cache_what_fits_there() {
+    for (width, passing) in [(768, 0), (3072, 1)] {
+        let stages = reduction(Reduction::Sum, &[0], DType::BF16, &[16384, width]).stages(PROCESSORS);
+        let launches = stages.expect("within limits").launches;
+        assert_eq!(launches[0].arguments.last(), Some(&Place::Count(passing)));
+        assert_eq!(launches[1].arguments.last(), Some(&Place::Count(0)));
+    }
 }
 
 #[test]
@@ -380,8 +395,9 @@ fn a_norm_of_rows_keeps_one_row_in_a_warp_or_a_block() {
     assert_eq!((forward.launches[0].grid, forward.launches[0].block), ([2048, 1], 256));
     assert_eq!(forward.workspace, 0);
     let backward = backward.stages(PROCESSORS).expect("within limits");
-    assert_eq!(backward.launches[0].grid, [3 * PROCESSORS, 1]);
-    assert_eq!(backward.workspace, 3 * u64::from(PROCESSORS) * 2 * 768 * 4);
+    // A multiprocessor has registers for one block of 512 threads, and so for the sums of one.
+    assert_eq!((backward.launches[0].grid, backward.launches[0].block), ([PROCESSORS, 1], 512));
+    assert_eq!(backward.workspace, u64::from(PROCESSORS) * 2 * 768 * 4);
 
     let wide =
         layer_norms(DType::F32, &[4096, 8192]).map(|case| case.stages(PROCESSORS).expect("within limits"));

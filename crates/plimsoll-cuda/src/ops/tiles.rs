@@ -14,6 +14,9 @@ const BLOCKS_PER_PROCESSOR: usize = 4;
 /// The rows of a chunk that each thread has at least.
 const LEAST_ROWS: usize = 8;
 
+/// The bytes of memory that are read together.
+const SECTOR: usize = 32;
+
 /// A tiling of `outer` matrices of `rows` by `columns`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tiles {
@@ -34,7 +37,7 @@ pub(super) struct Tiles {
 impl Tiles {
     /// A tiling for elements of `size` bytes.
     pub(super) fn new(processors: u32, size: usize, outer: usize, rows: usize, columns: usize) -> Self {
-        let tiles = Self::whole(size, outer, rows, columns, 32);
+        let tiles = Self::whole(size, outer, rows, columns);
         let down = BLOCK as usize / tiles.across;
         let blocks = BLOCKS_PER_PROCESSOR * processors as usize;
         let wanted = blocks / tiles.tiles.max(1);
@@ -45,9 +48,22 @@ impl Tiles {
         Self { chunk, chunks: rows.div_ceil(chunk).max(1), room, ..tiles }
     }
 
-    /// A tiling whose chunks are all rows, with at most `across` accesses side by side.
-    pub(super) fn whole(size: usize, outer: usize, rows: usize, columns: usize, across: usize) -> Self {
-        let pack = pack(size, 16, &[columns]);
+    /// A tiling whose chunks are all rows.
+    fn whole(size: usize, outer: usize, rows: usize, columns: usize) -> Self {
+        Self::across(pack(size, 16, &[columns]), 32, outer, rows, columns)
+    }
+
+    /// A tiling of one matrix of few rows. Where columns are few, an access is of one, and no more of them are side by side
+    /// than lie in a sector of memory, so that there are many blocks and each has many threads for the rows.
+    pub(super) fn low(processors: u32, size: usize, rows: usize, columns: usize) -> Self {
+        let across = SECTOR / size;
+        let few = columns.div_ceil(across) <= BLOCKS_PER_PROCESSOR * processors as usize;
+        let pack = if few { 1 } else { pack(size, 16, &[columns]) };
+        Self::across(pack, across, 1, rows, columns)
+    }
+
+    /// A tiling whose chunks are all rows, with packs of `pack` columns and at most `across` of them side by side.
+    fn across(pack: usize, across: usize, outer: usize, rows: usize, columns: usize) -> Self {
         let across = columns.div_ceil(pack).next_power_of_two().min(across);
         let tiles = outer * columns.div_ceil(pack * across);
         Self { pack, across, tiles, chunk: rows.max(1), chunks: 1, room: 0 }
