@@ -41,7 +41,7 @@ pub(crate) fn prepare_op(op: &Op, reads: &[Operand], writes: &[Operand]) -> Box<
             projected_cross_entropy::prepare(*transpose_weight, *chunk, reads)
         }
         Op::LayerNorm { epsilon } => layer_norm::prepare(*epsilon, reads, writes),
-        Op::LayerNormGrad => layer_norm::prepare_grad(reads, writes),
+        Op::LayerNormGrad | Op::ResidualLayerNormGrad => layer_norm::prepare_grad(reads, writes),
         Op::BatchMoments { epsilon } => batch_norm::prepare_moments(*epsilon, reads, writes),
         Op::BatchNormGrad { epsilon } => batch_norm::prepare_grad(*epsilon, reads, writes),
         Op::Attention(attention) => attention::prepare(*attention, reads, writes),

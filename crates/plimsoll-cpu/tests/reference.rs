@@ -230,9 +230,12 @@ proptest! {
             (Op::BatchNorm { epsilon }, Op::BatchNormGrad { epsilon }),
         ] {
             compare(forward.clone(), &[x.clone(), gamma.clone(), beta.clone()]);
-            let results = reference(forward, &[x.clone(), gamma.clone(), beta.clone()]);
+            let results = reference(forward.clone(), &[x.clone(), gamma.clone(), beta.clone()]);
             let operands = [&x, &gamma, &results[1], &results[2], &dy].map(Clone::clone);
             compare(backward, &operands);
+            if forward == (Op::LayerNorm { epsilon }) {
+                compare(Op::ResidualLayerNormGrad, &[&operands[..], &[numbers(&x.shape, dtype, 5)]].concat());
+            }
         }
     }
 

@@ -55,7 +55,7 @@ pub(crate) fn prepare(engine: &Arc<Engine>, kernel: &Kernel) -> Result<Box<dyn R
             projected_cross_entropy::prepare(engine, *transpose_weight, *chunk, reads, writes)
         }
         Op::LayerNorm { epsilon } => layer_norm::prepare(engine, *epsilon, reads, writes),
-        Op::LayerNormGrad => layer_norm::prepare_grad(engine, reads, writes),
+        Op::LayerNormGrad | Op::ResidualLayerNormGrad => layer_norm::prepare_grad(engine, reads, writes),
         Op::BatchMoments { epsilon } => batch_norm::prepare_moments(engine, *epsilon, reads, writes),
         Op::BatchNormGrad { epsilon } => batch_norm::prepare_grad(engine, *epsilon, reads, writes),
 

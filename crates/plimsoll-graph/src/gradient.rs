@@ -281,6 +281,7 @@ fn rule(graph: &mut Graph, site: &Site) -> Result<Contributions> {
         Op::Pool2dGrad(_)
         | Op::CrossEntropyGrad
         | Op::LayerNormGrad
+        | Op::ResidualLayerNormGrad
         | Op::BatchNormGrad { .. }
         | Op::AttentionGrad(_)
         | Op::JointAttentionGrad(_)

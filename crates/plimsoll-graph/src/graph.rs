@@ -178,18 +178,19 @@ impl Graph {
     }
 
     /// This graph with some nodes replaced, and for each of its values the one that takes its place. `replace` is
-    /// given the graph so far, an op and its operands there; it either appends nodes and returns the values that
-    /// are the op's results from then on, or appends nothing and returns none, and the node stays.
+    /// given the graph so far, a node of this one, and the places of all values up to it; it either appends nodes and
+    /// returns the values that are the node's results from then on, or appends nothing and returns none, and the node
+    /// stays.
     pub(crate) fn rewritten(
         &self,
-        mut replace: impl FnMut(&mut Graph, &Op, &[ValueId]) -> Option<Vec<ValueId>>,
+        mut replace: impl FnMut(&mut Graph, NodeId, &[ValueId]) -> Option<Vec<ValueId>>,
     ) -> (Graph, Vec<ValueId>) {
         let mut graph = Graph { scopes: self.scopes.clone(), streams: self.streams, ..Graph::new() };
         let mut places: Vec<ValueId> = Vec::with_capacity(self.values.len());
-        for node in &self.nodes {
+        for (number, node) in self.nodes.iter().enumerate() {
             let operands: Box<[ValueId]> = node.operands.iter().map(|o| places[o.index()]).collect();
             graph.scope = node.scope;
-            if let Some(results) = replace(&mut graph, &node.op, &operands) {
+            if let Some(results) = replace(&mut graph, NodeId(number as u32), &places) {
                 places.extend(results);
                 continue;
             }

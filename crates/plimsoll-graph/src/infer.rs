@@ -164,6 +164,10 @@ pub(crate) fn infer(op: &Op, operands: &[ValueType]) -> Result<Results> {
         }
         Op::LayerNorm { .. } => norm(operands, NormOver::Rows),
         Op::LayerNormGrad => norm_grad(operands, NormOver::Rows),
+        Op::ResidualLayerNormGrad => {
+            require_type(&operands[5], &operands[0])?;
+            norm_grad(operands, NormOver::Rows)
+        }
         Op::BatchNorm { .. } => norm(operands, NormOver::Channels),
         Op::BatchMoments { .. } => {
             require_float(operands[0].dtype)?;
@@ -219,6 +223,7 @@ fn expect_operands(op: &Op, operands: &[ValueType]) -> Result<()> {
         Op::Select | Op::LayerNorm { .. } | Op::BatchNorm { .. } | Op::Attention(_) => 3,
         Op::CrossEntropyGrad | Op::ProjectedCrossEntropy { .. } => 4,
         Op::LayerNormGrad | Op::BatchNormGrad { .. } => 5,
+        Op::ResidualLayerNormGrad => 6,
         Op::AttentionGrad(_) | Op::JointAttentionGrad(_) | Op::Lstm | Op::Gru => 6,
         Op::GruGrad => 7,
         Op::LstmGrad => 9,

@@ -177,6 +177,9 @@ pub enum Op {
     },
     /// Operands: x, gamma, mean, reciprocal deviation, gradient of y. Results: gradients of x, gamma, beta.
     LayerNormGrad,
+    /// The same with one more operand, like x, that is added to the gradient of x, both rounded: what comes past the block
+    /// that the norm is at the beginning of. Lowering puts it where that is all the gradient is used for.
+    ResidualLayerNormGrad,
     /// Normalises each channel (last axis) over all other axes; operands: x, gamma, beta.
     /// Results: y, and mean and (biased) variance per channel in the accumulator type.
     BatchNorm {
@@ -452,6 +455,7 @@ impl Op {
             Op::ProjectedCrossEntropy { .. } => "projected_cross_entropy",
             Op::LayerNorm { .. } => "layer_norm",
             Op::LayerNormGrad => "layer_norm_grad",
+            Op::ResidualLayerNormGrad => "residual_layer_norm_grad",
             Op::BatchNorm { .. } => "batch_norm",
             Op::BatchMoments { .. } => "batch_moments",
             Op::BatchNormGrad { .. } => "batch_norm_grad",

@@ -20,6 +20,7 @@ mod tensor;
 pub use program::{run, with_remakes};
 pub use tensor::Tensor;
 
+use plimsoll_graph::op::Binary;
 use plimsoll_graph::{DType, Graph, Op, Shape, ValueId};
 use std::collections::HashMap;
 
@@ -107,6 +108,12 @@ fn compute(op: &Op, shape: Shape, dtype: DType, x: &[&Tensor]) -> Vec<Vec<f64>> 
         }
         Op::LayerNorm { epsilon } => structured::layer_norm(*epsilon, x[0], x[1], x[2]),
         Op::LayerNormGrad => structured::layer_norm_grad(x[0], x[1], x[2], x[3], x[4]),
+        Op::ResidualLayerNormGrad => {
+            let mut results = structured::layer_norm_grad(x[0], x[1], x[2], x[3], x[4]);
+            let gradient = Tensor::rounded(shape, dtype, std::mem::take(&mut results[0]));
+            results[0] = elementwise::binary(Binary::Add, &gradient, x[5]);
+            results
+        }
         Op::BatchNorm { epsilon } => structured::batch_norm(*epsilon, x[0], x[1], x[2]),
         Op::BatchMoments { epsilon } => structured::batch_moments(*epsilon, x[0]),
         Op::BatchNormGrad { epsilon } => structured::batch_norm_grad(*epsilon, x[0], x[1], x[2], x[3], x[4]),

@@ -1,9 +1,9 @@
 //! Lowering changes no number: random graphs, evaluated op by op and as programs.
 
 use plimsoll_graph::op::{Attention, Op};
-use plimsoll_graph::program::{Body, Keep, Program, Role};
+use plimsoll_graph::program::{Body, Keep, Kernel, Program, Role};
 use plimsoll_graph::step::Initial;
-use plimsoll_graph::{DType, Result, Step, ValueId, gradients, lower};
+use plimsoll_graph::{DType, Graph, Result, Step, ValueId, gradients, lower};
 use plimsoll_reference::random_step::{Choices, random_step, sample};
 use plimsoll_reference::{Tensor, evaluate, run, with_remakes};
 use proptest::prelude::*;
@@ -324,5 +324,39 @@ fn a_norm_and_its_gradient_may_replace_what_they_read_only_once() {
         let forward = if norm == (Op::LayerNorm { epsilon }) { vec![vec![(0, 0)]] } else { vec![] };
         let backward = [vec![(0, 0), (0, 4)], vec![]];
         assert_eq!(pairs, [&forward[..], &backward].concat(), "{}", norm.name());
+    }
+}
+
+#[test]
+fn the_gradient_of_a_norm_is_added_by_its_kernel_to_what_comes_past_a_block() {
+    let kernels = |dtype: DType, build: fn(&mut Graph, [ValueId; 3]) -> Vec<ValueId>| {
+        let mut step = Step::new();
+        let [x, u, past] = ["x", "u", "past"].map(|name| step.input(name, &[8, 4], dtype).unwrap());
+        let gamma = step.input("gamma", &[4], dtype).unwrap();
+        let g = &mut step.graph;
+        let [_, mean, spread] = g.apply_n(Op::LayerNorm { epsilon: 1e-5 }, &[x, gamma, gamma]).unwrap();
+        let [dx, dgamma, _] = g.apply_n(Op::LayerNormGrad, &[x, gamma, mean, spread, u]).unwrap();
+        let results = build(g, [dx, past, u]);
+        [&results[..], &[dgamma]].concat().into_iter().for_each(|value| step.output("result", value));
+        let program = lower(&step);
+        let given = step.inputs.iter().map(|input| input.value);
+        let inputs: Vec<Tensor> = given.clone().enumerate().map(|(i, v)| sample(&step.graph, v, i)).collect();
+        let (_, outputs) = run(&program, &[], &inputs);
+        let wanted: Vec<ValueId> = step.outputs.iter().map(|output| output.value).collect();
+        let expected = evaluate(&step.graph, &given.zip(inputs).collect(), &wanted);
+        assert_eq!(outputs, expected, "the same bits");
+        program.kernels.iter().map(Kernel::name).collect::<Vec<_>>()
+    };
+    for dtype in [DType::F32, DType::BF16] {
+        let added = kernels(dtype, |g, [dx, past, _]| vec![g.add(past, dx).unwrap()]);
+        assert_eq!(added, ["layer_norm", "residual_layer_norm_grad"]);
+        let used_twice = kernels(dtype, |g, [dx, past, _]| vec![g.add(dx, past).unwrap(), dx]);
+        assert_eq!(used_twice, ["layer_norm", "layer_norm_grad", "fused"]);
+        // What is added is not there yet when the gradient is computed.
+        let later = kernels(dtype, |g, [dx, past, u]| {
+            let later = g.mul(past, u).unwrap();
+            vec![g.add(dx, later).unwrap()]
+        });
+        assert_eq!(later, ["layer_norm", "layer_norm_grad", "fused"]);
     }
 }

@@ -18,7 +18,8 @@ pub(crate) fn prepare(epsilon: f64, reads: &[Operand], _writes: &[Operand]) -> B
     for_float!(reads[0].dtype, LayerNorm::new(epsilon, reads))
 }
 
-/// Prepares `Op::LayerNormGrad`. The gradient of x may overwrite x or the gradient of y.
+/// Prepares `Op::LayerNormGrad`, or `Op::ResidualLayerNormGrad` where there is something to add. The gradient of x may
+/// overwrite x, the gradient of y or what is added.
 pub(crate) fn prepare_grad(reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
     for_float!(reads[0].dtype, LayerNormGrad::new(reads))
 }
@@ -129,13 +130,15 @@ struct LayerNormGrad<T> {
     isa: Isa,
     width: usize,
     blocks: Blocks,
+    adds: bool,
     element: PhantomData<T>,
 }
 
 impl<T: FloatElement> LayerNormGrad<T> {
     fn new(reads: &[Operand]) -> Self {
         let (rows, width) = extents(&reads[0]);
-        Self { isa: Isa::detect(), width, blocks: Blocks::new(rows, width), element: PhantomData }
+        let (isa, blocks, adds) = (Isa::detect(), Blocks::new(rows, width), reads.len() > 5);
+        Self { isa, width, blocks, adds, element: PhantomData }
     }
 }
 
@@ -153,6 +156,7 @@ impl<T: FloatElement> Routine for LayerNormGrad<T> {
             mean: Address::read(call, 2),
             reciprocal: Address::read(call, 3),
             dy: Address::read(call, 4),
+            past: self.adds.then(|| Address::read(call, 5)),
             dx: Address::write(call, 0),
             parts,
             width,
@@ -170,13 +174,15 @@ impl<T: FloatElement> Routine for LayerNormGrad<T> {
     }
 }
 
-/// The gradients of some rows, and their parts of the gradients of gamma and beta.
+/// The gradients of some rows, added to what comes past the norm if anything does, and their parts of the gradients of
+/// gamma and beta.
 struct Backward<T: FloatElement> {
     x: Address<T>,
     gamma: Address<T>,
     mean: Address<T::Acc>,
     reciprocal: Address<T::Acc>,
     dy: Address<T>,
+    past: Option<Address<T>>,
     dx: Address<T>,
     parts: Address<T::Acc>,
     width: usize,
@@ -192,7 +198,7 @@ impl<T: FloatElement> Body<T::Acc> for Backward<T> {
         let (mut x, mut dy, mut gamma) = ([zero; CHUNK], [zero; CHUNK], [zero; CHUNK]);
         let count = T::Acc::of(self.width as f64);
         // SAFETY: the rows are within the operands, no other task writes to them or to these parts, and a chunk of
-        // x and dy is read before it is overwritten.
+        // x, dy and what comes past is read before it is overwritten.
         unsafe {
             self.parts.slice_mut(2 * self.width).fill(zero);
             for row in self.rows {
@@ -226,7 +232,17 @@ impl<T: FloatElement> Body<T::Acc> for Backward<T> {
                         let normal = (*x - mean) * reciprocal;
                         *x = (*dy * *gamma - sum - normal * product) * reciprocal;
                     }
-                    store(&x, self.dx.at(start + at), count);
+                    let dx = self.dx.at(start + at);
+                    if let Some(past) = self.past {
+                        load(past.at(start + at), count, &mut dy);
+                        // The gradient is rounded by itself.
+                        store(&x, dx, count);
+                        load(dx, count, &mut x);
+                        for (x, past) in x[..count].iter_mut().zip(&dy) {
+                            *x += *past;
+                        }
+                    }
+                    store(&x, dx, count);
                 }
             }
         }
@@ -316,14 +332,22 @@ mod tests {
                 let dgamma = column_sum(&|row, column| dy.at(&[row, column]) * normal(row, column));
                 let dbeta = column_sum(&|row, column| dy.at(&[row, column]));
                 let results = [(dtype, &[rows, width][..]), (dtype, &[width]), (dtype, &[width])];
-                for in_place in [&[][..], &[(0, 0)], &[(0, 4)]] {
-                    let reads = [&x, &gamma, &means, &reciprocals, &dy];
-                    let actual = run(prepare_grad, &reads, &results, in_place);
+                let past = random.tensor(dtype, &[rows, width]);
+                for in_place in [&[][..], &[(0, 0)], &[(0, 4)], &[(0, 5)]] {
+                    let reads = [&x, &gamma, &means, &reciprocals, &dy, &past];
                     // A row of one element is divided by the square root of epsilon.
                     let tolerance = 2.0 * unit(dtype) + 2000.0 * unit(accumulator);
-                    assert_close(&actual[0], &dx, tolerance, "dx");
-                    assert_close(&actual[1], &dgamma, tolerance, "dgamma");
-                    assert_close(&actual[2], &dbeta, tolerance, "dbeta");
+                    let gradients = |reads: &[&Tensor], in_place| {
+                        let actual = run(prepare_grad, reads, &results, in_place);
+                        assert_close(&actual[1], &dgamma, tolerance, "dgamma");
+                        assert_close(&actual[2], &dbeta, tolerance, "dbeta");
+                        actual[0].clone()
+                    };
+                    let alone = gradients(&reads[..5], if in_place == [(0, 5)] { &[] } else { in_place });
+                    assert_close(&alone, &dx, tolerance, "dx");
+                    let sums: Vec<f64> = alone.iter().zip(past.values()).map(|(a, b)| a + b).collect();
+                    let sums = Tensor::new(dtype, &[rows, width], sums);
+                    assert_eq!(gradients(&reads, in_place), sums.values(), "both are rounded");
                 }
             }
         }

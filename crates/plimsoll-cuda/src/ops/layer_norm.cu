@@ -1,6 +1,6 @@
 // Normalisation of rows, and its gradient. A team has a row, each member of it the same columns of every row.
 //
-// S: E, WIDTH, N, TEAM, BLOCK, HELD (whether a row is kept in registers, else it is read again), epsilon().
+// S: E, WIDTH, N, TEAM, BLOCK, HELD (whether a row is kept in registers, else it is read again), epsilon(), ADDS.
 
 // What packs are kept in: words, where there are whole ones, since the compiler copies halves one by one.
 template <int BYTES> struct Word { typedef u32 Of; };
@@ -92,13 +92,13 @@ __device__ __forceinline__ void layer_norm(const typename S::E *x, const typenam
     }
 }
 
-// The gradient of x, and where rows are held those of gamma and beta for the rows of each block: `parts` is then
-// [blocks, 2, width], gamma's first.
+// The gradient of x, added to `past` if S::ADDS, both rounded, and where rows are held those of gamma and beta for the rows
+// of each block: `parts` is then [blocks, 2, width], gamma's first.
 template <class S>
 __device__ __forceinline__ void layer_norm_grad(const typename S::E *x, const typename S::E *gamma,
                                                 const typename Of<typename S::E>::Acc *means,
                                                 const typename Of<typename S::E>::Acc *reciprocals,
-                                                const typename S::E *dy, typename S::E *dx,
+                                                const typename S::E *dy, const typename S::E *past, typename S::E *dx,
                                                 typename Of<typename S::E>::Acc *parts, Index rows) {
     typedef typename S::E E;
     typedef typename Of<E>::Acc Acc;
@@ -110,8 +110,8 @@ __device__ __forceinline__ void layer_norm_grad(const typename S::E *x, const ty
     for (Index step = 0; step < SUMS; ++step)
 #pragma unroll
         for (int i = 0; i < S::N; ++i) gammas[step].at[i] = betas[step].at[i] = 0;
-    // All that the next row takes comes in while this one is worked on: the sums leave few registers, and so few teams, to
-    // wait for memory in turns. Loads are answered in the order they were made in, so that one for this row, even of what
+    // What the next row takes comes in while this one is worked on, and before it what is added to this one at last: the sums
+    // leave few registers, and so few teams, to wait for memory in turns. Loads are answered in the order they were made in, so that one for this row, even of what
     // is in the cache, would wait for all of the next row. Gamma is therefore at hand: in shared memory, or in registers
     // where the members of a team are many and have few columns each.
     constexpr bool SHARED = S::HELD && TEAMS > 1;
@@ -136,6 +136,7 @@ __device__ __forceinline__ void layer_norm_grad(const typename S::E *x, const ty
         // A row that is not held is read where it is used.
         const R row = S::HELD ? next_row : R(x + at * S::WIDTH, true);
         const R slopes = S::HELD ? next_slopes : R(dy + at * S::WIDTH, true);
+        const R added(past + at * S::WIDTH, S::ADDS && inside);
         const Acc mean = next_mean, reciprocal = next_reciprocal;
         const Index next = at + gridDim.x * TEAMS;
         if (next < rows) {
@@ -174,7 +175,14 @@ __device__ __forceinline__ void layer_norm_grad(const typename S::E *x, const ty
 #pragma unroll
             for (int i = 0; i < S::N; ++i)
                 result[i] = slope.at[i] * scale.at[i] * reciprocal - ((values.at[i] - mean) * along + all);
-            store(dx + at * S::WIDTH + column, narrow_all<E>(result));
+            Pack<E, S::N> rounded = narrow_all<E>(result);
+            if constexpr (S::ADDS) {
+                const Numbers gradient = widen_all(rounded), other = widen_all(added.pack(step));
+#pragma unroll
+                for (int i = 0; i < S::N; ++i) result[i] = gradient.at[i] + other.at[i];
+                rounded = narrow_all<E>(result);
+            }
+            store(dx + at * S::WIDTH + column, rounded);
         }
     }
     if constexpr (S::HELD) {

@@ -46,8 +46,9 @@ pub(crate) fn prepare(
     stages(epsilon, reads)?.prepare(engine)
 }
 
-/// Prepares [`Op::LayerNormGrad`](plimsoll_graph::Op::LayerNormGrad). The gradient of x may overwrite x or the gradient
-/// of y.
+/// Prepares [`Op::LayerNormGrad`](plimsoll_graph::Op::LayerNormGrad), or
+/// [`Op::ResidualLayerNormGrad`](plimsoll_graph::Op::ResidualLayerNormGrad) where there is something to add. The gradient
+/// of x may overwrite x, the gradient of y or what is added.
 pub(crate) fn prepare_grad(
     engine: &Arc<Engine>,
     reads: &[Operand],
@@ -98,10 +99,10 @@ impl Rows {
     }
 
     /// The threads of a gradient that a multiprocessor has registers for. Each keeps its part of two rows of x and of the
-    /// gradient of y, of the sums, and of gamma where a row has a whole block.
-    fn grad_threads(&self, dtype: DType) -> u32 {
+    /// gradient of y, of one that is added if any is, of the sums, and of gamma where a row has a whole block.
+    fn grad_threads(&self, dtype: DType, adds: bool) -> u32 {
         let kept = self.width.div_ceil(self.team as usize * self.pack) * self.pack;
-        let packs = if self.team > 32 { 5 } else { 4 };
+        let packs = 4 + usize::from(self.team > 32) + usize::from(adds);
         let bytes = kept * (packs * dtype.size() + 2 * accumulator(dtype).1);
         (REGISTERS / (bytes / 4 + BESIDES)) as u32
     }
@@ -131,7 +132,8 @@ pub(super) fn grad_stages(processors: u32, reads: &[Operand]) -> Result<Stages> 
     let (ty, (number, size)) = (name(dtype), accumulator(dtype));
     let mut rows = Rows::new(&reads[0], GRAD_BLOCK, GRAD_SUMS / size);
     let width = rows.width;
-    let threads = rows.grad_threads(dtype);
+    let adds = reads.len() > 5;
+    let threads = rows.grad_threads(dtype, adds);
     if rows.team <= 32 {
         rows.block = (threads / 128 * 128).clamp(128, GRAD_BLOCK);
     }
@@ -153,12 +155,15 @@ pub(super) fn grad_stages(processors: u32, reads: &[Operand]) -> Result<Stages> 
         (&*statistic, Place::Read(2)),
         (&*statistic, Place::Read(3)),
         (&*constant, Place::Read(4)),
+        // Where nothing is added, nothing is read of it.
+        (&*constant, Place::Read(if adds { 5 } else { 4 })),
         (ty, Place::Write(0)),
         (number, parts),
         count(rows.rows),
     ];
     if width > 0 {
-        stages.launch("layer_norm_grad", rows.traits(ty), [blocks, 1], rows.block, arguments)?;
+        let traits = rows.traits(ty).flag("ADDS", adds);
+        stages.launch("layer_norm_grad", traits, [blocks, 1], rows.block, arguments)?;
     }
     settle_sums(&mut stages, dtype, width, chunks, parts)?;
     Ok(stages)

@@ -222,4 +222,4 @@ impl Routine for Staged {
 }
 
 /// The most arguments that a launch takes.
-pub(super) const MOST_ARGUMENTS: usize = 8;
+pub(super) const MOST_ARGUMENTS: usize = 9;

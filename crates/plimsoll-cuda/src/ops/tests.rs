@@ -53,7 +53,7 @@ fn stages(op: &Op, reads: &[Operand], writes: &[Operand], processors: u32) -> Re
         Op::CrossEntropy => cross_entropy::stages(reads),
         Op::CrossEntropyGrad => cross_entropy::grad_stages(reads),
         Op::LayerNorm { epsilon } => layer_norm::stages(*epsilon, reads),
-        Op::LayerNormGrad => layer_norm::grad_stages(processors, reads),
+        Op::LayerNormGrad | Op::ResidualLayerNormGrad => layer_norm::grad_stages(processors, reads),
         Op::BatchMoments { epsilon } => batch_norm::moments_stages(processors, *epsilon, reads),
         Op::BatchNormGrad { epsilon } => batch_norm::grad_stages(processors, *epsilon, reads),
         op => unreachable!("{} is not tried here", op.name()),
@@ -105,12 +105,13 @@ pub(super) fn cross_entropies(dtype: DType, label: DType, rows: usize, classes: 
     ]
 }
 
-pub(super) fn layer_norms(dtype: DType, shape: &[usize]) -> [Case; 2] {
+pub(super) fn layer_norms(dtype: DType, shape: &[usize]) -> [Case; 3] {
     let (lead, width) = shape.split_at(shape.len() - 1);
     let (x, column, row) = ((dtype, shape), (dtype, width), (dtype.accumulator(), lead));
     [
         Case::new(Op::LayerNorm { epsilon: 1e-5 }, &[x, column, column]),
         Case::new(Op::LayerNormGrad, &[x, column, row, row, x]),
+        Case::new(Op::ResidualLayerNormGrad, &[x, column, row, row, x, x]),
     ]
 }
 
@@ -360,13 +361,13 @@ fn nothing_takes_more_workspace_than_the_same_of_more_rows() {
         grow("the rest", &|rows| sum(&[0, 2], &[rows.min(3000), 7, width]));
         grow("moments", &|rows| Case::new(Op::BatchMoments { epsilon: 1e-5 }, &[(dtype, &[rows, width])]));
         grow("a norm's gradient", &|rows| {
-            layer_norms(dtype, &[rows, width]).into_iter().nth(1).expect("two")
+            layer_norms(dtype, &[rows, width]).into_iter().nth(1).expect("three")
         });
     }
     grow("long rows", &|rows| reduction(Reduction::Max, &[1], DType::BF16, &[rows.min(3000), 50_257]));
     grow("one long row", &|length| reduction(Reduction::Max, &[0], DType::F32, &[length]));
     let wide = |rows: usize| layer_norms(DType::F32, &[rows.min(3000), 70_000]);
-    grow("the gradient of a wide norm", &|rows| wide(rows).into_iter().nth(1).expect("two"));
+    grow("the gradient of a wide norm", &|rows| wide(rows).into_iter().nth(1).expect("three"));
 }
 
 #[test]
@@ -390,10 +391,12 @@ fn more_indices_than_can_be_counted_are_an_error() {
 
 #[test]
 fn a_norm_of_rows_keeps_one_row_in_a_warp_or_a_block() {
-    let [forward, backward] = layer_norms(DType::BF16, &[16384, 768]);
+    let [forward, backward, residual] = layer_norms(DType::BF16, &[16384, 768]);
     let forward = forward.stages(PROCESSORS).expect("within limits");
     assert_eq!((forward.launches[0].grid, forward.launches[0].block), ([2048, 1], 256));
     assert_eq!(forward.workspace, 0);
+    let residual = residual.stages(PROCESSORS).expect("within limits");
+    assert_eq!((residual.launches[0].grid, residual.launches[0].block), ([PROCESSORS, 1], 384));
     let backward = backward.stages(PROCESSORS).expect("within limits");
     // A multiprocessor has registers for one block of 512 threads, and so for the sums of one.
     assert_eq!((backward.launches[0].grid, backward.launches[0].block), ([PROCESSORS, 1], 512));

@@ -96,6 +96,7 @@ fn op_flops(op: &Op, reads: &[Operand], writes: &[Operand]) -> u64 {
         // The logits' product, and those of both gradients.
         Op::ProjectedCrossEntropy { .. } => 6 * reads[0].view.shape[0] as u64 * elements(&reads[1]),
         Op::LayerNormGrad | Op::BatchNormGrad { .. } => 10 * elements(&reads[0]),
+        Op::ResidualLayerNormGrad => 11 * elements(&reads[0]),
         _ => reads.iter().map(elements).max().unwrap_or(0),
     }
 }

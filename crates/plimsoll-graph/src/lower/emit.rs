@@ -476,6 +476,8 @@ fn replaceable_by_op(op: &Op) -> &'static [(usize, usize)] {
         Op::CrossEntropyGrad | Op::LayerNorm { .. } => &[(0, 0)],
         // x, or the gradient of y.
         Op::LayerNormGrad | Op::BatchNormGrad { .. } => &[(0, 0), (0, 4)],
+        // What is added to it as well.
+        Op::ResidualLayerNormGrad => &[(0, 0), (0, 4), (0, 5)],
         Op::ProjectedCrossEntropy { .. } => &[(2, 0)],
         // Every window is done with before its elements are replaced.
         Op::Pool2dGrad(pool) if pool.is_disjoint() => &[(0, 0)],

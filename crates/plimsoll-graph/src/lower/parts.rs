@@ -6,29 +6,44 @@
 //!
 //! The gradients of attention's queries, keys and values are mostly put side by side, as they are parts of one
 //! projection. Its kernel can write them so.
+//!
+//! The gradient of a layer norm at the beginning of a residual block is added to what comes past the block. Its kernel has
+//! each element at hand and can add it.
 
-use crate::op::{Attention, Op};
+use crate::op::{Attention, Binary, Op};
 use crate::step::Step;
 use crate::{Graph, NodeId, Result, ValueId};
 use std::borrow::Cow;
 
 /// The step with such ops cut for a program.
 pub(super) fn recut(step: &Step) -> Cow<'_, Step> {
-    let joints = joints(step);
-    let normalises = step.graph.nodes().iter().any(|node| matches!(node.op, Op::BatchNorm { .. }));
-    if joints.is_empty() && !normalises {
+    let graph = &step.graph;
+    let (joints, residuals) = (joints(step), residuals(step));
+    let normalises = graph.nodes().iter().any(|node| matches!(node.op, Op::BatchNorm { .. }));
+    if joints.is_empty() && residuals.is_empty() && !normalises {
         return Cow::Borrowed(step);
     }
-    let mut number = 0;
-    let (graph, places) = step.graph.rewritten(|graph, op, operands| {
-        let node = NodeId(number);
-        number += 1;
-        match *op {
+    let (graph, places) = graph.rewritten(|g, id, places| {
+        let node = graph.node(id);
+        let place = |value: &ValueId| places[value.index()];
+        let operands: Vec<ValueId> = node.operands.iter().map(place).collect();
+        match node.op {
             Op::BatchNorm { epsilon } => {
-                let results = batch_norm(graph, epsilon, operands);
+                let results = batch_norm(g, epsilon, &operands);
                 Some(results.expect("what batch norm takes, its parts take"))
             }
-            Op::Concat { .. } if joints.contains(&node) => joint_attention_grad(graph, operands),
+            Op::Concat { .. } if joints.contains(&id) => joint_attention_grad(g, &operands),
+            Op::LayerNormGrad => {
+                let residual = residuals.iter().find(|residual| residual.gradient == id)?;
+                let operands = [&operands[..], &[place(&residual.past)]].concat();
+                let results = g.apply_n::<3>(Op::ResidualLayerNormGrad, &operands);
+                Some(results.expect("what is added is like what it is added to").to_vec())
+            }
+            // The gradient is the sum already.
+            Op::Binary(Binary::Add) => {
+                let residual = residuals.iter().find(|residual| residual.sum == id)?;
+                Some(vec![places[graph.node(residual.gradient).results().next()?.index()]])
+            }
             _ => None,
         }
     });
@@ -41,6 +56,45 @@ pub(super) fn recut(step: &Step) -> Cow<'_, Step> {
     step.inputs.iter_mut().chain(&mut step.outputs).for_each(|named| place(&mut named.value));
     step.gradients.iter_mut().for_each(place);
     Cow::Owned(step)
+}
+
+/// How often each value is used, in the graph and outside.
+fn uses(step: &Step) -> Vec<u32> {
+    let mut uses = vec![0; step.graph.len()];
+    let outside = step.outputs.iter().map(|o| o.value).chain(step.states.iter().filter_map(|s| s.next));
+    let inside = step.graph.nodes().iter().flat_map(|node| &node.operands).copied();
+    outside.chain(step.gradients.iter().copied()).chain(inside).for_each(|value| uses[value.index()] += 1);
+    uses
+}
+
+/// A gradient of a layer norm that is only added to what comes past its block.
+struct Residual {
+    gradient: NodeId,
+    past: ValueId,
+    sum: NodeId,
+}
+
+/// Those of which what they are added to is there when they are computed.
+fn residuals(step: &Step) -> Vec<Residual> {
+    let graph = &step.graph;
+    let is_gradient = |node: NodeId| matches!(graph.node(node).op, Op::LayerNormGrad);
+    if !graph.nodes().iter().any(|node| matches!(node.op, Op::LayerNormGrad)) {
+        return vec![];
+    }
+    let uses = uses(step);
+    let sums = graph.nodes().iter().enumerate().filter(|(_, node)| node.op == Op::Binary(Binary::Add));
+    let found = sums.filter_map(|(number, node)| {
+        let [a, b] = [node.operands[0], node.operands[1]];
+        [(a, b), (b, a)].into_iter().find_map(|(of_x, past)| {
+            let gradient = graph.producer(of_x);
+            let suits = is_gradient(gradient)
+                && graph.node(gradient).results().next() == Some(of_x)
+                && uses[of_x.index()] == 1
+                && graph.producer(past) < gradient;
+            suits.then_some(Residual { gradient, past, sum: NodeId(number as u32) })
+        })
+    });
+    found.collect()
 }
 
 /// ((x − mean) / deviation) γ + β in the accumulator type, rounded once. Channels are widened where they are
@@ -71,10 +125,7 @@ fn joints(step: &Step) -> Vec<NodeId> {
     if candidates.is_empty() {
         return candidates;
     }
-    let mut uses = vec![0u32; graph.len()];
-    let outside = step.outputs.iter().map(|o| o.value).chain(step.states.iter().filter_map(|s| s.next));
-    let inside = graph.nodes().iter().flat_map(|node| &node.operands).copied();
-    outside.chain(step.gradients.iter().copied()).chain(inside).for_each(|value| uses[value.index()] += 1);
+    let uses = uses(step);
     let alone = |&value: &ValueId| {
         let made = graph.node(graph.producer(value));
         uses[value.index()] == 1 && uses[made.operands[0].index()] == 1

@@ -138,15 +138,18 @@ fn norms(dtype: DType, cases: &mut Vec<Case>) {
         let name = format!("layer_norm {about}");
         let norm = Op::LayerNorm { epsilon: 1e-5 };
         cases.push(Case::new(name, inputs(), op::<3>(norm.clone())).terms(256));
-        let build = move |g: &mut Graph, v: &[ValueId]| {
-            let [_, mean, deviation] = g.apply_n(norm.clone(), &v[..3])?;
-            let grad = g.apply_n::<3>(Op::LayerNormGrad, &[v[0], v[1], mean, deviation, v[3]])?;
-            Ok(grad.to_vec())
-        };
-        let mut with_slope = inputs();
-        with_slope.push(normals(dtype, &[rows, width]));
-        let name = format!("layer_norm_grad {about}");
-        cases.push(Case::new(name, with_slope, build).terms(256 + 4 * rows));
+        for grad in [Op::LayerNormGrad, Op::ResidualLayerNormGrad] {
+            let (norm, more) = (norm.clone(), 1 + usize::from(grad == Op::ResidualLayerNormGrad));
+            let name = format!("{} {about}", grad.name());
+            let build = move |g: &mut Graph, v: &[ValueId]| {
+                let [_, mean, deviation] = g.apply_n(norm.clone(), &v[..3])?;
+                let operands = [&[v[0], v[1], mean, deviation], &v[3..]].concat();
+                Ok(g.apply_n::<3>(grad.clone(), &operands)?.to_vec())
+            };
+            let like_x = (0..more).map(|_| normals(dtype, &[rows, width]));
+            let inputs = inputs().into_iter().chain(like_x).collect();
+            cases.push(Case::new(name, inputs, build).terms(256 + 4 * rows));
+        }
     }
     for dims in [[4, 6, 5, 32], [2, 30, 30, 7], [1, 1, 1, 64]] {
         let channels = dims[3];
