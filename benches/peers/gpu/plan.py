@@ -12,7 +12,7 @@ STEPS = {"gpt2-124m": 10, "resnet50": 10, "mlp-large": 10, "mlp-small": 500, "gp
 PLIMSOLL_STEPS = {"gpt2-124m": 100, "resnet50": 100, "mlp-large": 100, "mlp-small": 2000, "gpt2-varlen": 300}
 
 # Budgets that Plimsoll also runs a workload within.
-BUDGETS = {"gpt2-124m": ["3GiB"], "resnet50": ["8GiB"]}
+BUDGETS = {"gpt2-124m": ["5GiB", "3GiB"], "resnet50": ["8GiB"]}
 
 VARIANTS = {
     "gpt2-124m": {

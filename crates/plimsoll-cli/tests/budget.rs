@@ -73,6 +73,15 @@ fn training_within_half_the_memory_stays_within_it() {
 }
 
 #[test]
+fn without_a_budget_a_gpu_recomputes_what_costs_next_to_nothing_and_moves_nothing_to_the_host() {
+    let forecast = json(&["gpt2-124m", "--device", "h200"]);
+    let remedies: Vec<_> =
+        forecast["remedies"].as_array().expect("a list").iter().map(|r| &r["kind"]).collect();
+    assert_eq!(remedies, ["chunked_loss", "recompute"], "{forecast}");
+    assert_eq!(forecast["host_bytes"], 0, "{forecast}");
+}
+
+#[test]
 fn a_gpu_that_is_not_here_can_be_planned_for() {
     let forecast = json(&["resnet50", "--device", "h200", "--budget", "6GiB"]);
     assert!(forecast["peak_bytes"].as_u64() <= Some(6 << 30), "{forecast}");

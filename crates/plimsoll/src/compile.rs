@@ -74,8 +74,14 @@ pub(crate) struct Lowered {
 }
 
 impl Lowered {
-    /// Lowers a step and finds its frontier. `homes` says where each state is, if that is settled.
-    pub(crate) fn new(step: Step, target: &Target, homes: Option<&[Home]>) -> Result<Lowered> {
+    /// Lowers a step and finds its frontier. `homes` says where each state is, if that is settled; what may be moved to the
+    /// host besides is for the caller to say.
+    pub(crate) fn new(
+        step: Step,
+        target: &Target,
+        homes: Option<&[Home]>,
+        offload: Offload,
+    ) -> Result<Lowered> {
         let start = Instant::now();
         let mut program = target.lower(&step);
         if let Some(homes) = homes {
@@ -85,8 +91,6 @@ impl Lowered {
         }
         let work = target.work(&program)?;
         let costs = target.profile.costs(&work);
-        // Where states are settled, all steps have to agree on them.
-        let offload = if homes.is_some() { Offload::Values } else { Offload::ValuesAndStates };
         let mut frontier = Frontier::new(work, costs, &target.options(), offload);
         frontier.improve(&|| start.elapsed().as_secs_f64() < target.plan_seconds);
         Ok(Lowered { step, program, frontier, seconds: start.elapsed().as_secs_f64() })

@@ -9,7 +9,7 @@ use crate::{DType, Error, ErrorKind, Optimizer, Precision, Result};
 use plimsoll_data::Dataset;
 use plimsoll_graph::Program;
 use plimsoll_memory::{Category, format_bytes};
-use plimsoll_plan::{Fitted, Source};
+use plimsoll_plan::{Fitted, Offload, Source};
 
 /// The least that a run can be made to take.
 pub(crate) struct Least {
@@ -53,7 +53,7 @@ impl Trainer {
         }
         let mut variants = vec![];
         for micro_batches in counts {
-            variants.extend(self.leanest_variant(data, target, micro_batches)?);
+            variants.extend(self.leanest_variant(data, target, micro_batches, Offload::ValuesAndStates)?);
         }
         Ok(self.least_of(data, target, &variants)?.bytes)
     }

@@ -14,7 +14,7 @@ use plimsoll_data::Dataset;
 use plimsoll_graph::program::Home;
 use plimsoll_graph::{Step, chunk_loss};
 use plimsoll_memory::format_bytes;
-use plimsoll_plan::Fitted;
+use plimsoll_plan::{Fitted, Offload};
 
 /// What is done to a whole run so that it fits.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,8 +70,8 @@ pub(crate) struct Within {
     pub(crate) seconds: f64,
 }
 
-/// The price in time of what is done on a GPU without a budget, where memory is dear and copies run beside kernels.
-const NEXT_TO_NOTHING: f64 = 1.015;
+/// The price in time of what is done on a GPU without a budget, where memory is dear. Nothing leaves the device for it.
+const NEXT_TO_NOTHING: f64 = 1.02;
 
 /// A plan this much slower than one without a budget is worth a look at smaller batches.
 const WORTH_SPLITTING: f64 = 1.02;
@@ -84,14 +84,16 @@ impl Trainer {
             return Ok(Some(plain.fit));
         }
         let mut best: Option<(Variant, Within)> = None;
-        if let Some(variant) = self.leanest_variant(data, target, self.micro_batches)? {
+        if let Some(variant) =
+            self.leanest_variant(data, target, self.micro_batches, Offload::ValuesAndStates)?
+        {
             keep_faster(&mut best, self.within(data, target, variant, budget)?);
         }
         let fast = WORTH_SPLITTING * plain.fit.seconds;
         if self.may_split(data)? && best.as_ref().is_none_or(|(_, within)| within.seconds > fast) {
             for parts in self.splits() {
                 let before = best.as_ref().map(|(_, within)| within.seconds);
-                if let Some(variant) = self.leanest_variant(data, target, parts)? {
+                if let Some(variant) = self.leanest_variant(data, target, parts, Offload::ValuesAndStates)? {
                     keep_faster(&mut best, self.within(data, target, variant, budget)?);
                 }
                 // Smaller parts only get slower once they have begun to.
@@ -118,7 +120,7 @@ impl Trainer {
             return Ok((plain.fit, None));
         }
         let as_it_is = Some(plain.peak_bytes);
-        let Some(variant) = self.leanest_variant(data, target, self.micro_batches)? else {
+        let Some(variant) = self.leanest_variant(data, target, self.micro_batches, Offload::Nothing)? else {
             return Ok((plain.fit, as_it_is));
         };
         let points: Vec<(u64, f64)> = variant.main.points().collect();
@@ -169,10 +171,11 @@ impl Trainer {
         data: &Dataset,
         target: &Target,
         micro_batches: usize,
+        offload: Offload,
     ) -> Result<Option<Variant>> {
-        match self.variant(data, target, micro_batches, true)? {
+        match self.variant(data, target, micro_batches, true, offload)? {
             Some(variant) => Ok(Some(variant)),
-            None => self.variant(data, target, micro_batches, false),
+            None => self.variant(data, target, micro_batches, false, offload),
         }
     }
 
@@ -183,6 +186,7 @@ impl Trainer {
         target: &Target,
         micro_batches: usize,
         chunked: bool,
+        offload: Offload,
     ) -> Result<Option<Variant>> {
         let shapes = self.largest(data, micro_batches);
         let mut step = self.trace(data, shapes)?;
@@ -190,7 +194,7 @@ impl Trainer {
             let Some(rewritten) = chunk_loss(&step, LEAST_LOGITS) else { return Ok(None) };
             step = rewritten;
         }
-        Ok(Some(Variant { micro_batches, chunked, shapes, main: Lowered::new(step, target, None)? }))
+        Ok(Some(Variant { micro_batches, chunked, shapes, main: Lowered::new(step, target, None, offload)? }))
     }
 
     /// A variant within a budget, the update at the end of its window included.
@@ -222,7 +226,8 @@ impl Trainer {
         let (mut peak_bytes, mut seconds) = (fitted.plan.peak_bytes, fitted.seconds);
         if variant.micro_batches > 1 {
             let end = self.trace(data, self.end_of_window(data, variant.micro_batches))?;
-            let end = Lowered::new(end, target, Some(&homes))?;
+            // All steps agree on where states are.
+            let end = Lowered::new(end, target, Some(&homes), Offload::Values)?;
             let Some(end) = end.within(budget)? else { return Ok(None) };
             seconds = seconds * variant.micro_batches as f64 + end.seconds;
             peak_bytes = peak_bytes.max(end.plan.peak_bytes);
@@ -283,7 +288,8 @@ impl Trainer {
             }
         }
         step = chunked(&step, LEAST_LOGITS).unwrap_or(step);
-        let lowered = Lowered::new(step, target, Some(&choice.homes))?;
+        let offload = if plans.budget.is_some() { Offload::Values } else { Offload::Nothing };
+        let lowered = Lowered::new(step, target, Some(&choice.homes), offload)?;
         let fitted = match (lowered.within(bytes)?, plans.budget) {
             (None, None) => lowered.within(u64::MAX)?,
             (fitted, _) => fitted,

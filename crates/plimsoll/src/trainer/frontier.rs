@@ -7,7 +7,7 @@ use crate::remedy::Remedy;
 use crate::target::Target;
 use crate::{Error, ErrorKind, Result};
 use plimsoll_data::Dataset;
-use plimsoll_plan::Remedies;
+use plimsoll_plan::{Offload, Remedies};
 
 /// How many budgets a frontier has, from the least to what is taken without one.
 const BUDGETS: u64 = 11;
@@ -65,10 +65,10 @@ impl Trainer {
     /// The ways to run the step, with all their plans.
     pub(super) fn variants(&self, data: &Dataset, target: &Target) -> Result<Vec<Variant>> {
         let mut variants = vec![];
-        variants.extend(self.leanest_variant(data, target, self.micro_batches)?);
+        variants.extend(self.leanest_variant(data, target, self.micro_batches, Offload::ValuesAndStates)?);
         if self.may_split(data)? {
             for parts in self.splits() {
-                variants.extend(self.leanest_variant(data, target, parts)?);
+                variants.extend(self.leanest_variant(data, target, parts, Offload::ValuesAndStates)?);
             }
         }
         Ok(variants)
