@@ -82,16 +82,18 @@ pub(crate) fn hash(parts: &[&[u8]]) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tempfile::{NamedTempFile, TempDir};
 
-    fn temporary(name: &str) -> Cache {
-        let folder = env::temp_dir().join(format!("plimsoll-cache-{}-{name}", process::id()));
-        _ = fs::remove_dir_all(&folder);
-        Cache { folder: Some(folder) }
+    /// A cache in a folder that goes with what is returned beside it.
+    fn temporary() -> (TempDir, Cache) {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let cache = Cache { folder: Some(folder.path().join("cache")) };
+        (folder, cache)
     }
 
     #[test]
     fn what_is_kept_is_found_under_its_key_alone() {
-        let cache = temporary("found");
+        let (_folder, cache) = temporary();
         assert_eq!(cache.get(1), None);
         cache.put(1, b"code");
         cache.put(2, b"");
@@ -102,7 +104,7 @@ mod tests {
 
     #[test]
     fn what_was_damaged_is_not_found_and_can_be_kept_again() {
-        let cache = temporary("damaged");
+        let (_folder, cache) = temporary();
         cache.put(1, b"code");
         let path = cache.path(1).expect("a folder was named");
         for damage in [&b""[..], b"cod", b"codeX0123456789abcdef"] {
@@ -117,9 +119,8 @@ mod tests {
 
     #[test]
     fn a_cache_that_cannot_be_written_is_no_error() {
-        let file = env::temp_dir().join(format!("plimsoll-cache-{}-file", process::id()));
-        fs::write(&file, b"").expect("the file can be written");
-        for cache in [Cache { folder: None }, Cache { folder: Some(file) }] {
+        let file = NamedTempFile::new().expect("a file can be made");
+        for cache in [Cache { folder: None }, Cache { folder: Some(file.path().to_owned()) }] {
             cache.put(1, b"code");
             assert_eq!(cache.get(1), None);
         }

@@ -32,7 +32,8 @@ const GRAD_BLOCK: u32 = 512;
 const GRAD_BLOCKS: u32 = 3;
 /// The bytes of sums for gamma, and as many for beta, that a thread keeps where a row has a whole block.
 const GRAD_SUMS: usize = 64;
-/// The registers of a multiprocessor, and those that a thread of a gradient takes beside what it keeps.
+/// The registers of a multiprocessor, as many on every device that kernels are compiled for, and those that a thread of a
+/// gradient takes beside what it keeps.
 const REGISTERS: usize = 65536;
 const BESIDES: usize = 32;
 
