@@ -174,24 +174,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
     numbers += (Index)pair * QUERIES;
     const int begin = CAUSAL && first > SHIFT ? (first - SHIFT) / BLOCK : 0, end = (QUERIES + BLOCK - 1) / BLOCK;
 
+    const auto copy_queries = [&](unsigned stage, int first) {
+        copy_tile<BLOCK>(stages + stage * STAGE, queries, Q_ROW, first, QUERIES);
+        copy_tile<BLOCK>(stages + stage * STAGE + HALF_STAGE, upstreams, U_ROW, first, QUERIES);
+        copy_numbers(extents, rows + stage * ROW_STAGE, numbers, first);
+    };
     copy_tile<ROWS>(keys, HEAD(K, k, pair), K_ROW, first, KEYS);
     copy_tile<ROWS>(values, HEAD(V, v, pair), V_ROW, first, KEYS);
-    if (begin < end) {
-        copy_tile<BLOCK>(stages + begin % 2 * STAGE, queries, Q_ROW, begin * BLOCK, QUERIES);
-        copy_tile<BLOCK>(stages + begin % 2 * STAGE + HALF_STAGE, upstreams, U_ROW, begin * BLOCK, QUERIES);
-        copy_numbers(extents, rows + begin % 2 * ROW_STAGE, numbers, begin * BLOCK);
-    }
+    if (begin < end) copy_queries(begin % 2, begin * BLOCK);
     copy_commit();
 
     float key_sums[ROW_TILES][PADDED / 8][4] = {}, value_sums[ROW_TILES][PADDED / 8][4] = {};
     for (int block = begin; block < end; block++) {
         const unsigned query_tile = stages + block % 2 * STAGE, upstream_tile = query_tile + HALF_STAGE;
         const float* base = (const float*)(shared_memory + 2 * TILE + 2 * STAGE + block % 2 * ROW_STAGE);
-        if (block + 1 < end) {
-            copy_tile<BLOCK>(stages + (block + 1) % 2 * STAGE, queries, Q_ROW, (block + 1) * BLOCK, QUERIES);
-            copy_tile<BLOCK>(stages + (block + 1) % 2 * STAGE + HALF_STAGE, upstreams, U_ROW, (block + 1) * BLOCK, QUERIES);
-            copy_numbers(extents, rows + (block + 1) % 2 * ROW_STAGE, numbers, (block + 1) * BLOCK);
-        }
+        if (block + 1 < end) copy_queries((block + 1) % 2, (block + 1) * BLOCK);
         copy_commit();
         copy_wait<1>();
         __syncthreads();

@@ -11,14 +11,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
     // The last queries see the most keys: their blocks come first.
     const int pair = blockIdx.x % PAIRS, first = (blocks - 1 - (int)(blockIdx.x / PAIRS)) * ROWS;
     const int row = warp * 16 * ROW_TILES;
-    const unsigned queries = shared_base(), stages = queries + ROWS * PADDED * 2;
-    const unsigned half_stage = BLOCK * PADDED * 2, stage = 2 * half_stage;
+    const unsigned queries = shared_base(), stages = queries + TILE;
     const Half *keys = HEAD(K, k, pair), *values = HEAD(V, v, pair);
     const int count = key_blocks(extents, first + ROWS < QUERIES ? first + ROWS : QUERIES, BLOCK);
 
     copy_tile<ROWS>(queries, HEAD(Q, q, pair), Q_ROW, first, QUERIES);
     copy_tile<BLOCK>(stages, keys, K_ROW, 0, KEYS);
-    copy_tile<BLOCK>(stages + half_stage, values, V_ROW, 0, KEYS);
+    copy_tile<BLOCK>(stages + HALF_STAGE, values, V_ROW, 0, KEYS);
     copy_commit();
 
     float sums[ROW_TILES][PADDED / 8][4] = {}, largest[ROW_TILES][2], total[ROW_TILES][2] = {};
@@ -26,11 +25,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
     for (int i = 0; i < ROW_TILES; i++) largest[i][0] = largest[i][1] = -INFINITE;
 
     for (int block = 0; block < count; block++) {
-        const unsigned key_tile = stages + block % 2 * stage, value_tile = key_tile + half_stage;
+        const unsigned key_tile = stages + block % 2 * STAGE, value_tile = key_tile + HALF_STAGE;
         if (block + 1 < count) {
-            const unsigned next = stages + (block + 1) % 2 * stage;
+            const unsigned next = stages + (block + 1) % 2 * STAGE;
             copy_tile<BLOCK>(next, keys, K_ROW, (block + 1) * BLOCK, KEYS);
-            copy_tile<BLOCK>(next + half_stage, values, V_ROW, (block + 1) * BLOCK, KEYS);
+            copy_tile<BLOCK>(next + HALF_STAGE, values, V_ROW, (block + 1) * BLOCK, KEYS);
         }
         copy_commit();
         copy_wait<1>();

@@ -25,8 +25,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, QUERY_BLOCKS)
     // The outputs come in the stage that is filled last.
     const unsigned outputs = (STAGES - 1) * STAGE;
     float* products = (float*)(shared_memory + 2 * TILE + STAGES * STAGE);
-    const Tiles<K_ROW> keys(HEAD(K, k, pair));
-    const Tiles<V_ROW> values(HEAD(V, v, pair));
+    const KeyBlocks keys(extents, k, v, pair, stages);
     const int count = key_blocks(extents, first + ROWS < QUERIES ? first + ROWS : QUERIES, BLOCK);
 
     Tiles<Q_ROW>(HEAD(Q, q, pair)).copy(queries, first, QUERIES);
@@ -34,10 +33,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, QUERY_BLOCKS)
     Tiles<O_ROW>(HEAD(O, output, pair)).copy(stages + outputs, first, QUERIES);
 #pragma unroll
     for (int block = 0; block < STAGES - 1; block++) {
-        if (block < count) {
-            keys.copy(stages + block * STAGE, block * BLOCK, KEYS);
-            values.copy(stages + block * STAGE + HALF_STAGE, block * BLOCK, KEYS);
-        }
+        if (block < count) keys.copy(block);
         copy_commit();
     }
     float base[2], product[2];
@@ -98,11 +94,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, QUERY_BLOCKS)
             tile_product(slopes, upstreams, key_tile + HALF_STAGE);
             add_tile_product(sums, factors, stages + (block - 1) % STAGES * STAGE);
             const int later = block + STAGES - 2;
-            if (later < count) {
-                const unsigned to = stages + later % STAGES * STAGE;
-                keys.copy(to, later * BLOCK, KEYS);
-                values.copy(to + HALF_STAGE, later * BLOCK, KEYS);
-            }
+            if (later < count) keys.copy(later);
             copy_commit();
             group_wait<1>();
             gradients(block);

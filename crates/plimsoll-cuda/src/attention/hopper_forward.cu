@@ -13,19 +13,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, FORWARD_BLOCKS)
     // The last queries see the most keys: their blocks come first.
     const int pair = PAIR, first = (int)(gridDim.y - 1 - blockIdx.y) * ROWS;
     if (pair >= PAIRS) return;
-    const unsigned half_stage = BLOCK * 128, stage = 2 * half_stage;
-    const unsigned queries = shared_base(), stages = queries + ROWS * 128;
-    const Tiles<K_ROW> keys(HEAD(K, k, pair));
-    const Tiles<V_ROW> values(HEAD(V, v, pair));
+    const unsigned queries = shared_base(), stages = queries + TILE;
+    const KeyBlocks keys(extents, k, v, pair, stages);
     const int count = key_blocks(extents, first + ROWS < QUERIES ? first + ROWS : QUERIES, BLOCK);
 
     Tiles<Q_ROW>(HEAD(Q, q, pair)).copy(queries, first, QUERIES);
 #pragma unroll
     for (int block = 0; block < STAGES - 1; block++) {
-        if (block < count) {
-            keys.copy(stages + block * stage, block * BLOCK, KEYS);
-            values.copy(stages + block * stage + half_stage, block * BLOCK, KEYS);
-        }
+        if (block < count) keys.copy(block);
         copy_commit();
     }
     await_stage<STAGES - 2>();
@@ -83,14 +78,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, FORWARD_BLOCKS)
             await_stage<STAGES - 3>();
             settle(sums);
             group_begin();
-            tile_product(scores, queries, stages + block % STAGES * stage);
-            add_tile_product(sums, factors, stages + (block - 1) % STAGES * stage + half_stage);
+            tile_product(scores, queries, stages + block % STAGES * STAGE);
+            add_tile_product(sums, factors, stages + (block - 1) % STAGES * STAGE + HALF_STAGE);
             const int later = block + STAGES - 2;
-            if (later < count) {
-                const unsigned to = stages + later % STAGES * stage;
-                keys.copy(to, later * BLOCK, KEYS);
-                values.copy(to + half_stage, later * BLOCK, KEYS);
-            }
+            if (later < count) keys.copy(later);
             copy_commit();
             group_wait<1>();
             exponentials(block);
@@ -106,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, FORWARD_BLOCKS)
         }
         settle(sums);
         group_begin();
-        add_tile_product(sums, factors, stages + (count - 1) % STAGES * stage + half_stage);
+        add_tile_product(sums, factors, stages + (count - 1) % STAGES * STAGE + HALF_STAGE);
         group_wait<0>();
         settle(sums);
     }

@@ -15,7 +15,8 @@
 // rows and again pairs, so that blocks of threads that run at the same time read what the same few pairs have.
 #define PAIR ((int)(blockIdx.z * gridDim.x + blockIdx.x))
 
-// How this thread copies its part of tiles of an operand: the same chunk of a row in every TURN.
+// How this thread copies its part of tiles of an operand: the same chunk of a row in every TURN. What does not change from
+// tile to tile is computed once: with addresses of their own, copies take a quarter of all instructions.
 template <int STRIDE> struct Tiles {
     static constexpr int TURN = THREADS / CHUNKS;
     static_assert(THREADS % CHUNKS == 0 && TURN % 8 == 0, "chunks are at the same place of a row in every turn");
@@ -39,6 +40,23 @@ template <int STRIDE> struct Tiles {
         for (int turn = 0; turn < 64; turn += TURN) {
             copy_async(tile + to + turn * (PADDED * 2), at + (Index)turn * STRIDE, inside && row + turn < end - first);
         }
+    }
+};
+
+// How a pair's keys and values are copied, a block of both to each stage.
+struct KeyBlocks {
+    const Tiles<K_ROW> keys;
+    const Tiles<V_ROW> values;
+    const unsigned stages;
+    const int end;
+
+    __device__ __forceinline__ KeyBlocks(const Extents& extents, const Half* k, const Half* v, int pair, unsigned stages)
+        : keys(HEAD(K, k, pair)), values(HEAD(V, v, pair)), stages(stages), end(KEYS) {}
+
+    __device__ __forceinline__ void copy(int block) const {
+        const unsigned to = stages + block % STAGES * STAGE;
+        keys.copy(to, block * BLOCK, end);
+        values.copy(to + HALF_STAGE, block * BLOCK, end);
     }
 };
 

@@ -114,6 +114,8 @@ const STAGES: usize = 3;
 impl Tensor {
     /// The rows of a tile that comes and goes.
     const BLOCK: usize = 64;
+    /// The rows that a group of warps has.
+    const GROUP_ROWS: usize = 64;
     /// The columns of scores that gradients by single warps have in registers at a time.
     const STEP: usize = 32;
 
@@ -130,7 +132,7 @@ impl Tensor {
             return None;
         }
         let padded = [32, 64, 96, 128].into_iter().find(|padded| padded >= width)?;
-        let blocks = geometry.queries.max(geometry.keys).div_ceil(64);
+        let blocks = geometry.queries.max(geometry.keys).div_ceil(Self::GROUP_ROWS);
         let unit = match (properties.capability, padded) {
             ((9, 0), 64) if blocks <= MOST_IN_GRID => {
                 Unit::Group { processors: properties.processors as usize }
@@ -150,7 +152,7 @@ impl Tensor {
     fn rows(&self) -> usize {
         match self.unit {
             Unit::Warp { row_tiles } => 64 * row_tiles,
-            Unit::Group { .. } => 64,
+            Unit::Group { .. } => Self::GROUP_ROWS,
         }
     }
 

@@ -2,9 +2,7 @@
 // output with the gradient of the output. The kernel of queries keeps both for that of keys, the products of all queries
 // behind the log-sums.
 
-#define TILE (ROWS * PADDED * 2)
-#define HALF_STAGE (BLOCK * PADDED * 2)
-#define STAGE (2 * HALF_STAGE)
+// The bytes of the numbers of a stage's queries.
 #define ROW_STAGE (2 * BLOCK * 4)
 
 // The product of two chunks of 8 halves.

@@ -6,6 +6,10 @@
 // X_FIRST, X_ROW, X_HEAD: where a view begins and its strides.
 
 #define CHUNKS (PADDED / 8)
+// The bytes of a tile of a block's own rows, and of a stage of two that come and go.
+#define TILE (ROWS * PADDED * 2)
+#define HALF_STAGE (BLOCK * PADDED * 2)
+#define STAGE (2 * HALF_STAGE)
 #define INFINITE __int_as_float(0x7f800000)
 #define LOG2_E 1.4426950408889634f
 

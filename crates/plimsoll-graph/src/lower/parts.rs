@@ -18,7 +18,8 @@ use std::borrow::Cow;
 /// The step with such ops cut for a program.
 pub(super) fn recut(step: &Step) -> Cow<'_, Step> {
     let graph = &step.graph;
-    let (joints, residuals) = (joints(step), residuals(step));
+    let uses = uses(step);
+    let (joints, residuals) = (joints(graph, &uses), residuals(graph, &uses));
     let normalises = graph.nodes().iter().any(|node| matches!(node.op, Op::BatchNorm { .. }));
     if joints.is_empty() && residuals.is_empty() && !normalises {
         return Cow::Borrowed(step);
@@ -75,19 +76,13 @@ struct Residual {
 }
 
 /// Those of which what they are added to is there when they are computed.
-fn residuals(step: &Step) -> Vec<Residual> {
-    let graph = &step.graph;
-    let is_gradient = |node: NodeId| matches!(graph.node(node).op, Op::LayerNormGrad);
-    if !graph.nodes().iter().any(|node| matches!(node.op, Op::LayerNormGrad)) {
-        return vec![];
-    }
-    let uses = uses(step);
+fn residuals(graph: &Graph, uses: &[u32]) -> Vec<Residual> {
     let sums = graph.nodes().iter().enumerate().filter(|(_, node)| node.op == Op::Binary(Binary::Add));
     let found = sums.filter_map(|(number, node)| {
         let [a, b] = [node.operands[0], node.operands[1]];
         [(a, b), (b, a)].into_iter().find_map(|(of_x, past)| {
             let gradient = graph.producer(of_x);
-            let suits = is_gradient(gradient)
+            let suits = matches!(graph.node(gradient).op, Op::LayerNormGrad)
                 && graph.node(gradient).results().next() == Some(of_x)
                 && uses[of_x.index()] == 1
                 && graph.producer(past) < gradient;
@@ -114,23 +109,18 @@ fn batch_norm(g: &mut Graph, epsilon: f64, operands: &[ValueId]) -> Result<Vec<V
 }
 
 /// The concatenations of all three gradients of one attention, each as rows of all heads, which nothing else uses.
-fn joints(step: &Step) -> Vec<NodeId> {
-    let graph = &step.graph;
-    let candidates = graph.nodes().iter().enumerate().filter(|(_, node)| {
-        matches!(node.op, Op::Concat { axis: 2 })
-            && node.operands.len() == 3
-            && attended(graph, &node.operands).is_some()
-    });
-    let candidates: Vec<NodeId> = candidates.map(|(number, _)| NodeId(number as u32)).collect();
-    if candidates.is_empty() {
-        return candidates;
-    }
-    let uses = uses(step);
+fn joints(graph: &Graph, uses: &[u32]) -> Vec<NodeId> {
     let alone = |&value: &ValueId| {
         let made = graph.node(graph.producer(value));
         uses[value.index()] == 1 && uses[made.operands[0].index()] == 1
     };
-    candidates.into_iter().filter(|&node| graph.node(node).operands.iter().all(alone)).collect()
+    let joints = graph.nodes().iter().enumerate().filter(|(_, node)| {
+        matches!(node.op, Op::Concat { axis: 2 })
+            && node.operands.len() == 3
+            && attended(graph, &node.operands).is_some()
+            && node.operands.iter().all(alone)
+    });
+    joints.map(|(number, _)| NodeId(number as u32)).collect()
 }
 
 /// The attention whose gradients of q, k and v these are, in that order, each reshaped to rows of all heads.
