@@ -1,8 +1,8 @@
 //! Which routine runs a kernel.
 
 use crate::kernels::{
-    attention, attention_grad, batch_norm, conv2d, cross_entropy, dot, fused, gather, gru, gru_grad,
-    layer_norm, lstm, lstm_grad, movement, pool2d, projected_cross_entropy, reduce, then,
+    attention, attention_grad, batch_norm, conv2d, cross_entropy, dot, epilogue, fused, gather, gru,
+    gru_grad, layer_norm, lstm, lstm_grad, movement, pool2d, projected_cross_entropy, reduce,
 };
 use crate::routine::Routine;
 use plimsoll_graph::Op;
@@ -14,7 +14,7 @@ pub(crate) fn prepare(kernel: &Kernel) -> Box<dyn Routine> {
     match body {
         Body::Loop(body) => fused::prepare(body, reads, writes, in_place),
         Body::Op(op) => prepare_op(op, reads, writes),
-        Body::Then(body) => then::prepare(body, reads, writes, in_place),
+        Body::WithEpilogue(body) => epilogue::prepare(body, reads, writes, in_place),
         Body::Copy => movement::prepare_copy(&reads[0]),
         Body::Wait => unreachable!("a copy has ended when it returns: there is nothing to run"),
     }

@@ -16,7 +16,7 @@ use crate::routine::{ALIGNMENT, Call, Routine};
 use crate::small::SmallProduct;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use plimsoll_graph::DType;
-use plimsoll_graph::program::{Loop, Operand, Then};
+use plimsoll_graph::program::{Loop, Operand, WithEpilogue};
 use std::sync::Arc;
 
 /// Prepares `Op::Dot`. Operands may be strided views.
@@ -36,7 +36,7 @@ pub(crate) fn prepare_followed(
     engine: &Arc<Engine>,
     transpose_a: bool,
     transpose_b: bool,
-    then: &Then,
+    then: &WithEpilogue,
     reads: &[Operand],
     writes: &[Operand],
 ) -> Result<Option<Box<dyn Routine>>> {

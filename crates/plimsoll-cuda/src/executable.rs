@@ -92,7 +92,7 @@ impl CudaDevice {
     /// If the device has no kernel for one, or what is needed to make it is missing.
     pub fn compile(&self, program: &Program) -> Result<()> {
         let engine = self.engine()?;
-        let kernels: Vec<&Kernel> = program.kernels.iter().chain(&program.remakes).collect();
+        let kernels: Vec<&Kernel> = program.kernels.iter().chain(&program.rematerializations).collect();
         let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
         let threads = thread::available_parallelism().map_or(1, |n| n.get()).min(kernels.len());
         thread::scope(|scope| {

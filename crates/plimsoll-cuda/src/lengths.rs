@@ -105,7 +105,7 @@ fn sources(kernel: &Kernel, device: &Properties) -> crate::Result<Vec<String>> {
     match body {
         Body::Loop(body) => loops::sources(body, reads, writes, device),
         // What follows a product is in one kernel with it, or one of its own.
-        Body::Then(then) => {
+        Body::WithEpilogue(then) => {
             let reads = then.loop_reads(reads);
             let follower = loops::follower(&then.body, &reads, writes)?;
             let mut all = loops::sources(&then.body, &reads, writes, device)?;

@@ -24,6 +24,7 @@ mod dnn;
 mod dot;
 mod driver;
 mod engine;
+mod epilogue;
 mod error;
 mod executable;
 mod function;
@@ -52,7 +53,6 @@ mod small;
 mod source;
 mod stream;
 mod tensor_map;
-mod then;
 mod together;
 mod trial;
 

@@ -5,6 +5,7 @@ use crate::conv;
 use crate::dnn::Direction;
 use crate::dot;
 use crate::engine::Engine;
+use crate::epilogue::prepare_with_epilogue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::loops;
 use crate::ops::{
@@ -12,7 +13,6 @@ use crate::ops::{
 };
 use crate::recurrent;
 use crate::routine::Routine;
-use crate::then::prepare_then;
 use plimsoll_graph::Op;
 use plimsoll_graph::program::{Body, Kernel};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(crate) fn prepare(engine: &Arc<Engine>, kernel: &Kernel) -> Result<Box<dyn R
         // Fused loops.
         Body::Loop(body) => return loops::prepare(engine, body, reads, writes),
         Body::Op(op) => op,
-        Body::Then(then) => return prepare_then(engine, kernel, then),
+        Body::WithEpilogue(then) => return prepare_with_epilogue(engine, kernel, then),
         // The executor copies by itself, on a stream of its own.
         Body::Copy | Body::Wait => return unsupported(kernel, engine),
     };

@@ -6,11 +6,11 @@
 //! stands for. Last, kernels of several results are cut down to ways to make one of them again.
 
 mod cost;
+mod decompose;
 mod emit;
-mod follow;
+mod epilogue;
 mod fuse;
-mod parts;
-mod remake;
+mod rematerialize;
 mod view;
 
 use crate::Program;
@@ -18,14 +18,14 @@ use crate::step::Step;
 
 /// Lowers a step to kernels.
 pub fn lower(step: &Step) -> Program {
-    let step = &*parts::recut(step);
+    let step = &*decompose::decompose(step);
     let mut units = fuse::Units::of(step);
     for value in step.outputs.iter().map(|o| o.value).chain(step.states.iter().filter_map(|s| s.next)) {
         // A constant that is reported or kept needs an address.
         let (base, _) = units.access(value);
         units.materialize(base);
     }
-    let mut program = follow::followed(emit::Emitter::new(step, &units).emit());
-    program.remakes = remake::remakes(&program);
+    let mut program = epilogue::fuse_epilogues(emit::Emitter::new(step, &units).emit());
+    program.rematerializations = rematerialize::rematerializations(&program);
     program
 }

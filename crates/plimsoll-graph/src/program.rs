@@ -19,7 +19,7 @@ pub struct Program {
     /// one that some kernel with several results writes, and gives the very same bits. They are no part of
     /// the order; a planner that has dropped a buffer may run one where it needs the buffer again, if what it
     /// reads still is, or is again, what it was when the kernel ran.
-    pub remakes: Vec<Kernel>,
+    pub rematerializations: Vec<Kernel>,
     /// The buffer of each of the step's states.
     pub states: Vec<BufferId>,
     /// The buffer of each of the step's inputs.
@@ -136,7 +136,7 @@ pub enum Body {
     /// [`Op::Attention`] and [`Op::AttentionGrad`], which may be strided views.
     Op(Op),
     /// An op whose result a loop takes in as it is made, so that the result never has an address.
-    Then(Box<Then>),
+    WithEpilogue(Box<WithEpilogue>),
     /// A copy between device and host begins: all bytes of the buffer that is read go to the one that is
     /// written. Both stay as they are until the [`Body::Wait`] for it.
     Copy,
@@ -151,7 +151,7 @@ impl Kernel {
             Body::Loop(body) if body.row_axes > 0 => "fused_rows",
             Body::Loop(_) => "fused",
             Body::Op(op) => op.name(),
-            Body::Then(then) => then.op.name(),
+            Body::WithEpilogue(then) => then.op.name(),
             Body::Copy => "copy",
             Body::Wait => "wait",
         }
@@ -162,7 +162,7 @@ impl Kernel {
 ///
 /// A device hands parts of the result on while they are in cache; one that cannot keeps the result in workspace.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Then {
+pub struct WithEpilogue {
     /// The op. The kernel's first `operands` reads are its.
     pub op: Op,
     /// How many operands the op has.
@@ -176,7 +176,7 @@ pub struct Then {
     pub body: Loop,
 }
 
-impl Then {
+impl WithEpilogue {
     /// The op's result as an operand, of no buffer that there is.
     pub fn made(&self) -> Operand {
         Operand { buffer: BufferId(u32::MAX), dtype: self.dtype, view: View::dense(self.shape) }

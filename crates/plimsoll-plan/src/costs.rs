@@ -91,7 +91,7 @@ impl Profile {
     pub fn costs(&self, work: &Work) -> Costs {
         Costs {
             kernels: work.kernels.iter().map(|k| self.seconds(k)).collect(),
-            remakes: work.remakes.iter().map(|k| self.seconds(k)).collect(),
+            rematerializations: work.rematerializations.iter().map(|k| self.seconds(k)).collect(),
             copies: self.copies,
             copy_share: if self.copies.overlap { 1.0 / self.bandwidth } else { 0.0 },
         }
@@ -103,8 +103,8 @@ impl Profile {
 pub struct Costs {
     /// Seconds of each of the work's kernels.
     pub kernels: Vec<f64>,
-    /// Seconds of each of the work's remakes.
-    pub remakes: Vec<f64>,
+    /// Seconds of each of the work's rematerializations.
+    pub rematerializations: Vec<f64>,
     /// What copies between device and host cost.
     pub copies: Copies,
     /// The seconds that each byte copied takes from kernels that run meanwhile: they share the device's memory.

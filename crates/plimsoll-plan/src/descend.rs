@@ -277,7 +277,7 @@ impl<'a> Descent<'a> {
             inserted.retain(|&l| {
                 matches!(
                     self.schedule.launches[l as usize].source,
-                    Source::Again(_) | Source::Remake(_) | Source::Copy
+                    Source::Again(_) | Source::Rematerialize(_) | Source::Copy
                 )
             });
             inserted.sort_by(|&a, &b| self.price(b).total_cmp(&self.price(a)));

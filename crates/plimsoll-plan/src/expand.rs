@@ -48,6 +48,6 @@ impl Schedule {
             });
             sources.push(launch.source);
         }
-        (Work { buffers, kernels, remakes: vec![] }, sources, origins)
+        (Work { buffers, kernels, rematerializations: vec![] }, sources, origins)
     }
 }

@@ -62,7 +62,7 @@ pub fn check_remedies(work: &Work, fitted: &Fitted) -> Result<(), Error> {
                 }
                 continue;
             }
-            Source::Kernel(_) | Source::Again(_) | Source::Remake(_) => {}
+            Source::Kernel(_) | Source::Again(_) | Source::Rematerialize(_) => {}
         }
         if let Some(b) = kernel.reads.iter().chain(&kernel.writes).find(|b| host(b) || flying.contains_key(b))
         {
@@ -79,10 +79,10 @@ pub fn check_remedies(work: &Work, fitted: &Fitted) -> Result<(), Error> {
             Source::Again(k) if (k as usize) < done.len() => {
                 (&work.kernels[k as usize], step.finds[k as usize].clone(), step.gives[k as usize].clone())
             }
-            Source::Remake(m) if (m as usize) < work.remakes.len() => {
-                let remake = &work.remakes[m as usize];
-                let gives: Vec<Value> = remake.writes.iter().map(|&b| (b, 1)).collect();
-                (remake, step.before_remake(work, remake), gives)
+            Source::Rematerialize(m) if (m as usize) < work.rematerializations.len() => {
+                let rematerialization = &work.rematerializations[m as usize];
+                let gives: Vec<Value> = rematerialization.writes.iter().map(|&b| (b, 1)).collect();
+                (rematerialization, step.before_rematerialization(work, rematerialization), gives)
             }
             _ => return wrong(format!("{} is no kernel of the step, or runs twice", at())),
         };
@@ -144,12 +144,18 @@ impl Step {
         Step { finds, gives, ends, writer }
     }
 
-    /// What a remake must find: what the kernel whose result it makes read, or wrote beside it.
-    fn before_remake(&self, work: &Work, remake: &crate::work::Kernel) -> Vec<Value> {
-        let Some(k) = remake.writes.first().and_then(|&b| self.writer[b as usize]) else { return vec![] };
+    /// What a rematerialization must find: what the kernel whose result it makes read, or wrote beside it.
+    fn before_rematerialization(&self, work: &Work, rematerialization: &crate::work::Kernel) -> Vec<Value> {
+        let Some(k) = rematerialization.writes.first().and_then(|&b| self.writer[b as usize]) else {
+            return vec![];
+        };
         let kernel = &work.kernels[k];
         let beside = |b: u32| kernel.writes.iter().position(|&w| w == b).map(|i| self.gives[k][i]);
         let read = |b: u32| kernel.reads.iter().position(|&r| r == b).map(|i| self.finds[k][i]);
-        remake.reads.iter().map(|&b| read(b).or_else(|| beside(b)).unwrap_or((b, u32::MAX))).collect()
+        rematerialization
+            .reads
+            .iter()
+            .map(|&b| read(b).or_else(|| beside(b)).unwrap_or((b, u32::MAX)))
+            .collect()
     }
 }

@@ -160,7 +160,7 @@ fn remedies(setting: &Setting<'_>, work: &Work, sources: &[Source]) -> Remedies 
     let mut remedies = Remedies::default();
     for (kernel, &source) in work.kernels.iter().zip(sources) {
         match source {
-            Source::Again(_) | Source::Remake(_) => {
+            Source::Again(_) | Source::Rematerialize(_) => {
                 remedies.recomputed += 1;
                 let made = kernel.writes.iter().map(|&b| work.buffers[b as usize].bytes);
                 remedies.recomputed_bytes += made.sum::<u64>();

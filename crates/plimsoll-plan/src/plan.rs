@@ -60,7 +60,7 @@ pub struct Options {
 /// let work = Work {
 ///     buffers: vec![activation(1024), activation(512), activation(512), activation(256)],
 ///     kernels: vec![kernel(&[], &[0]), kernel(&[0], &[1]), kernel(&[1], &[2]), kernel(&[2], &[3])],
-///     remakes: vec![],
+///     rematerializations: vec![],
 /// };
 /// let plan = plan(&work, &Options { alignment: 64, effort: Effort::default(), together_bytes: 0 })?;
 /// assert_eq!(plan.peak_bytes, 1536);

@@ -27,8 +27,8 @@ pub enum Source {
     Kernel(KernelIndex),
     /// A kernel of the step, run once more to make its results again.
     Again(KernelIndex),
-    /// One of the work's remakes.
-    Remake(u32),
+    /// One of the work's rematerializations.
+    Rematerialize(u32),
     /// A copy between device and host begins: the first buffer it reads goes to the one it writes.
     Copy,
     /// The copy that wrote the second of the buffers it reads has ended.

@@ -33,9 +33,11 @@ impl<'a> Setting<'a> {
                 ways[b as usize].push(Source::Again(k as u32));
             }
         }
-        for (m, remake) in work.remakes.iter().enumerate().filter(|(_, k)| repeatable(k)) {
-            for &b in &remake.writes {
-                ways[b as usize].push(Source::Remake(m as u32));
+        for (m, rematerialization) in
+            work.rematerializations.iter().enumerate().filter(|(_, k)| repeatable(k))
+        {
+            for &b in &rematerialization.writes {
+                ways[b as usize].push(Source::Rematerialize(m as u32));
             }
         }
         let settled = writers.iter().map(|&w| w <= 1).collect();
@@ -51,7 +53,7 @@ impl<'a> Setting<'a> {
     pub(crate) fn kernel(&self, source: Source) -> &Kernel {
         match source {
             Source::Kernel(k) | Source::Again(k) => &self.work.kernels[k as usize],
-            Source::Remake(m) => &self.work.remakes[m as usize],
+            Source::Rematerialize(m) => &self.work.rematerializations[m as usize],
             Source::Copy | Source::Wait => &self.wait,
         }
     }
@@ -60,7 +62,7 @@ impl<'a> Setting<'a> {
     pub(crate) fn seconds(&self, source: Source) -> f64 {
         match source {
             Source::Kernel(k) | Source::Again(k) => self.costs.kernels[k as usize],
-            Source::Remake(m) => self.costs.remakes[m as usize],
+            Source::Rematerialize(m) => self.costs.rematerializations[m as usize],
             Source::Copy | Source::Wait => 0.0,
         }
     }

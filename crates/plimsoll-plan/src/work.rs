@@ -20,7 +20,7 @@ pub struct Work {
     pub kernels: Vec<Kernel>,
     /// Kernels that are no part of the step, each of which makes again what one of its kernels wrote: from the
     /// same values that one read or wrote, and to the same bits.
-    pub remakes: Vec<Kernel>,
+    pub rematerializations: Vec<Kernel>,
 }
 
 /// Bytes that need an address.

@@ -14,7 +14,7 @@ const OPTIONS: Options = Options { alignment: 64, effort: Effort { steps: 10_000
 struct Builder {
     work: Work,
     seconds: Vec<f64>,
-    remake_seconds: Vec<f64>,
+    rematerialize_seconds: Vec<f64>,
 }
 
 impl Builder {
@@ -42,7 +42,7 @@ struct Layer {
     /// How many layers back its second operand is; 0 for none.
     skip: usize,
     slots: usize,
-    /// Whether it also stores what a remake can make it from.
+    /// Whether it also stores what a rematerialization can make it from.
     pair: bool,
     /// Where its slots are.
     home: Home,
@@ -66,7 +66,7 @@ fn layer() -> impl Strategy<Value = Layer> {
 
 fn step() -> impl Strategy<Value = (Work, Costs)> {
     (prop::collection::vec(layer(), 1..14), any::<bool>()).prop_map(|(layers, overlap)| {
-        let mut b = Builder { work: Work::default(), seconds: vec![], remake_seconds: vec![] };
+        let mut b = Builder { work: Work::default(), seconds: vec![], rematerialize_seconds: vec![] };
         let clock = b.buffer(16, Category::Random, Keep::Always);
         let weights: Vec<u32> =
             layers.iter().map(|l| b.buffer(l.weight, Category::Parameters, Keep::Always)).collect();
@@ -92,8 +92,12 @@ fn step() -> impl Strategy<Value = (Work, Costs)> {
                 let h = b.activation(l.bytes);
                 writes.push(h);
                 inner.push(Some(h));
-                b.work.remakes.push(Kernel { reads: vec![h], writes: vec![y], ..Kernel::default() });
-                b.remake_seconds.push(l.seconds / 10.0);
+                b.work.rematerializations.push(Kernel {
+                    reads: vec![h],
+                    writes: vec![y],
+                    ..Kernel::default()
+                });
+                b.rematerialize_seconds.push(l.seconds / 10.0);
             } else {
                 inner.push(None);
             }
@@ -131,7 +135,15 @@ fn step() -> impl Strategy<Value = (Work, Costs)> {
         }
         b.kernel(1e-7, Kernel { reads: vec![clock], writes: vec![clock], ..Kernel::default() });
         let copies = Copies { bandwidth: 1e9, latency_seconds: 1e-7, overlap };
-        (b.work, Costs { kernels: b.seconds, remakes: b.remake_seconds, copies, copy_share: 1e-12 })
+        (
+            b.work,
+            Costs {
+                kernels: b.seconds,
+                rematerializations: b.rematerialize_seconds,
+                copies,
+                copy_share: 1e-12,
+            },
+        )
     })
 }
 
@@ -201,7 +213,7 @@ proptest! {
         let frontier = Frontier::new(work.clone(), costs.clone(), &OPTIONS, Offload::ValuesAndStates);
         let mut fitted = frontier.at(frontier.points().len() - 1).unwrap().unwrap();
         let made_again: Vec<usize> = (0..fitted.sources.len())
-            .filter(|&p| matches!(fitted.sources[p], Source::Again(_) | Source::Remake(_) | Source::Copy))
+            .filter(|&p| matches!(fitted.sources[p], Source::Again(_) | Source::Rematerialize(_) | Source::Copy))
             .collect();
         if made_again.is_empty() {
             return Ok(());
@@ -234,7 +246,7 @@ fn a_chain_that_is_needed_backwards_fits_in_a_fraction_of_its_memory() {
         work.kernels.push(Kernel { reads, writes: vec![made], ..Kernel::default() });
     }
     let copies = Copies { bandwidth: 1e9, latency_seconds: 0.0, overlap: false };
-    let costs = Costs { kernels: vec![1.0; 64], remakes: vec![], copies, copy_share: 1e-12 };
+    let costs = Costs { kernels: vec![1.0; 64], rematerializations: vec![], copies, copy_share: 1e-12 };
     let frontier = Frontier::new(work.clone(), costs.clone(), &OPTIONS, Offload::Nothing);
     let (most, _) = frontier.points().next().unwrap();
     let (least, slowest) = frontier.points().last().unwrap();
@@ -263,7 +275,7 @@ fn a_weight_that_rests_while_memory_is_short_is_fetched_again_and_never_stored()
         kernel(&[0, 4], &[]),
     ];
     let copies = Copies { bandwidth: 8192.0, latency_seconds: 0.0, overlap: true };
-    let costs = Costs { kernels: vec![1.0; 6], remakes: vec![], copies, copy_share: 1e-12 };
+    let costs = Costs { kernels: vec![1.0; 6], rematerializations: vec![], copies, copy_share: 1e-12 };
     let frontier = Frontier::new(work.clone(), costs.clone(), &OPTIONS, Offload::ValuesAndStates);
     let (most, least) = (frontier.points().next().unwrap(), frontier.points().last().unwrap());
     assert_eq!(most.0, 3 * 4096);
@@ -286,7 +298,7 @@ fn a_hundred_states_that_one_launch_updates_all_go_to_the_host() {
     work.kernels = vec![kernel(vec![], vec![100]), kernel(vec![100], vec![101]), update];
     for overlap in [false, true] {
         let copies = Copies { bandwidth: 1e6, latency_seconds: 0.0, overlap };
-        let costs = Costs { kernels: vec![1.0; 3], remakes: vec![], copies, copy_share: 1e-12 };
+        let costs = Costs { kernels: vec![1.0; 3], rematerializations: vec![], copies, copy_share: 1e-12 };
         let frontier = Frontier::new(work.clone(), costs.clone(), &OPTIONS, Offload::ValuesAndStates);
         for point in 0..frontier.points().len() {
             verify(&work, &frontier.at(point).unwrap().unwrap()).unwrap();

@@ -144,7 +144,7 @@ fn a_chain() -> (Work, Plan) {
     let work = Work {
         buffers: vec![activation(640), activation(640), activation(640)],
         kernels: vec![kernel(&[], &[0]), kernel(&[0], &[1]), kernel(&[0, 1], &[2]), kernel(&[2], &[])],
-        remakes: vec![],
+        rematerializations: vec![],
     };
     let plan = plan(&work, &OPTIONS).unwrap();
     (work, plan)
@@ -183,7 +183,7 @@ fn a_result_over_an_operand_that_is_not_declared_replaceable_is_found_out() {
     let work = Work {
         buffers: vec![activation(640), activation(640)],
         kernels: vec![kernel(&[], &[0]), kernel(&[0], &[1]), kernel(&[1], &[])],
-        remakes: vec![],
+        rematerializations: vec![],
     };
     let mut plan = plan(&work, &OPTIONS).unwrap();
     plan.offsets = vec![0, 0];
@@ -211,7 +211,7 @@ fn a_lost_update_is_found_out() {
             activation(64),
         ],
         kernels: vec![kernel(&[0], &[0]), kernel(&[], &[1])],
-        remakes: vec![],
+        rematerializations: vec![],
     };
     let mut plan = plan(&work, &OPTIONS).unwrap();
     assert!(check(&work, &plan).is_ok());
@@ -224,7 +224,7 @@ fn a_result_replaces_its_operand_where_that_is_allowed() {
     let mut work = Work {
         buffers: vec![activation(6400), activation(6400)],
         kernels: vec![kernel(&[], &[0]), kernel(&[0], &[1]), kernel(&[1], &[])],
-        remakes: vec![],
+        rematerializations: vec![],
     };
     assert_eq!(plan(&work, &OPTIONS).unwrap().peak_bytes, 12_800);
     work.kernels[1].in_place = vec![(1, 0)];
@@ -288,7 +288,7 @@ fn small_copies_of_parameters_come_first_where_that_is_asked_for() {
             kernel(&[0], &[7]),
             kernel(&[5, 6, 7], &[]),
         ],
-        remakes: vec![],
+        rematerializations: vec![],
     };
     work.buffers.extend([64, 64, 6400, 64, 64].map(activation));
     let plan = plan(&work, &Options { together_bytes: 64, ..OPTIONS }).unwrap();
@@ -308,7 +308,7 @@ fn work_without_kernels_needs_only_what_survives() {
             home: Home::Device,
         }],
         kernels: vec![],
-        remakes: vec![],
+        rematerializations: vec![],
     };
     let plan = plan(&work, &OPTIONS).unwrap();
     check(&work, &plan).unwrap();

@@ -17,7 +17,7 @@ mod recurrent;
 mod structured;
 mod tensor;
 
-pub use program::{run, with_remakes};
+pub use program::{run, with_rematerializations};
 pub use tensor::Tensor;
 
 use plimsoll_graph::op::Binary;

@@ -2,7 +2,7 @@
 
 use crate::tensor::{indices, offset};
 use crate::{Tensor, compute, elementwise};
-use plimsoll_graph::program::{Body, BufferId, Level, Loop, Operand, Program, Scalar, Then, View};
+use plimsoll_graph::program::{Body, BufferId, Level, Loop, Operand, Program, Scalar, View, WithEpilogue};
 use plimsoll_graph::{Op, Shape};
 
 /// Runs a program on its states and inputs, given in its order. Returns the states and the outputs after it.
@@ -22,7 +22,7 @@ pub fn run(program: &Program, states: &[Tensor], inputs: &[Tensor]) -> (Vec<Tens
         let results = match &kernel.body {
             Body::Op(op) => run_op(op, &kernel.writes[0], &reads),
             Body::Loop(body) => run_loop(body, &reads),
-            Body::Then(then) => run_then(then, &reads),
+            Body::WithEpilogue(then) => run_with_epilogue(then, &reads),
             Body::Copy => vec![reads[0].data.clone()],
             Body::Wait => vec![],
         };
@@ -36,23 +36,23 @@ pub fn run(program: &Program, states: &[Tensor], inputs: &[Tensor]) -> (Vec<Tens
     (program.states.iter().map(after).collect(), program.outputs.iter().map(after).collect())
 }
 
-/// The program with each of its remakes run right after the kernel whose result it makes again, into a buffer of
+/// The program with each of its rematerializations run right after the kernel whose result it makes again, into a buffer of
 /// its own. Returned with it are the pairs of outputs that must be the same: the result, and it made again.
-pub fn with_remakes(program: &Program) -> (Program, Vec<[usize; 2]>) {
-    let mut with = Program { kernels: vec![], remakes: vec![], ..program.clone() };
+pub fn with_rematerializations(program: &Program) -> (Program, Vec<[usize; 2]>) {
+    let mut with = Program { kernels: vec![], rematerializations: vec![], ..program.clone() };
     let mut pairs = vec![];
     for kernel in &program.kernels {
         with.kernels.push(kernel.clone());
-        for remake in &program.remakes {
-            let made = remake.writes[0].buffer;
+        for rematerialization in &program.rematerializations {
+            let made = rematerialization.writes[0].buffer;
             if !kernel.writes.iter().any(|write| write.buffer == made) {
                 continue;
             }
             let again = BufferId(with.buffers.len() as u32);
             with.buffers.push(with.buffers[made.index()].clone());
-            let mut remake = remake.clone();
-            remake.writes[0].buffer = again;
-            with.kernels.push(remake);
+            let mut rematerialization = rematerialization.clone();
+            rematerialization.writes[0].buffer = again;
+            with.kernels.push(rematerialization);
             pairs.push([with.outputs.len(), with.outputs.len() + 1]);
             with.outputs.extend([made, again]);
         }
@@ -74,7 +74,7 @@ fn run_op(op: &Op, first: &Operand, reads: &[Tensor]) -> Vec<Vec<f64>> {
     compute(op, first.view.shape, first.dtype, &reads.iter().collect::<Vec<_>>())
 }
 
-fn run_then(then: &Then, reads: &[Tensor]) -> Vec<Vec<f64>> {
+fn run_with_epilogue(then: &WithEpilogue, reads: &[Tensor]) -> Vec<Vec<f64>> {
     let (operands, rest) = reads.split_at(then.operands);
     let made = run_op(&then.op, &then.made(), operands).swap_remove(0);
     let made = Tensor::rounded(then.body.domain, then.dtype, made);

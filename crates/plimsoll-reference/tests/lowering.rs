@@ -5,7 +5,7 @@ use plimsoll_graph::program::{Body, Keep, Kernel, Program, Role};
 use plimsoll_graph::step::Initial;
 use plimsoll_graph::{DType, Graph, Result, Step, ValueId, gradients, lower};
 use plimsoll_reference::random_step::{Choices, random_step, sample};
-use plimsoll_reference::{Tensor, evaluate, run, with_remakes};
+use plimsoll_reference::{Tensor, evaluate, run, with_rematerializations};
 use proptest::prelude::*;
 use std::collections::HashMap;
 
@@ -44,7 +44,7 @@ proptest! {
     }
 
     #[test]
-    fn a_remake_gives_what_the_kernel_gave(numbers in prop::collection::vec(any::<u32>(), 4..160)) {
+    fn a_rematerialization_gives_what_the_kernel_gave(numbers in prop::collection::vec(any::<u32>(), 4..160)) {
         let mut choices = Choices::new(&numbers);
         let ops = 1 + choices.below(24);
         let step = random_step(&mut choices, ops);
@@ -52,11 +52,11 @@ proptest! {
         let tensors: Vec<Tensor> = given.enumerate().map(|(i, v)| sample(&step.graph, v, i)).collect();
         let (states, inputs) = tensors.split_at(step.states.len());
         let program = lower(&step);
-        for remake in &program.remakes {
-            prop_assert_eq!(remake.writes.len(), 1);
-            prop_assert_eq!(program.buffers[remake.writes[0].buffer.index()].keep, Keep::WhileUsed);
+        for rematerialization in &program.rematerializations {
+            prop_assert_eq!(rematerialization.writes.len(), 1);
+            prop_assert_eq!(program.buffers[rematerialization.writes[0].buffer.index()].keep, Keep::WhileUsed);
         }
-        let (program, pairs) = with_remakes(&program);
+        let (program, pairs) = with_rematerializations(&program);
         let (_, outputs) = run(&program, states, inputs);
         for [made, again] in pairs {
             let bits = |t: &Tensor| t.data.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
@@ -65,15 +65,15 @@ proptest! {
     }
 }
 
-/// What each remake reads and computes: the names of the buffers and the number of its instructions, with the
+/// What each rematerialization reads and computes: the names of the buffers and the number of its instructions, with the
 /// buffer it makes.
-fn remakes(program: &Program) -> Vec<(Vec<&str>, usize, &str)> {
+fn rematerializations(program: &Program) -> Vec<(Vec<&str>, usize, &str)> {
     let name = |o: &plimsoll_graph::program::Operand| &*program.buffers[o.buffer.index()].name;
-    let remake = |k: &plimsoll_graph::program::Kernel| {
+    let rematerialization = |k: &plimsoll_graph::program::Kernel| {
         let Body::Loop(body) = &k.body else { panic!("a loop") };
         (k.reads.iter().map(name).collect(), body.instructions.len(), name(&k.writes[0]))
     };
-    program.remakes.iter().map(remake).collect()
+    program.rematerializations.iter().map(rematerialization).collect()
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn an_activation_is_made_again_from_its_kept_operand_or_from_the_product() {
     let ends = [g.dot(h, w).unwrap(), g.dot(y, w).unwrap()];
     ends.into_iter().for_each(|end| step.output("end", end));
     assert_eq!(
-        remakes(&lower(&step)),
+        rematerializations(&lower(&step)),
         [(vec!["x", "b"], 3, "add"), (vec!["add"], 2, "gelu"), (vec!["x", "b"], 4, "gelu")]
     );
 }
@@ -105,7 +105,7 @@ fn a_state_that_the_kernel_has_overwritten_makes_nothing_again() {
     step.update(s, next).unwrap();
     step.output("end", end);
     let program = lower(&step);
-    assert_eq!((program.kernels[0].writes.len(), program.remakes.len()), (2, 0));
+    assert_eq!((program.kernels[0].writes.len(), program.rematerializations.len()), (2, 0));
 }
 
 fn kernels(step: &Step) -> Vec<&'static str> {
@@ -123,7 +123,7 @@ fn bias_and_activation_after_a_product_are_one_kernel() {
     step.output("y", y);
     let program = lower(&step);
     assert_eq!(kernels(&step), ["dot"]);
-    assert!(matches!(program.kernels[0].body, Body::Then(_)));
+    assert!(matches!(program.kernels[0].body, Body::WithEpilogue(_)));
     assert_eq!(program.buffers.len(), 4, "operands and the result have buffers, the product has none");
 }
 

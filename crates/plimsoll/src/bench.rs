@@ -1,7 +1,7 @@
 //! Measuring the time of a step, and the memory that it takes in the end.
 
 use crate::trainer::Trainer;
-use crate::{Error, ErrorKind, Foretold, Result};
+use crate::{Error, ErrorKind, PredictedVsActual, Result};
 use plimsoll_cuda::Books;
 use plimsoll_data::{Dataset, Field, Source};
 use plimsoll_memory::{format_bytes, peak_resident_bytes, resident_bytes};
@@ -40,7 +40,7 @@ pub struct BenchReport {
     /// What the device's bytes are taken by at the end, where a driver counts them.
     pub books: Option<Books>,
     /// What was foretold of them, and what they are.
-    pub device_use: Option<Foretold>,
+    pub device_use: Option<PredictedVsActual>,
     /// How often memory was reserved after the first step.
     pub allocations_after_first_step: u64,
     /// By how many bytes more of the device were taken at the end than after the warm-up, where a driver counts them.
@@ -107,7 +107,7 @@ impl Trainer {
             device_grown_bytes: books
                 .zip(warm)
                 .map(|(end, warm)| end.used_bytes as i64 - warm.used_bytes as i64),
-            device_use: Foretold::of(forecast.device_use, books),
+            device_use: PredictedVsActual::of(forecast.device_use, books),
             books,
             allocations_after_first_step: runner.session().reservations() - reservations,
         })

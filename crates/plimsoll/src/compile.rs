@@ -157,7 +157,7 @@ fn fitted_program(program: &Program, fitted: &Fitted) -> Program {
     let kernels = fitted.work.kernels.iter().zip(&fitted.sources).map(|(planned, &source)| {
         let original = match source {
             Source::Kernel(k) | Source::Again(k) => &program.kernels[k as usize],
-            Source::Remake(m) => &program.remakes[m as usize],
+            Source::Rematerialize(m) => &program.rematerializations[m as usize],
             Source::Copy | Source::Wait => {
                 let body = if source == Source::Copy { Body::Copy } else { Body::Wait };
                 let scope = program.buffers[fitted.origins[planned.reads[0] as usize] as usize].name.clone();
@@ -184,7 +184,7 @@ fn fitted_program(program: &Program, fitted: &Fitted) -> Program {
     Program {
         buffers: buffers.collect(),
         kernels: kernels.collect(),
-        remakes: vec![],
+        rematerializations: vec![],
         states: program.states.clone(),
         inputs: program.inputs.clone(),
         outputs: program.outputs.clone(),
@@ -203,11 +203,11 @@ fn keep_in_program(keep: plimsoll_plan::Keep) -> Keep {
 /// What the planner sees of a program on a device whose kernels need `workspace`.
 pub fn work(program: &Program, workspace: impl Fn(&Kernel) -> u64) -> Work {
     let of = |kernels: &[Kernel]| kernels.iter().map(&workspace).collect::<Vec<u64>>();
-    work_with(program, [of(&program.kernels), of(&program.remakes)])
+    work_with(program, [of(&program.kernels), of(&program.rematerializations)])
 }
 
-/// What the planner sees of a program whose kernels, and those that remake what was left out, need these workspaces.
-pub(crate) fn work_with(program: &Program, [kernels, remakes]: [Vec<u64>; 2]) -> Work {
+/// What the planner sees of a program whose kernels, and those that rematerialization what was left out, need these workspaces.
+pub(crate) fn work_with(program: &Program, [kernels, rematerializations]: [Vec<u64>; 2]) -> Work {
     let buffer = |b: &Buffer| plimsoll_plan::Buffer {
         bytes: b.bytes() as u64,
         category: category(b.role),
@@ -234,7 +234,7 @@ pub(crate) fn work_with(program: &Program, [kernels, remakes]: [Vec<u64>; 2]) ->
     Work {
         buffers: program.buffers.iter().map(buffer).collect(),
         kernels: program.kernels.iter().zip(kernels).map(kernel).collect(),
-        remakes: program.remakes.iter().zip(remakes).map(kernel).collect(),
+        rematerializations: program.rematerializations.iter().zip(rematerializations).map(kernel).collect(),
     }
 }
 
@@ -242,7 +242,7 @@ pub(crate) fn work_with(program: &Program, [kernels, remakes]: [Vec<u64>; 2]) ->
 fn arithmetic(kernel: &Kernel) -> Arithmetic {
     let op = match &kernel.body {
         Body::Op(op) => op,
-        Body::Then(then) => &then.op,
+        Body::WithEpilogue(then) => &then.op,
         _ => return Arithmetic::Elementwise,
     };
     let half = kernel.reads.first().is_some_and(|r| r.dtype.size() == 2);

@@ -67,24 +67,24 @@ impl fmt::Display for DeviceUse {
 /// What was foretold of a device's memory, and what its driver counted in the end.
 ///
 /// ```
-/// use plimsoll::Foretold;
-/// let foretold = Foretold { predicted_bytes: 1010, used_bytes: 1000 };
+/// use plimsoll::PredictedVsActual;
+/// let foretold = PredictedVsActual { predicted_bytes: 1010, used_bytes: 1000 };
 /// assert_eq!(foretold.difference_percent(), 1.0);
 /// assert_eq!(foretold.to_string(), "1010 B predicted, 1000 B used, a difference of +1.00 %");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Foretold {
+pub struct PredictedVsActual {
     /// What was foretold before the arena was reserved.
     pub predicted_bytes: u64,
     /// What the driver counts as taken, by all processes.
     pub used_bytes: u64,
 }
 
-impl Foretold {
+impl PredictedVsActual {
     /// A prediction with the books of the device that it was of, where there are both.
-    pub(crate) fn of(predicted: Option<DeviceUse>, books: Option<Books>) -> Option<Foretold> {
+    pub(crate) fn of(predicted: Option<DeviceUse>, books: Option<Books>) -> Option<PredictedVsActual> {
         let (predicted_bytes, used_bytes) = (predicted?.bytes(), books?.used_bytes);
-        Some(Foretold { predicted_bytes, used_bytes })
+        Some(PredictedVsActual { predicted_bytes, used_bytes })
     }
 
     /// By how many per cent of what is used more was foretold, or less.
@@ -94,7 +94,7 @@ impl Foretold {
     }
 }
 
-impl fmt::Display for Foretold {
+impl fmt::Display for PredictedVsActual {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -127,7 +127,7 @@ mod tests {
         let context = crate::devices::find("h200").expect("a profile").context_bytes;
         for (name, arena, kernels, used_bytes) in MEASURED {
             let predicted_bytes = DeviceUse::new(arena, kernels, context, 2 << 20).bytes();
-            let foretold = Foretold { predicted_bytes, used_bytes };
+            let foretold = PredictedVsActual { predicted_bytes, used_bytes };
             assert!(foretold.difference_percent().abs() < 1.0, "{name}: {foretold}");
         }
     }

@@ -62,7 +62,7 @@ pub use bench::BenchReport;
 pub use compile::{Compiled, work};
 pub use context::Context;
 pub use device::Device;
-pub use device_use::{DeviceUse, Foretold};
+pub use device_use::{DeviceUse, PredictedVsActual};
 pub use eager::Eager;
 pub use error::{Error, ErrorKind, Result};
 pub use forecast::{Forecast, LiveValue};

@@ -4,7 +4,7 @@ use crate::memory_trace::{MEMORY_TRACE, memory_trace_bytes};
 use crate::remedy::Remedy;
 use crate::save::Files;
 use crate::session::Session;
-use crate::{DType, Error, ErrorKind, Foretold, Result};
+use crate::{DType, Error, ErrorKind, PredictedVsActual, Result};
 use plimsoll_graph::scaling;
 use plimsoll_memory::{Ledger, TraceFile};
 use safetensors::tensor::TensorView;
@@ -52,7 +52,7 @@ pub struct RunReport {
     /// How the loss was scaled, if it was: in `f16`.
     pub loss_scale: Option<LossScale>,
     /// What was foretold of the device's memory, and what its driver counted in the end, where there is one.
-    pub device_use: Option<Foretold>,
+    pub device_use: Option<PredictedVsActual>,
 }
 
 /// What became of the scale of a loss.

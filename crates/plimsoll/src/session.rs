@@ -90,7 +90,7 @@ impl<K: Eq + Hash + Clone> Session<K> {
         self.check_states(&compiled)?;
         let Compiled { mut program, plan, .. } = compiled;
         // Those that the plan uses are among its kernels.
-        program.remakes = vec![];
+        program.rematerializations = vec![];
         program.kernels.shrink_to_fit();
         program.buffers.shrink_to_fit();
         let handle = self.machine.load(&program, &plan)?;

@@ -129,7 +129,7 @@ impl Target {
             device.compile(program)?;
         }
         let of = |kernels: &[Kernel]| kernels.iter().map(|k| self.workspace(k)).collect::<Result<Vec<u64>>>();
-        Ok(work_with(program, [of(&program.kernels)?, of(&program.remakes)?]))
+        Ok(work_with(program, [of(&program.kernels)?, of(&program.rematerializations)?]))
     }
 
     /// The scratch bytes a kernel needs.
@@ -162,7 +162,7 @@ impl Target {
                 self.profile.workspace_bytes + (chunk * classes * size + sums) as u64
             }
             // The op's result, where no library hands it on.
-            Body::Then(then) => {
+            Body::WithEpilogue(then) => {
                 self.profile.workspace_bytes + (then.shape.elements() * then.dtype.size()) as u64
             }
             _ => 0,

@@ -18,7 +18,9 @@ use crate::remedy::Remedy;
 use crate::run::{Clock, LossScale, RunReport, Trained};
 use crate::session::Session;
 use crate::target::Target;
-use crate::{Device, Error, ErrorKind, Foretold, Optimizer, Precision, Result, devices, memory_trace};
+use crate::{
+    Device, Error, ErrorKind, Optimizer, Precision, PredictedVsActual, Result, devices, memory_trace,
+};
 use fitting::Plans;
 use plimsoll_cpu::CpuDevice;
 use plimsoll_cuda::{CudaDevice, DeviceId};
@@ -388,7 +390,7 @@ impl Trainer {
             threads: runner.threads(),
             precision: self.precision.to_string(),
             loss_scale: LossScale::of(session)?,
-            device_use: Foretold::of(forecast.device_use, session.books()),
+            device_use: PredictedVsActual::of(forecast.device_use, session.books()),
         };
         Trained::new(report, trace, session)
     }

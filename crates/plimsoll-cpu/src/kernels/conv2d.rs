@@ -1,7 +1,7 @@
 //! Convolutions and their gradients, as routines.
 
 use super::common::*;
-use super::then::Hands;
+use super::epilogue::CanFuseEpilogue;
 use crate::conv::{
     ConvShape, conv_forward, conv_forward_handed, conv_forward_handed_workspace, conv_forward_workspace,
     conv_grad_filter, conv_grad_filter_workspace, conv_grad_input, conv_grad_input_handed,
@@ -34,9 +34,10 @@ pub(crate) fn prepare_filter_grad(conv: Conv2d, reads: &[Operand], writes: &[Ope
 }
 
 /// Prepares `Op::Conv2d` to hand its output on, if it can.
-pub(crate) fn prepare_handed(conv: Conv2d, reads: &[Operand]) -> Option<Box<dyn Hands>> {
+pub(crate) fn prepare_handed(conv: Conv2d, reads: &[Operand]) -> Option<Box<dyn CanFuseEpilogue>> {
     let shape = sizes(conv, &reads[0].view.shape, &reads[1].view.shape);
-    let routine: Box<dyn Hands> = for_float!(reads[0].dtype, Convolution::new(Pass::Forward, shape));
+    let routine: Box<dyn CanFuseEpilogue> =
+        for_float!(reads[0].dtype, Convolution::new(Pass::Forward, shape));
     routine.can_hand_on().then_some(routine)
 }
 
@@ -45,9 +46,10 @@ pub(crate) fn prepare_input_grad_handed(
     conv: Conv2d,
     reads: &[Operand],
     input: &Shape,
-) -> Option<Box<dyn Hands>> {
+) -> Option<Box<dyn CanFuseEpilogue>> {
     let shape = sizes(conv, input, &reads[0].view.shape);
-    let routine: Box<dyn Hands> = for_float!(reads[0].dtype, Convolution::new(Pass::InputGrad, shape));
+    let routine: Box<dyn CanFuseEpilogue> =
+        for_float!(reads[0].dtype, Convolution::new(Pass::InputGrad, shape));
     routine.can_hand_on().then_some(routine)
 }
 
@@ -105,7 +107,7 @@ impl<T: Element> Routine for Convolution<T> {
     }
 }
 
-impl<T: Element> Hands for Convolution<T> {
+impl<T: Element> CanFuseEpilogue for Convolution<T> {
     fn can_hand_on(&self) -> bool {
         match self.pass {
             Pass::Forward => hands_on_output::<T>(&self.shape),

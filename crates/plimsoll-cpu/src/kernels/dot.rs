@@ -5,7 +5,7 @@
 //! batch of rows against one matrix is a longer matrix, and what is still left over is a loop.
 
 use super::common::*;
-use super::then::Hands;
+use super::epilogue::CanFuseEpilogue;
 use crate::element::{Element, Real};
 use crate::gemm::{
     Follow, Gemm, Matrix, MatrixMut, NARROW, gemm, gemm_handed, gemm_handed_workspace, gemm_workspace,
@@ -31,9 +31,9 @@ pub(crate) fn prepare_handed(
     transpose_a: bool,
     transpose_b: bool,
     reads: &[Operand],
-) -> Option<Box<dyn Hands>> {
+) -> Option<Box<dyn CanFuseEpilogue>> {
     let products = Products::new(transpose_a, transpose_b, &reads[0], &reads[1]);
-    let routine: Box<dyn Hands> = for_float!(reads[0].dtype, Dot::new(products));
+    let routine: Box<dyn CanFuseEpilogue> = for_float!(reads[0].dtype, Dot::new(products));
     routine.can_hand_on().then_some(routine)
 }
 
@@ -181,7 +181,7 @@ impl<T: Element> Routine for Dot<T> {
     }
 }
 
-impl<T: Element> Hands for Dot<T> {
+impl<T: Element> CanFuseEpilogue for Dot<T> {
     fn can_hand_on(&self) -> bool {
         let Products { m, k, rank, .. } = self.products;
         // Products of few rows may be computed as their transposes.

@@ -8,6 +8,7 @@ mod common;
 pub(crate) mod conv2d;
 pub(crate) mod cross_entropy;
 pub(crate) mod dot;
+pub(crate) mod epilogue;
 mod fold;
 pub(crate) mod fused;
 pub(crate) mod gather;
@@ -24,7 +25,6 @@ pub(crate) mod pool2d;
 pub(crate) mod projected_cross_entropy;
 mod recurrent;
 pub(crate) mod reduce;
-pub(crate) mod then;
 
 #[cfg(test)]
 mod harness;

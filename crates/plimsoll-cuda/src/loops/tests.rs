@@ -493,7 +493,7 @@ proptest! {
     fn every_loop_of_a_lowered_step_has_kernels(numbers in prop::collection::vec(any::<u32>(), 0..80)) {
         let step = random_step(&mut Choices::new(&numbers), 20);
         let program = lower(&step);
-        for kernel in program.kernels.iter().chain(&program.remakes) {
+        for kernel in program.kernels.iter().chain(&program.rematerializations) {
             if let Body::Loop(body) = &kernel.body {
                 prop_assert!(plan(body, &kernel.reads, &kernel.writes, &Properties::h100()).is_ok());
             }

@@ -14,7 +14,7 @@ pub(crate) fn flops(body: &Body, reads: &[Operand], writes: &[Operand]) -> u64 {
     match body {
         Body::Loop(body) => loop_flops(body),
         Body::Op(op) => op_flops(op, reads, writes),
-        Body::Then(then) => {
+        Body::WithEpilogue(then) => {
             op_flops(&then.op, &reads[..then.operands], &[then.made()]) + loop_flops(&then.body)
         }
         Body::Copy | Body::Wait => 0,

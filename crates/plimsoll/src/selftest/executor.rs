@@ -72,7 +72,7 @@ fn round_trip(elements: usize) -> Result<Program, Trouble> {
             kernel(Body::Copy, &[1], &[2]),
             kernel(Body::Wait, &[1, 2], &[]),
         ],
-        remakes: vec![],
+        rematerializations: vec![],
         states: vec![],
         inputs: vec![BufferId(0)],
         outputs: vec![BufferId(2)],

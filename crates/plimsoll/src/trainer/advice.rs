@@ -132,7 +132,7 @@ fn reason(program: &Program, fitted: &Fitted) -> String {
     // At a copy or a wait, what lives is what the next kernel needs.
     let kernel = sources[plan.peak_position.min(sources.len())..].iter().find_map(|source| match source {
         Source::Kernel(k) | Source::Again(k) => program.kernels.get(*k as usize),
-        Source::Remake(m) => program.remakes.get(*m as usize),
+        Source::Rematerialize(m) => program.rematerializations.get(*m as usize),
         Source::Copy | Source::Wait => None,
     });
     let at = kernel.map_or(String::new(), |k| {

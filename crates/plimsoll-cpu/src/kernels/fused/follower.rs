@@ -7,10 +7,10 @@ use crate::gemm::handed_pitch;
 use crate::routine::Call;
 use crate::simd::{Isa, prefetch};
 use plimsoll_graph::MAX_RANK;
-use plimsoll_graph::program::{Operand, Then};
+use plimsoll_graph::program::{Operand, WithEpilogue};
 use std::ops::Range;
 
-/// The loop of a [`Then`], ready to take in its op's result in rectangles.
+/// The loop of a [`WithEpilogue`], ready to take in its op's result in rectangles.
 pub(crate) struct Follower {
     fused: Fused,
     /// How many operands the op has.
@@ -35,7 +35,7 @@ impl Follower {
     /// Prepares the loop of a kernel. The op hands on rows of elements, at a distance of [`handed_pitch`] sums of
     /// `sum` bytes.
     pub(crate) fn new(
-        then: &Then,
+        then: &WithEpilogue,
         reads: &[Operand],
         writes: &[Operand],
         in_place: &[(usize, usize)],

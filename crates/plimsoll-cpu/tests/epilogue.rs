@@ -43,7 +43,7 @@ fn run(program: &Program, threads: usize) -> Vec<Vec<u8>> {
 }
 
 fn follows(program: &Program) -> bool {
-    program.kernels.iter().any(|kernel| matches!(kernel.body, Body::Then(_)))
+    program.kernels.iter().any(|kernel| matches!(kernel.body, Body::WithEpilogue(_)))
 }
 
 /// Checks a product followed by some loops against the two apart. `build` returns the product and what is made of it.

@@ -9,11 +9,15 @@ use crate::prepare::prepare;
 use crate::routine::{ALIGNMENT, Call, Routine};
 use cudarc::driver::sys::CUdeviceptr;
 use plimsoll_graph::Op;
-use plimsoll_graph::program::{Body, Kernel, Then};
+use plimsoll_graph::program::{Body, Kernel, WithEpilogue};
 use std::sync::Arc;
 
 /// Prepares an op and its loop.
-pub(crate) fn prepare_then(engine: &Arc<Engine>, kernel: &Kernel, then: &Then) -> Result<Box<dyn Routine>> {
+pub(crate) fn prepare_with_epilogue(
+    engine: &Arc<Engine>,
+    kernel: &Kernel,
+    then: &WithEpilogue,
+) -> Result<Box<dyn Routine>> {
     if let Op::Dot { transpose_a, transpose_b } = then.op {
         let Kernel { reads, writes, .. } = kernel;
         let one = dot::prepare_followed(engine, transpose_a, transpose_b, then, reads, writes)?;

@@ -1,4 +1,4 @@
-//! What a remake makes again has the very bits of the original, so that a plan may drop and remake as it likes.
+//! What a rematerialization makes again has the very bits of the original, so that a plan may drop and rematerialization as it likes.
 
 use half::bf16;
 use plimsoll_cpu::CpuDevice;
@@ -7,7 +7,7 @@ use plimsoll_graph::step::Named;
 use plimsoll_graph::{DType, Graph, Result, Step, ValueId, lower};
 use plimsoll_memory::{Block, Pool};
 use plimsoll_reference::random_step::{Choices, random_step};
-use plimsoll_reference::with_remakes;
+use plimsoll_reference::with_rematerializations;
 use proptest::prelude::*;
 use std::rc::Rc;
 
@@ -27,9 +27,9 @@ fn bytes(g: &Graph, value: ValueId, seed: usize) -> Vec<u8> {
     (0..ty.shape.elements()).flat_map(bytes).collect()
 }
 
-/// Runs a step without states and all its remakes. Returns how many there are.
+/// Runs a step without states and all its rematerializations. Returns how many there are.
 fn check(step: &Step) -> usize {
-    let (program, pairs) = with_remakes(&lower(step));
+    let (program, pairs) = with_rematerializations(&lower(step));
     for threads in [1, 3] {
         let device = CpuDevice::new(Some(threads)).unwrap();
         let pool = Pool::new(None);
@@ -134,7 +134,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn remakes_of_random_graphs_have_the_same_bits(choices in prop::collection::vec(any::<u32>(), 40..200)) {
+    fn rematerializations_of_random_graphs_have_the_same_bits(choices in prop::collection::vec(any::<u32>(), 40..200)) {
         let mut choices = Choices::new(&choices);
         let step = random_step(&mut choices, 24);
         let mut function = Step { graph: step.graph.clone(), ..Step::new() };

@@ -10,10 +10,10 @@
 use super::emit::{kernel, replaceable};
 use crate::Shape;
 use crate::op::Op;
-use crate::program::{Body, BufferId, Keep, Kernel, Loop, Operand, Program, Scalar, Then, View};
+use crate::program::{Body, BufferId, Keep, Kernel, Loop, Operand, Program, Scalar, View, WithEpilogue};
 
 /// The program with every such pair of kernels made one.
-pub(super) fn followed(mut program: Program) -> Program {
+pub(super) fn fuse_epilogues(mut program: Program) -> Program {
     let mut readers = vec![0; program.buffers.len()];
     for read in program.kernels.iter().flat_map(|kernel| &kernel.reads) {
         readers[read.buffer.index()] += 1;
@@ -130,7 +130,7 @@ fn join(op: &Op, product: &Kernel, follower: &Kernel) -> Option<Kernel> {
     let writes: Vec<Operand> = follower.writes.iter().map(write).collect();
 
     let operands = product.reads.len();
-    let then = Then { op: op.clone(), operands, shape: made.view.shape, dtype: made.dtype, body };
+    let then = WithEpilogue { op: op.clone(), operands, shape: made.view.shape, dtype: made.dtype, body };
     let all: Vec<Operand> = product.reads.iter().chain(&reads).copied().collect();
     let seen = then.loop_reads(&all);
     let in_place = replaceable(&then.body, &seen, &writes)
@@ -138,7 +138,7 @@ fn join(op: &Op, product: &Kernel, follower: &Kernel) -> Option<Kernel> {
         .filter(|&(_, read)| read > 0 && !product.reads.iter().any(|o| o.buffer == seen[read].buffer))
         .map(|(write, read)| (write, operands + read - 1))
         .collect();
-    Some(kernel(&product.scope, Body::Then(Box::new(then)), all, writes, in_place))
+    Some(kernel(&product.scope, Body::WithEpilogue(Box::new(then)), all, writes, in_place))
 }
 
 /// The program without some of its buffers.

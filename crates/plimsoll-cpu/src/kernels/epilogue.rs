@@ -11,11 +11,11 @@ use crate::gemm::Follow;
 use crate::prepare::prepare_op;
 use crate::routine::{ALIGNMENT, Call, Routine};
 use plimsoll_graph::Op;
-use plimsoll_graph::program::{Operand, Then};
+use plimsoll_graph::program::{Operand, WithEpilogue};
 use std::ops::Range;
 
 /// An op that can hand its result on.
-pub(crate) trait Hands: Send + Sync {
+pub(crate) trait CanFuseEpilogue: Send + Sync {
     /// Whether it can do so, and it is worth it.
     fn can_hand_on(&self) -> bool;
 
@@ -34,7 +34,7 @@ pub(crate) trait Hands: Send + Sync {
 
 /// Prepares an op and its loop.
 pub(crate) fn prepare(
-    then: &Then,
+    then: &WithEpilogue,
     reads: &[Operand],
     writes: &[Operand],
     in_place: &[(usize, usize)],
@@ -57,7 +57,7 @@ pub(crate) fn prepare(
 
 /// An op that hands its result on.
 struct InCache {
-    op: Box<dyn Hands>,
+    op: Box<dyn CanFuseEpilogue>,
     follower: Follower,
 }
 
@@ -118,7 +118,7 @@ struct InWorkspace {
 }
 
 impl InWorkspace {
-    fn new(then: &Then, reads: &[Operand], writes: &[Operand], in_place: &[(usize, usize)]) -> Self {
+    fn new(then: &WithEpilogue, reads: &[Operand], writes: &[Operand], in_place: &[(usize, usize)]) -> Self {
         let (operands, seen) = (then.operands, then.loop_reads(reads));
         let op = prepare_op(&then.op, &reads[..operands], &[then.made()]);
         let body = fused::prepare(&then.body, &seen, writes, &then.loop_pairs(in_place));

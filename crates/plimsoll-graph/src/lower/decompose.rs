@@ -16,7 +16,7 @@ use crate::{Graph, NodeId, Result, ValueId};
 use std::borrow::Cow;
 
 /// The step with such ops cut for a program.
-pub(super) fn recut(step: &Step) -> Cow<'_, Step> {
+pub(super) fn decompose(step: &Step) -> Cow<'_, Step> {
     let graph = &step.graph;
     let uses = uses(step);
     let (joints, residuals) = (joints(graph, &uses), residuals(graph, &uses));

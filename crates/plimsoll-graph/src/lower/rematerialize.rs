@@ -15,9 +15,9 @@ use crate::program::{
     Body, BufferId, Instruction, Keep, Kernel, Level, Loop, Operand, Program, Register, Scalar, View,
 };
 
-/// The remakes of all buffers that a planner may drop and that a loop writes together with others.
-pub(super) fn remakes(program: &Program) -> Vec<Kernel> {
-    let mut remakes = vec![];
+/// The rematerializations of all buffers that a planner may drop and that a loop writes together with others.
+pub(super) fn rematerializations(program: &Program) -> Vec<Kernel> {
+    let mut rematerializations = vec![];
     for kernel in &program.kernels {
         let Some(whole) = Whole::of(kernel).filter(|whole| whole.body.stores.len() > 1) else { continue };
         let dropped = |&store: &usize| keep(program, kernel.writes[store].buffer) == Keep::WhileUsed;
@@ -26,10 +26,10 @@ pub(super) fn remakes(program: &Program) -> Vec<Kernel> {
             let from_operands = Cut::new(program, &whole, store, false);
             let distinct = from_operands.filter(|cut| Some(cut) != from_results.as_ref());
             let cuts = from_results.into_iter().chain(distinct);
-            remakes.extend(cuts.filter_map(|cut| cut.finish(&whole, store)));
+            rematerializations.extend(cuts.filter_map(|cut| cut.finish(&whole, store)));
         }
     }
-    remakes
+    rematerializations
 }
 
 /// A kernel that is or ends in a loop.
@@ -44,7 +44,7 @@ impl<'a> Whole<'a> {
     fn of(kernel: &'a Kernel) -> Option<Whole<'a>> {
         match &kernel.body {
             Body::Loop(body) => Some(Whole { kernel, body, reads: kernel.reads.clone() }),
-            Body::Then(then) => {
+            Body::WithEpilogue(then) => {
                 Some(Whole { kernel, body: &then.body, reads: then.loop_reads(&kernel.reads) })
             }
             _ => None,
@@ -155,14 +155,14 @@ impl Cut {
         let row_axes = if has_rows { body.row_axes } else { 0 };
         let stores = vec![count as Register - 1];
         let cut = Loop { domain: body.domain, row_axes, instructions, stores };
-        let remake = loop_kernel(&kernel.scope, cut, reads, vec![kernel.writes[store]]);
+        let rematerialization = loop_kernel(&kernel.scope, cut, reads, vec![kernel.writes[store]]);
         let reads_of = |kernel: &Kernel| {
             let mut buffers: Vec<BufferId> = kernel.reads.iter().map(|read| read.buffer).collect();
             buffers.sort_unstable();
             buffers.dedup();
             buffers
         };
-        let cheaper = remake.bytes < kernel.bytes || count < body.instructions.len();
-        (cheaper || reads_of(&remake) != reads_of(kernel)).then_some(remake)
+        let cheaper = rematerialization.bytes < kernel.bytes || count < body.instructions.len();
+        (cheaper || reads_of(&rematerialization) != reads_of(kernel)).then_some(rematerialization)
     }
 }
