@@ -31,10 +31,10 @@ fn a_leak_is_explained_with_its_line_books_map_timeline_and_owners() {
         "pytorch-snapshot · PyTorch",
         "train.py:15",
         "books of",
-        "memory map:",
+        "memory map at the refusal (event ",
         "timeline:",
         "X out of",
-        "who held memory at the peak",
+        "who held memory at the refusal (event ",
         "what to change",
     ] {
         assert!(ran.stdout.contains(part), "no `{part}` in {}", ran.stdout);
@@ -66,7 +66,7 @@ fn an_explanation_is_data_for_other_programs_and_its_books_are_closed() {
         ("log/jax-fragmented.log.gz", "fragmented"),
     ] {
         let report = json(&["explain", &recorded(file), "--json"]);
-        assert_eq!(keys(&report), ["advice", "books", "others", "source", "verdicts"]);
+        assert_eq!(keys(&report), ["advice", "books", "moment", "others", "source", "verdicts"]);
         let kinds: Vec<&str> = report["verdicts"]
             .as_array()
             .expect("verdicts")

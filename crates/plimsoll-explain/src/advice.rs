@@ -9,7 +9,7 @@
 mod otherwise;
 mod settings;
 
-use crate::facts::{Facts, Moment, RoomBy};
+use crate::facts::{Facts, RoomBy};
 use crate::planned::planned;
 use crate::recording::Framework;
 use crate::report::{Advice, Verdict, VerdictKind};
@@ -52,8 +52,8 @@ pub(crate) fn advice(facts: &Facts<'_>, verdicts: &[Verdict], leak: Option<&Leak
 /// Whether advice makes a difference. After a failure it is also good to know what would not have helped; without
 /// one only what takes less than the pool took is worth a change.
 fn is_worth_telling(facts: &Facts<'_>, advice: &Advice) -> bool {
-    match (facts.moment, advice.peak_reserved_bytes.zip(facts.peak_reserved())) {
-        (Moment::End, Some((then, now))) => then < now,
+    match (facts.is_refusal(), advice.peak_reserved_bytes.zip(facts.peak_reserved())) {
+        (false, Some((then, now))) => then < now,
         _ => true,
     }
 }
@@ -70,10 +70,7 @@ fn start(facts: &Facts<'_>, model: &Model) -> Start {
 
 /// The room to replay within: only a refusal makes it matter.
 fn room(facts: &Facts<'_>) -> Option<u64> {
-    match facts.moment {
-        Moment::Failure(_) => facts.room.map(|room| room.bytes),
-        Moment::End => None,
-    }
+    facts.room.filter(|_| facts.is_refusal()).map(|room| room.bytes)
 }
 
 /// Advice that a replay has tested.
@@ -81,7 +78,7 @@ fn tested(change: impl Into<String>, outcome: &Outcome, why: &str) -> Advice {
     let said = match outcome.failed_at {
         None => format!("replay: goes through with at most {} taken", format_bytes(outcome.peak_reserved)),
         Some(FailedAt { event: Some(event), bytes }) => {
-            format!("replay: event {event} is refused {}", format_bytes(bytes))
+            format!("replay: event {} is refused {}", event + 1, format_bytes(bytes))
         }
         Some(FailedAt { event: None, bytes }) => {
             format!("replay: {} that were live at the start find no room", format_bytes(bytes))

@@ -1,6 +1,6 @@
 //! The books: where all of a device's bytes were. The lines sum to the total, with what nobody knows as a line.
 
-use crate::facts::{Facts, Moment};
+use crate::facts::Facts;
 use crate::recording::Framework;
 use crate::report::{BookLine, Books};
 use crate::site::site;
@@ -13,21 +13,15 @@ const PLACES: usize = 6;
 /// Closes the books.
 pub(crate) fn books(facts: &Facts<'_>) -> Books {
     let device = facts.device;
-    let moment = match facts.moment {
-        Moment::Failure(_) => "when the request was refused",
-        Moment::End => "when recording ended",
-    };
     let taken = facts.reserved.or(facts.live).unwrap_or(0);
     let limit = device.limit.filter(|&limit| limit >= taken);
     let (total, of) = match (device.capacity, limit) {
-        (Some(capacity), _) if capacity >= taken => {
-            (capacity, format!("{}, all of it, {moment}", device.name))
-        }
-        (_, Some(limit)) => (limit, format!("the limit of {} {moment}", device.name)),
+        (Some(capacity), _) if capacity >= taken => (capacity, format!("{}, all of it", device.name)),
+        (_, Some(limit)) => (limit, format!("the limit of {}", device.name)),
         _ if facts.reserved.is_some_and(|bytes| bytes > 0) => {
-            (taken, format!("what the pool of {} had taken {moment}", device.name))
+            (taken, format!("what the pool of {} had taken", device.name))
         }
-        _ => (facts.live.unwrap_or(0), format!("what was in use on {} {moment}", device.name)),
+        _ => (facts.live.unwrap_or(0), format!("what was in use on {}", device.name)),
     };
     let mut writer = Writer { left: total, lines: Vec::new() };
 

@@ -5,6 +5,7 @@ use crate::books::books;
 use crate::facts::Facts;
 use crate::recording::{Device, Recording};
 use crate::report::Explanation;
+use crate::usage::timeline;
 use crate::verdict::{Leak, verdicts};
 
 /// Explains a recording: the device that ran out of memory, or else the one whose pool holds most, with the
@@ -43,6 +44,9 @@ fn explain_device(recording: &Recording, device: &Device) -> Explanation {
         verdicts,
         books: books(&facts),
         advice,
+        peak: facts.peak(),
+        timeline: device.trace.as_ref().map(timeline),
+        snapshot: facts.into_snapshot(),
         others: Vec::new(),
     }
 }

@@ -1,12 +1,13 @@
-//! The facts: what a recording says about one device, derived once, for books, verdicts and advice alike.
+//! The facts: what a recording says about one device, derived once, for books, verdicts, advice and views alike.
 //!
 //! Sources differ in what they know and when: a snapshot is often taken after the failure, when part of the
-//! memory was freed already, so where a trace has the refusal the facts are of that moment.
+//! memory was freed already, so where a trace has the refused request the facts are of that moment.
 
 use crate::history::{History, layout_after};
-use crate::recording::{Device, Framework};
-use crate::usage::{Usage, live_at, live_at_end, live_in, total};
-use plimsoll_memory::{Layout, Model, PieceState};
+use crate::moment::{Fragmentation, Moment, MomentKind, Peak, Snapshot};
+use crate::recording::{Device, Failure, Framework};
+use crate::usage::{SiteUsage, Usage, by_site, live_at, live_in, ranked, total};
+use plimsoll_memory::{Layout, Model, OwnerId, PieceState, Trace};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
@@ -27,19 +28,14 @@ pub(crate) struct Facts<'a> {
     pub(crate) asked: Option<u64>,
     /// What lay where.
     pub(crate) layout: Option<Cow<'a, Layout>>,
+    /// What the recording lists as in use by owner at this moment, without a layout: bytes and pieces.
+    listed: &'a [(OwnerId, u64, u64)],
     /// What was in use by owner, the most bytes first.
     pub(crate) by_owner: Vec<Usage>,
+    /// The same by call site.
+    pub(crate) holders: Vec<SiteUsage>,
     /// The most the pool could have had.
     pub(crate) room: Option<Room>,
-}
-
-/// A moment of a recording.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Moment {
-    /// When a request was refused: after so many events of the trace, if there is one.
-    Failure(Option<usize>),
-    /// When recording ended.
-    End,
 }
 
 /// The most a pool could have had, and how that is known.
@@ -63,58 +59,89 @@ pub(crate) enum RoomBy {
 impl<'a> Facts<'a> {
     pub(crate) fn new(device: &'a Device, framework: Framework) -> Facts<'a> {
         let history = device.trace.as_ref().map(|trace| History::new(trace, &device.owners));
-        let refusal = history.as_ref().and_then(|history| history.refusal);
-        let refused = refusal.map(|r| r.requested).or(device.failure.as_ref().map(|f| f.requested));
+        let refused = match (history.as_ref().and_then(|history| history.refusal), &device.failure) {
+            (Some(refusal), _) => Some(refusal.requested),
+            (None, failure) => failure.as_ref().map(|failure| failure.requested),
+        };
+        let moment = moment(device, history.as_ref());
+        // What was in use at the peak says nothing of any other moment; a layout is never of the peak.
+        let of_the_moment =
+            device.layout.is_some() || !device.reported_at_peak || moment.kind == MomentKind::Peak;
         let mut facts = Facts {
             device,
             framework,
+            moment,
+            listed: if of_the_moment { &device.live_by_owner } else { &[] },
             history,
-            moment: Moment::End,
             refused,
             reserved: device.reserved_bytes(),
-            live: device.live_bytes(),
+            live: device.live_bytes().filter(|_| of_the_moment),
             asked: device.layout.as_ref().map(Layout::requested_bytes),
             layout: device.layout.as_ref().map(Cow::Borrowed),
             by_owner: Vec::new(),
+            holders: Vec::new(),
             room: None,
         };
-        match refusal {
-            Some(refusal) => facts.look_at_refusal(refusal.event),
-            None if refused.is_some() => facts.moment = Moment::Failure(None),
-            None => {}
-        }
-        // A list of owners is of a moment of its own: the peak, in some profiles.
-        if let (None, Some(history), true) = (&facts.layout, &facts.history, device.live_by_owner.is_empty())
-        {
-            let asked = refusal.map_or(history.end_live, |refusal| refusal.live);
-            facts.live = facts.live.map(|live| live.max(asked)).or(Some(asked));
-            facts.asked = Some(asked);
-        }
+        facts.look_at_trace();
         facts.by_owner = facts.owners_now();
+        facts.holders = by_site(&device.owners, &facts.by_owner);
         facts.room = facts.find_room();
         facts
     }
 
-    /// Moves the figures to the moment of a refusal, if anything came and went after it.
-    fn look_at_refusal(&mut self, event: usize) {
-        self.moment = Moment::Failure(Some(event));
-        let (Some(trace), Some(refusal)) =
-            (&self.device.trace, self.history.as_ref().and_then(|h| h.refusal))
-        else {
-            return;
-        };
-        let moved = trace.events[event..].iter().any(|event| {
-            use plimsoll_memory::Action::{Allocate, Free, Release, Reserve};
-            matches!(event.action, Allocate(_) | Free(_) | Reserve { .. } | Release { .. })
-        });
-        if !moved && self.layout.is_some() {
+    /// Takes the figures of the moment from the trace, where what was reported is of another moment or missing.
+    fn look_at_trace(&mut self) {
+        let (Some(trace), Some(history)) = (&self.device.trace, &self.history) else { return };
+        let refusal = history.refusal;
+        if self.layout.is_some() && refusal.is_none_or(|refusal| !changes_after(trace, refusal.event)) {
             return;
         }
-        let layout = layout_after(trace, event, self.expandable());
-        self.reserved = if refusal.reserved > 0 { Some(refusal.reserved) } else { self.device.reserved };
-        self.asked = Some(refusal.live);
-        self.live = Some(layout.as_ref().map_or(refusal.live, Layout::live_bytes));
-        self.layout = layout.map(Cow::Owned);
+        let asked = match (refusal, self.moment.kind) {
+            (Some(refusal), _) => refusal.live,
+            // A list of owners is complete for its moment; a trace may have begun too late to be.
+            (None, _) if !self.listed.is_empty() => return,
+            (None, MomentKind::Peak) => history.peak_live,
+            (None, _) => history.end_live,
+        };
+        let rebuilt =
+            layout_after(trace, self.events_before(trace), self.expandable(), self.device.layout.as_ref())
+                .filter(|layout| layout.requested_bytes() == asked);
+        if let Some(refusal) = refusal {
+            self.reserved = if refusal.reserved > 0 { Some(refusal.reserved) } else { self.device.reserved };
+            self.live = Some(asked);
+            self.layout = rebuilt.map(Cow::Owned);
+        } else {
+            // Reported figures are of the same moment: a layout that contradicts them is wrong.
+            let agrees = |reported: Option<u64>, rebuilt| reported.is_none_or(|bytes| bytes == rebuilt);
+            self.layout = rebuilt
+                .filter(|layout| agrees(self.live, layout.live_bytes()))
+                .filter(|layout| agrees(self.reserved, layout.reserved_bytes()))
+                .map(Cow::Owned);
+            self.live = self.live.max(Some(asked));
+        }
+        self.asked = Some(asked);
+        if let Some(layout) = &self.layout {
+            (self.live, self.reserved) = (Some(layout.live_bytes()), Some(layout.reserved_bytes()));
+        }
+    }
+
+    /// How many events of the trace had happened at the moment.
+    fn events_before(&self, trace: &Trace) -> usize {
+        match (self.moment.kind, self.moment.event) {
+            (MomentKind::Refusal, Some(event)) => event,
+            (MomentKind::Refusal, None) => trace.events.len(),
+            (MomentKind::Peak | MomentKind::End, event) => event.map_or(0, |event| event + 1),
+        }
+    }
+
+    /// Whether a request was refused; all facts are of that moment then.
+    pub(crate) fn is_refusal(&self) -> bool {
+        self.moment.kind == MomentKind::Refusal
+    }
+
+    /// The event of the trace at which a request was refused.
+    pub(crate) fn refusal_event(&self) -> Option<usize> {
+        self.moment.event.filter(|_| self.is_refusal())
     }
 
     pub(crate) fn expandable(&self) -> bool {
@@ -123,11 +150,47 @@ impl<'a> Facts<'a> {
 
     /// What is in use at this moment, by owner.
     fn owners_now(&self) -> Vec<Usage> {
-        match (&self.layout, &self.device.trace, self.moment) {
-            (Some(Cow::Owned(layout)), ..) => live_in(layout),
-            (None, Some(trace), Moment::Failure(Some(event))) => live_at(trace, event.checked_sub(1)),
-            _ => live_at_end(self.device),
+        let listed = self.refusal_event().is_none() && !self.listed.is_empty();
+        match (&self.layout, &self.device.trace) {
+            (Some(layout), _) => live_in(layout),
+            (None, Some(trace)) if !listed => live_at(trace, self.events_before(trace).checked_sub(1)),
+            (None, _) => ranked(self.listed),
         }
+    }
+
+    /// The facts of the moment, for those who print them.
+    pub(crate) fn into_snapshot(self) -> Snapshot {
+        let failure = self.device.failure.as_ref();
+        let seen = self.history.as_ref().is_some_and(|history| history.refusal.is_some());
+        let refused = self.refused.map(|requested| Failure {
+            requested,
+            exact: seen || failure.is_some_and(|failure| failure.exact),
+            event: self.moment.event,
+            op: failure.and_then(|failure| failure.op.clone()),
+        });
+        Snapshot {
+            moment: self.moment,
+            refused,
+            reserved_bytes: self.reserved,
+            live_bytes: self.live,
+            requested_bytes: self.asked,
+            fragmentation: self.layout.as_deref().map(Fragmentation::of),
+            layout: self.layout.map(Cow::into_owned),
+            holders: self.holders,
+        }
+    }
+
+    /// The most bytes live at once, and who held them.
+    pub(crate) fn peak(&self) -> Option<Peak> {
+        let moment = |event| Moment { kind: MomentKind::Peak, event };
+        let Some((history, trace)) = self.history.as_ref().zip(self.device.trace.as_ref()) else {
+            let live_bytes = self.device.peak_live?;
+            return Some(Peak { moment: moment(None), live_bytes, holders: Vec::new() });
+        };
+        let event = history.peak_at.checked_sub(1);
+        let held = if self.is_refusal() { Vec::new() } else { live_at(trace, event) };
+        let holders = by_site(&self.device.owners, &held);
+        Some(Peak { moment: moment(event), live_bytes: history.peak_live, holders })
     }
 
     /// The most that the pool could have had.
@@ -198,6 +261,28 @@ impl<'a> Facts<'a> {
         // What was reported knows rules that the layout does not show.
         self.device.largest_free.or(self.layout.as_ref().map(|layout| layout.largest_free()))
     }
+}
+
+/// The moment to explain: the refused request, else what the recording was made of.
+fn moment(device: &Device, history: Option<&History>) -> Moment {
+    let last = device.trace.as_ref().and_then(|trace| trace.events.len().checked_sub(1));
+    match (history.and_then(|history| history.refusal), &device.failure) {
+        (Some(refusal), _) => Moment { kind: MomentKind::Refusal, event: Some(refusal.event) },
+        (None, Some(_)) => Moment { kind: MomentKind::Refusal, event: None },
+        (None, None) if device.reported_at_peak && device.layout.is_none() => {
+            let event = history.and_then(|history| history.peak_at.checked_sub(1));
+            Moment { kind: MomentKind::Peak, event }
+        }
+        (None, None) => Moment { kind: MomentKind::End, event: last },
+    }
+}
+
+/// Whether anything came or went after an event, so that what stood at the end did not stand then.
+fn changes_after(trace: &Trace, event: usize) -> bool {
+    use plimsoll_memory::Action::{Allocate, Free, Release, Reserve};
+    trace.events[event..]
+        .iter()
+        .any(|event| matches!(event.action, Allocate(_) | Free(_) | Reserve { .. } | Release { .. }))
 }
 
 /// The share of a room below which what is free is next to nothing.

@@ -128,8 +128,14 @@ pub(crate) fn live_after(trace: &Trace, events: usize) -> Vec<RequestId> {
 
 /// What lay where after so many events, where the trace has addresses and tells what the pool took. Bytes
 /// between two requests that are no more than their rounding count as part of the first. `expandable`: pieces
-/// that the pool took side by side are one, as pages mapped into one range are.
-pub(crate) fn layout_after(trace: &Trace, events: usize, expandable: bool) -> Option<Layout> {
+/// that the pool took side by side are one, as pages mapped into one range are. What a segment is for is told by
+/// the layout of another moment, where that has it.
+pub(crate) fn layout_after(
+    trace: &Trace,
+    events: usize,
+    expandable: bool,
+    recorded: Option<&Layout>,
+) -> Option<Layout> {
     let mut segments: BTreeMap<u64, u64> = trace.initial_reserved.iter().copied().collect();
     for event in trace.events.iter().take(events) {
         match event.action {
@@ -169,9 +175,18 @@ pub(crate) fn layout_after(trace: &Trace, events: usize, expandable: bool) -> Op
             at = until;
         }
         push_free(&mut pieces, at, end);
-        layout.segments.push(Segment { address, bytes, stream: 0, class: SegmentClass::Any, pieces });
+        let known = recorded.and_then(|layout| segment_at(layout, address));
+        let (stream, class) = known.map_or((0, SegmentClass::Any), |segment| (segment.stream, segment.class));
+        layout.segments.push(Segment { address, bytes, stream, class, pieces });
     }
     Some(layout)
+}
+
+/// The segment of a layout that an address lies in.
+fn segment_at(layout: &Layout, address: u64) -> Option<&Segment> {
+    let after = layout.segments.partition_point(|segment| segment.address <= address);
+    let segment = layout.segments.get(after.checked_sub(1)?)?;
+    (address - segment.address < segment.bytes).then_some(segment)
 }
 
 /// The finest rounding of the allocators that traces come from.

@@ -3,7 +3,7 @@
 //! Everything is in the file: no fonts, scripts or data come from elsewhere, and a content policy in the page
 //! forbids it to ask. What is read (verdicts, books, advice) is plain HTML and needs no script; what is
 //! explored (timeline, address map, flame graph) is drawn by the page's script from columns of numbers, so that
-//! a hundred thousand events stay quick. Names in a recording are untrusted: they enter the page as escaped text
+//! a hundred thousand events stay quick. It opens at the moment that was explained, with the explanation's figures. Names in a recording are untrusted: they enter the page as escaped text
 //! or as JSON in which `<` cannot occur, and the script only ever sets them as text.
 
 mod blob;
@@ -38,16 +38,14 @@ struct View<'a> {
     device: Option<&'a Device>,
 }
 
-/// Writes an explanation as one self-contained HTML page.
+/// Writes an explanation as one self-contained HTML page, with the recording to explore around it.
 ///
 /// ```
-/// use plimsoll_explain::{Books, Device, Explanation, Framework, Origin, Recording, write_html};
+/// use plimsoll_explain::{Device, Framework, Origin, Recording, explain, write_html};
 /// let origin = Origin { files: vec!["run".into()], formats: vec![], framework: Framework::Jax, gaps: vec![] };
 /// let device = Device { name: "GPU 0".into(), ..Device::default() };
-/// let recording = Recording { origin: origin.clone(), devices: vec![device] };
-/// let books = Books { of: "the device".into(), total_bytes: 0, lines: vec![] };
-/// let (device, verdicts, advice) = ("GPU 0".to_string(), vec![], vec![]);
-/// let explanation = Explanation { origin, device, verdicts, books, advice, others: vec![] };
+/// let recording = Recording { origin, devices: vec![device] };
+/// let explanation = explain(&recording);
 /// let mut page = Vec::new();
 /// write_html(&recording, &explanation, &mut page)?;
 /// assert!(page.starts_with(b"<!doctype html>"));

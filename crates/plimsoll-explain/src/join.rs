@@ -63,9 +63,23 @@ fn complete(known: &mut Device, other: Device) {
     fill(&mut known.device_free, other.device_free);
     fill(&mut known.process, other.process);
     fill(&mut known.reserved, other.reserved);
-    fill(&mut known.live, other.live);
     fill(&mut known.peak_live, other.peak_live);
     fill(&mut known.largest_free, other.largest_free);
+    // What was in use is taken from files that tell of one moment. A peak tells nothing of a refusal or of an end.
+    if known.reported_at_peak && !other.reported_at_peak && tells_what_was_in_use(&other) {
+        known.live = None;
+        known.live_by_owner.clear();
+        known.reported_at_peak = false;
+    }
+    let same_moment = if tells_what_was_in_use(known) {
+        known.reported_at_peak == other.reported_at_peak
+    } else {
+        known.reported_at_peak = other.reported_at_peak;
+        true
+    };
+    if same_moment {
+        fill(&mut known.live, other.live);
+    }
     fill(&mut known.model, other.model);
     match (&mut known.failure, other.failure) {
         (Some(known), Some(other)) if !known.exact && other.exact => *known = other,
@@ -95,11 +109,16 @@ fn complete(known: &mut Device, other: Device) {
             trace
         });
     }
-    if known.live_by_owner.is_empty() {
+    if known.live_by_owner.is_empty() && same_moment {
         let held = other.live_by_owner.into_iter();
         known.live_by_owner = held.map(|(id, bytes, count)| (renumbered(id), bytes, count)).collect();
     }
     end_with_the_failure(known);
+}
+
+/// Whether a file says how much was in use at the moment it is of.
+fn tells_what_was_in_use(device: &Device) -> bool {
+    device.layout.is_some() || device.live.is_some() || !device.live_by_owner.is_empty()
 }
 
 /// Takes over the owners of another file, and returns what each is called here.
@@ -125,4 +144,35 @@ fn end_with_the_failure(device: &mut Device) {
     let id = trace.push_request(Request { bytes: failure.requested, address: 0, stream: 0, owner });
     trace.push(time, Action::Refuse(id));
     failure.event = Some(trace.events.len() - 1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recording::{Failure, Format, Origin};
+
+    fn of(device: Device) -> Recording {
+        let formats = vec![Format::BfcLog];
+        let origin =
+            Origin { files: Vec::new(), formats, framework: Framework::TensorFlow, gaps: Vec::new() };
+        Recording { origin, devices: vec![Device { index: Some(0), ..device }] }
+    }
+
+    #[test]
+    fn a_peak_never_stands_in_for_what_was_in_use_when_a_request_was_refused() {
+        let failure = Failure { requested: 9, exact: true, event: None, op: None };
+        let log = Device { live: Some(70), failure: Some(failure), ..Device::default() };
+        let owners = vec![(OwnerId::UNKNOWN, 100, 1)];
+        let peak =
+            Device { live: Some(100), live_by_owner: owners, reported_at_peak: true, ..Device::default() };
+        for files in [[log.clone(), peak.clone()], [peak.clone(), log]] {
+            let joined = join(files.map(of).to_vec()).unwrap();
+            let device = &joined.devices[0];
+            assert_eq!((device.live, device.reported_at_peak), (Some(70), false));
+            assert!(device.live_by_owner.is_empty());
+        }
+        let joined = join(vec![of(Device::default()), of(peak)]).unwrap();
+        assert_eq!((joined.devices[0].live, joined.devices[0].reported_at_peak), (Some(100), true));
+        assert_eq!(joined.devices[0].live_by_owner.len(), 1);
+    }
 }

@@ -133,6 +133,8 @@ pub struct Device {
     pub owners: Owners,
     /// What was in use by owner, where addresses are not known: bytes and how many pieces.
     pub live_by_owner: Vec<(OwnerId, u64, u64)>,
+    /// Whether `live` and `live_by_owner` are of the peak, and not of the end or of the failure.
+    pub reported_at_peak: bool,
 }
 
 /// A request that was refused.

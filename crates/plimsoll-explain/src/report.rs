@@ -1,5 +1,8 @@
 //! The report: closed books, verdicts with their proof, advice with what replay said of it.
+//!
+//! An explanation holds every figure that a view prints, so that all views agree.
 
+use crate::moment::{Peak, Snapshot, Timeline};
 use crate::recording::Origin;
 use serde::Serialize;
 
@@ -10,6 +13,12 @@ pub struct Explanation {
     pub origin: Origin,
     /// The device it is about.
     pub device: String,
+    /// The moment that books and verdicts are of, and what stood in the pool then.
+    pub snapshot: Snapshot,
+    /// The most bytes live at once, where that is known.
+    pub peak: Option<Peak>,
+    /// Bytes over time, where there is a trace.
+    pub timeline: Option<Timeline>,
     /// What holds, the gravest first. Never empty.
     pub verdicts: Vec<Verdict>,
     /// Where the device's bytes were.

@@ -2,7 +2,7 @@
 //!
 //! The verdict comes first because it is what people came for; all below it is there to be checked against. A
 //! part is shown only where its data were recorded. Every string of a recording is untrusted, so that nothing is
-//! written that was not made plain first.
+//! written that was not made plain first. All figures are those that the explanation holds.
 
 mod map;
 mod owners;
@@ -10,7 +10,6 @@ mod page;
 mod tables;
 mod timeline;
 
-use crate::recording::{Device, Recording};
 use crate::report::{Explanation, Verdict, VerdictKind};
 use page::{Ink, Page};
 use std::io::{self, Write};
@@ -31,23 +30,19 @@ impl Default for Style {
     }
 }
 
-/// Writes an explanation of a recording for people.
+/// Writes an explanation for people.
 ///
 /// # Errors
 /// If writing fails.
-pub fn show(
-    recording: &Recording,
-    explanation: &Explanation,
-    style: Style,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+pub fn show(explanation: &Explanation, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let page = &mut Page::new(style, out);
     title(explanation, page)?;
-    one_device(recording, explanation, page)?;
+    one_device(explanation, page)?;
     for other in &explanation.others {
         page.line("")?;
         page.text(0, Ink::Strong, &other.device)?;
-        one_device(recording, other, page)?;
+        page.text(0, Ink::Faint, &other.snapshot.moment.to_string())?;
+        one_device(other, page)?;
     }
     if !explanation.origin.gaps.is_empty() {
         page.heading("about this recording")?;
@@ -63,32 +58,28 @@ fn title(explanation: &Explanation, page: &mut Page<'_>) -> io::Result<()> {
     page.text(0, Ink::Strong, &origin.files.join(", "))?;
     let mut formats: Vec<&str> = origin.formats.iter().map(|format| format.name()).collect();
     formats.dedup();
-    let parts = [formats.join(", "), origin.framework.name().to_string(), explanation.device.clone()];
+    let (framework, moment) = (origin.framework.name().to_string(), explanation.snapshot.moment.to_string());
+    let parts = [formats.join(", "), framework, explanation.device.clone(), moment];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     page.text(0, Ink::Faint, &parts.join(" · "))
 }
 
-fn one_device(recording: &Recording, explanation: &Explanation, page: &mut Page<'_>) -> io::Result<()> {
+fn one_device(explanation: &Explanation, page: &mut Page<'_>) -> io::Result<()> {
     page.line("")?;
     for verdict in &explanation.verdicts {
         show_verdict(verdict, page)?;
     }
-    tables::books(&explanation.books, page)?;
-    if let Some(device) = recording.devices.iter().find(|device| device.name == explanation.device) {
-        evidence(device, page)?;
+    let snapshot = &explanation.snapshot;
+    tables::books(&explanation.books, snapshot.moment, page)?;
+    map::show(snapshot, page)?;
+    if let Some(timeline) = &explanation.timeline {
+        timeline::show(timeline, page)?;
+    }
+    owners::show(&snapshot.holders, snapshot.moment, page)?;
+    if let Some(peak) = explanation.peak.as_ref().filter(|peak| peak.holders != snapshot.holders) {
+        owners::show(&peak.holders, peak.moment, page)?;
     }
     tables::advice(&explanation.advice, page)
-}
-
-/// What was recorded, drawn.
-fn evidence(device: &Device, page: &mut Page<'_>) -> io::Result<()> {
-    if let Some(layout) = &device.layout {
-        map::show(layout, page)?;
-    }
-    if let Some(trace) = &device.trace {
-        timeline::show(trace, page)?;
-    }
-    owners::show(device, page)
 }
 
 fn show_verdict(verdict: &Verdict, page: &mut Page<'_>) -> io::Result<()> {

@@ -1,19 +1,19 @@
 //! Usage: who held how much at one moment, and how much was held over time. What tables and charts show.
 
-use crate::recording::Device;
+use crate::moment::Timeline;
 use crate::site::{Site, site};
 use plimsoll_memory::{Action, Layout, OwnerId, Owners, PieceState, Trace};
 use std::collections::HashMap;
 
 /// What one owner held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Usage {
+pub(crate) struct Usage {
     /// Who.
-    pub owner: OwnerId,
+    pub(crate) owner: OwnerId,
     /// Bytes, as they were asked for.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// In how many pieces.
-    pub count: u64,
+    pub(crate) count: u64,
 }
 
 /// What was asked for at one call site, whatever the library did in between.
@@ -59,18 +59,7 @@ pub(crate) fn total(bytes: impl Iterator<Item = u64>) -> u64 {
 }
 
 /// What each owner held after an event of a trace (`None`: before the first), the largest first.
-///
-/// ```
-/// use plimsoll_explain::live_at;
-/// use plimsoll_memory::{Action, OwnerId, Request, Trace};
-/// let mut trace = Trace::default();
-/// let id = trace.push_request(Request { bytes: 512, address: 0, stream: 0, owner: OwnerId(3) });
-/// trace.push(0, Action::Allocate(id));
-/// trace.push(1, Action::Free(id));
-/// assert_eq!((live_at(&trace, Some(0))[0].owner, live_at(&trace, Some(0))[0].bytes), (OwnerId(3), 512));
-/// assert!(live_at(&trace, Some(1)).is_empty());
-/// ```
-pub fn live_at(trace: &Trace, event: Option<usize>) -> Vec<Usage> {
+pub(crate) fn live_at(trace: &Trace, event: Option<usize>) -> Vec<Usage> {
     let mut tally = Tally::default();
     for &id in &trace.initial {
         let request = trace.request(id);
@@ -86,21 +75,14 @@ pub fn live_at(trace: &Trace, event: Option<usize>) -> Vec<Usage> {
     tally.ranked()
 }
 
-/// What each owner of a device held at the end of its recording, the largest first: from the layout, else from
-/// the list of owners, else from the trace. Empty where none of them was recorded.
-pub fn live_at_end(device: &Device) -> Vec<Usage> {
-    if let Some(layout) = &device.layout {
-        return live_in(layout);
+/// What each owner held by a list of owners, bytes and pieces, the largest first.
+pub(crate) fn ranked(listed: &[(OwnerId, u64, u64)]) -> Vec<Usage> {
+    let mut tally = Tally::default();
+    for &(owner, bytes, count) in listed {
+        let entry = tally.0.entry(owner).or_default();
+        *entry = (entry.0.saturating_add(bytes), entry.1.saturating_add(count));
     }
-    if !device.live_by_owner.is_empty() {
-        let mut tally = Tally::default();
-        for &(owner, bytes, count) in &device.live_by_owner {
-            let entry = tally.0.entry(owner).or_default();
-            *entry = (entry.0.saturating_add(bytes), entry.1.saturating_add(count));
-        }
-        return tally.ranked();
-    }
-    device.trace.as_ref().map_or_else(Vec::new, |trace| live_at(trace, trace.events.len().checked_sub(1)))
+    tally.ranked()
 }
 
 /// What each owner holds in a layout, the largest first.
@@ -113,7 +95,7 @@ pub(crate) fn live_in(layout: &Layout) -> Vec<Usage> {
 }
 
 /// What was held by call site, the largest first.
-pub fn by_site(owners: &Owners, held: &[Usage]) -> Vec<SiteUsage> {
+pub(crate) fn by_site(owners: &Owners, held: &[Usage]) -> Vec<SiteUsage> {
     let mut sums: HashMap<Site, (u64, u64)> = HashMap::new();
     for usage in held {
         let (bytes, count) = sums.entry(site(owners, usage.owner)).or_default();
@@ -123,6 +105,24 @@ pub fn by_site(owners: &Owners, held: &[Usage]) -> Vec<SiteUsage> {
         sums.into_iter().map(|(site, (bytes, count))| SiteUsage { site, bytes, count }).collect();
     ranked.sort_unstable_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.site.cmp(&b.site)));
     ranked
+}
+
+/// How many stretches an explanation keeps of a trace: more than any terminal has columns.
+const STRETCHES: usize = 1200;
+
+/// A trace from its first event to its last.
+pub(crate) fn timeline(trace: &Trace) -> Timeline {
+    let count = |wanted: fn(&Action) -> bool| trace.events.iter().filter(|e| wanted(&e.action)).count();
+    let (first, last) = (trace.events.first(), trace.events.last());
+    let span = first.zip(last).map_or(0, |(first, last)| last.time.saturating_sub(first.time));
+    Timeline {
+        events: trace.events.len(),
+        marks: count(|action| matches!(action, Action::Mark(_))),
+        refusals: count(|action| matches!(action, Action::Refuse(_))),
+        microseconds: span,
+        complete: trace.complete,
+        curve: curve(trace, STRETCHES),
+    }
 }
 
 /// How much was held over a trace, in equal stretches of events: the most within each.

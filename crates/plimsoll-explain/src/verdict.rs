@@ -11,7 +11,7 @@ mod refused;
 
 pub(crate) use leaking::Leak;
 
-use crate::facts::{Facts, Moment};
+use crate::facts::Facts;
 use crate::report::{Verdict, VerdictKind};
 use crate::site::{plain, site};
 use plimsoll_memory::{Action, Model, OwnerId, format_bytes};
@@ -43,8 +43,8 @@ pub(crate) fn verdicts(facts: &Facts<'_>, leak: Option<&Leak>) -> Vec<Verdict> {
 /// Who asked for what was refused, where that is known.
 fn who_was_refused(facts: &Facts<'_>) -> Option<String> {
     let device = facts.device;
-    let owner = match (facts.moment, &device.trace) {
-        (Moment::Failure(Some(event)), Some(trace)) => match trace.events.get(event)?.action {
+    let owner = match (facts.refusal_event(), &device.trace) {
+        (Some(event), Some(trace)) => match trace.events.get(event)?.action {
             Action::Refuse(id) => trace.request(id).owner,
             _ => OwnerId::UNKNOWN,
         },
@@ -70,7 +70,7 @@ fn grows(facts: &Facts<'_>) -> bool {
 
 /// What is said when nothing else holds.
 fn rest(facts: &Facts<'_>) -> Verdict {
-    if let (Moment::Failure(_), Some(refused)) = (facts.moment, facts.refused) {
+    if let (true, Some(refused)) = (facts.is_refusal(), facts.refused) {
         let hole = facts
             .largest_free()
             .map_or(String::new(), |hole| format!(", the largest hole has {}", format_bytes(hole)));

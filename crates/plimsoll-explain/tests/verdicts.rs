@@ -470,7 +470,7 @@ mod laws {
             let origin = explanation.origin.clone();
             let recording = Recording { origin, devices: vec![device] };
             let mut out = Vec::new();
-            plimsoll_explain::show(&recording, &explanation, plimsoll_explain::Style { width: 100, colour: false }, &mut out)?;
+            plimsoll_explain::show(&explanation, plimsoll_explain::Style { width: 100, colour: false }, &mut out)?;
             plimsoll_explain::write_html(&recording, &explanation, &mut out)?;
             prop_assert!(explanation.to_json().is_object());
         }

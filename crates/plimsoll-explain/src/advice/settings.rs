@@ -1,7 +1,7 @@
 //! The settings of each framework's allocator, by their real names, and the models they stand for.
 
 use super::{argued, replayed, room, tested};
-use crate::facts::{Facts, Moment};
+use crate::facts::Facts;
 use crate::recording::Framework;
 use crate::report::Advice;
 use crate::usage::total;
@@ -50,7 +50,7 @@ pub(crate) fn limit(facts: &Facts<'_>, bytes: u64) -> String {
 
 /// Whether no allocator can help, whatever its settings: what was live and what was asked for are over the room.
 pub(crate) fn hopeless(facts: &Facts<'_>) -> Option<String> {
-    let (Moment::Failure(_), Some(room)) = (facts.moment, facts.room) else { return None };
+    let room = facts.room.filter(|_| facts.is_refusal())?;
     let asked = facts.asked.or(facts.live)?;
     let needed = asked.saturating_add(facts.refused?);
     (needed > room.bytes).then(|| {

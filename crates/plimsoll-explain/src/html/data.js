@@ -34,6 +34,7 @@ class Device {
   constructor(described) {
     Object.assign(this, columns(described));
     this.advice = described.advice.map(columns);
+    this.layouts = described.layouts.map(columns);
     this.end = this.trace ? this.trace.moments : 0;
     this.groupings = this.#groupings();
     if (this.trace) this.#index();
@@ -153,8 +154,8 @@ class Device {
     if (this.trace) {
       const { born, died, bytes, owner } = this.trace;
       for (let i = 0; i < born.length; i++) if (born[i] <= moment && moment < died[i]) add(owner[i], bytes[i], 1);
-    } else if (this.layout) {
-      const { bytes, owner, state } = this.layout.pieces;
+    } else if (this.layouts.length) {
+      const { bytes, owner, state } = this.layouts[0].pieces;
       for (let i = 0; i < bytes.length; i++) if (state[i] !== FREE) add(owner[i], bytes[i], 1);
     } else if (this.byOwner) {
       const { owner, bytes, count } = this.byOwner;
@@ -165,7 +166,8 @@ class Device {
 
   // What lay where: segments in order of address, each with what is held in it; the rest of each is free.
   segments(moment) {
-    if (this.layout && moment === this.end) return this.#finalSegments();
+    const layout = this.layoutAt(moment);
+    if (layout) return this.#segmentsOf(layout);
     const { ranges, born, died, address, bytes, owner, rangesJoin, rangesRecorded } = this.trace;
     const segments = [];
     for (let i = 0; i < ranges.born.length; i++) {
@@ -196,12 +198,14 @@ class Device {
     return found.length ? segments.concat(found).sort((a, b) => a.address - b.address) : segments;
   }
 
-  #finalSegments() {
-    const { segments, pieces } = this.layout;
+  // The layout that is known of a moment: of the one explained, and of the end.
+  layoutAt(moment) { return this.layouts.find(layout => layout.moment === moment); }
+
+  #segmentsOf({ moment, segments, pieces }) {
     const requests = new Map();
     if (this.trace) {
       const { born, died, address } = this.trace;
-      for (let i = 0; i < born.length; i++) if (died[i] === NEVER && address[i] > 0) requests.set(address[i] - 1, i);
+      for (let i = 0; i < born.length; i++) if (born[i] <= moment && moment < died[i] && address[i] > 0) requests.set(address[i] - 1, i);
     }
     const classes = ['small requests', 'large requests', '', 'expandable'];
     let p = 0;
@@ -221,6 +225,9 @@ class Device {
     if (!grouping.ofRequest) return grouping.ofOwner(piece.owner);
     return piece.request === undefined ? 1 : grouping.of[piece.request];
   }
+
+  // The figures that were explained, if this is the moment they are of.
+  explainedAt(moment) { return this.explained?.moment === moment ? this.explained : null; }
 
   // The frames of an owner, innermost first: [name, file, line, whose].
   stack(owner) {

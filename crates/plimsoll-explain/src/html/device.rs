@@ -4,7 +4,9 @@ use super::View;
 use super::blob::Blob;
 use super::groups::{self, Weight};
 use super::lifetimes::{Lifetimes, NEVER, Range};
+use crate::moment::{Moment, MomentKind};
 use crate::recording::Device;
+use crate::report::Explanation;
 use crate::site::{cut, is_own, is_source, plain};
 use plimsoll_memory::{Frame, Layout, Model, OwnerId, Owners, PieceState, SegmentClass, Trace};
 use serde_json::{Value, json};
@@ -20,8 +22,12 @@ const NEAR: u64 = 2 << 20;
 pub(super) fn describe(view: &View<'_>, blob: &mut Blob) -> Value {
     let nothing = Device::default();
     let device = view.device.unwrap_or(&nothing);
-    let base = base_address(device);
     let lifetimes = device.trace.as_ref().map(Lifetimes::of);
+    let end = lifetimes.as_ref().map_or(0, |lifetimes| lifetimes.end);
+    let layouts = known_layouts(view, device, end);
+    let base = base_address(device, &layouts);
+    let peak = view.explanation.and_then(|explanation| explanation.peak.as_ref());
+    let peak = peak.map_or(end, |peak| moment_of(peak.moment, end));
     let weights = weights(device, lifetimes.as_ref());
     json!({
         "name": plain(view.name),
@@ -31,16 +37,17 @@ pub(super) fn describe(view: &View<'_>, blob: &mut Blob) -> Value {
         "granule": granule(device),
         "groups": groups::describe(&device.owners, &weights, blob),
         "owners": owners(&device.owners, blob),
-        "trace": device.trace.as_ref().zip(lifetimes).map(|(t, l)| trace(t, &l, device, base, blob)),
-        "layout": device.layout.as_ref().map(|layout| final_layout(layout, base, blob)),
+        "trace": device.trace.as_ref().zip(lifetimes).map(|(t, l)| trace(t, &l, peak, device, base, blob)),
+        "layouts": layouts.into_iter().map(|(moment, l)| layout(l, moment, base, blob)).collect::<Vec<_>>(),
+        "explained": view.explanation.map(|explanation| explained(explanation, end)),
         "byOwner": (!device.live_by_owner.is_empty()).then(|| by_owner(device, blob)),
         "advice": advice(view, blob),
     })
 }
 
 /// The lowest address recorded: pages count from it, so that doubles hold addresses exactly.
-fn base_address(device: &Device) -> u64 {
-    let layout = device.layout.iter().flat_map(|layout| &layout.segments).map(|segment| segment.address);
+fn base_address(device: &Device, layouts: &[(u32, &Layout)]) -> u64 {
+    let layout = layouts.iter().flat_map(|(_, layout)| &layout.segments).map(|segment| segment.address);
     let requests = device.trace.iter().flat_map(|trace| &trace.requests).map(|request| request.address);
     let reserved = device.trace.iter().flat_map(|trace| &trace.initial_reserved).map(|&(address, _)| address);
     layout.chain(requests).chain(reserved).filter(|&address| address != 0).min().unwrap_or(0)
@@ -129,7 +136,14 @@ fn whose(frame: &Frame) -> u8 {
     }
 }
 
-fn trace(trace: &Trace, lifetimes: &Lifetimes, device: &Device, base: u64, blob: &mut Blob) -> Value {
+fn trace(
+    trace: &Trace,
+    lifetimes: &Lifetimes,
+    peak: u32,
+    device: &Device,
+    base: u64,
+    blob: &mut Blob,
+) -> Value {
     let requests = || lifetimes.lives.iter().map(|life| trace.request(life.request));
     let first = trace.events.first().map_or(0, |event| event.time);
     let timed = trace.events.last().is_some_and(|event| event.time > first);
@@ -151,7 +165,7 @@ fn trace(trace: &Trace, lifetimes: &Lifetimes, device: &Device, base: u64, blob:
     });
     json!({
         "moments": lifetimes.end,
-        "peak": lifetimes.peak,
+        "peak": peak,
         "complete": trace.complete,
         "located": located,
         "rangesRecorded": recorded,
@@ -200,9 +214,39 @@ fn used_ranges(trace: &Trace, lifetimes: &Lifetimes) -> Vec<Range> {
     ranges
 }
 
-fn final_layout(layout: &Layout, base: u64, blob: &mut Blob) -> Value {
+/// The number of a moment of the explanation among those of the page, which are counted in events passed.
+fn moment_of(moment: Moment, end: u32) -> u32 {
+    match (moment.kind, moment.event) {
+        (MomentKind::Peak, None) => 0,
+        (MomentKind::Refusal | MomentKind::End, None) => end,
+        (_, Some(event)) => u32::try_from(event).map_or(end, |event| event.saturating_add(1).min(end)),
+    }
+}
+
+/// The moment that was explained, with its label and its figures.
+fn explained(explanation: &Explanation, end: u32) -> Value {
+    let snapshot = &explanation.snapshot;
+    json!({
+        "label": snapshot.moment.to_string(),
+        "moment": moment_of(snapshot.moment, end),
+        "live": snapshot.live_bytes,
+        "reserved": snapshot.reserved_bytes,
+    })
+}
+
+/// The layouts that need no rebuilding by the page: that of the moment explained, and that of the end.
+fn known_layouts<'a>(view: &View<'a>, device: &'a Device, end: u32) -> Vec<(u32, &'a Layout)> {
+    let snapshot = view.explanation.map(|explanation| &explanation.snapshot);
+    let explained = snapshot.and_then(|s| Some((moment_of(s.moment, end), s.layout.as_ref()?)));
+    let at_end = device.layout.as_ref().map(|layout| (end, layout));
+    let other = at_end.filter(|(end, _)| explained.is_none_or(|(moment, _)| moment != *end));
+    explained.into_iter().chain(other).collect()
+}
+
+fn layout(layout: &Layout, moment: u32, base: u64, blob: &mut Blob) -> Value {
     let segments = || layout.segments.iter();
     json!({
+        "moment": moment,
         "segments": {
             "address": blob.f64s(segments().map(|segment| segment.address.saturating_sub(base))),
             "bytes": blob.f64s(segments().map(|segment| segment.bytes)),

@@ -1,8 +1,9 @@
 //! What is read first on a page: verdicts with their proof, closed books, advice. Plain HTML, for each device.
 
 use super::{View, escape};
+use crate::moment::Moment;
 use crate::recording::{Device, Recording};
-use crate::report::{Advice, Books, Verdict, VerdictKind};
+use crate::report::{Advice, Books, Explanation, Verdict, VerdictKind};
 use crate::site::plain;
 use plimsoll_memory::format_bytes;
 use std::io::{self, Write};
@@ -34,12 +35,17 @@ pub(super) fn write(recording: &Recording, views: &[View<'_>], out: &mut dyn Wri
         )?;
         match view.explanation {
             Some(explanation) => {
+                let moment = explanation.snapshot.moment;
+                writeln!(
+                    out,
+                    r#"<p class="moment">Verdicts, books, map and holders are <b>{moment}</b>.</p>"#
+                )?;
                 explanation.verdicts.iter().try_for_each(|v| verdict(v, out))?;
-                view.device.map_or(Ok(()), |device| figures(device, out))?;
-                books(&explanation.books, out)?;
+                figures(explanation, view.device, out)?;
+                books(&explanation.books, explanation.snapshot.moment, out)?;
                 advice(&explanation.advice, out)?;
             }
-            None => view.device.map_or(Ok(()), |device| figures(device, out))?,
+            None => view.device.map_or(Ok(()), |device| recorded_figures(device, out))?,
         }
         writeln!(out, "</section>")?;
     }
@@ -102,34 +108,46 @@ fn verdict(verdict: &Verdict, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "</article>")
 }
 
-fn figures(device: &Device, out: &mut dyn Write) -> io::Result<()> {
+/// The figures of the moment that is explained, and the bounds that hold at any.
+fn figures(explanation: &Explanation, device: Option<&Device>, out: &mut dyn Write) -> io::Result<()> {
+    let snapshot = &explanation.snapshot;
     writeln!(out, r#"<dl class="figures">"#)?;
-    if let Some(failure) = &device.failure {
-        let about = if failure.exact { "" } else { "about " };
-        let asked = bytes(failure.requested);
-        writeln!(out, "<div><dt>Asked for when it failed</dt><dd>{about}{asked}</dd></div>")?;
+    if let Some(refused) = &snapshot.refused {
+        let about = if refused.exact { "" } else { "about " };
+        let asked = bytes(refused.requested);
+        writeln!(out, "<div><dt>Asked for and refused</dt><dd>{about}{asked}</dd></div>")?;
     }
-    let known = [
-        ("In use at the end", device.live_bytes()),
-        ("Reserved at the end", device.reserved_bytes()),
-        ("Most in use", device.peak_live),
-        ("Largest free piece", device.layout.as_ref().map(|l| l.largest_free()).or(device.largest_free)),
-        ("Limit", device.limit),
-        ("Device", device.capacity),
-    ];
-    for (name, value) in known {
-        if let Some(value) = value {
-            writeln!(out, "<div><dt>{name}</dt><dd>{}</dd></div>", bytes(value))?;
-        }
-    }
+    figure(&format!("In use {}", snapshot.moment), snapshot.live_bytes, out)?;
+    figure(&format!("Reserved {}", snapshot.moment), snapshot.reserved_bytes, out)?;
+    figure("Largest hole", snapshot.fragmentation.map(|found| found.largest_hole_bytes), out)?;
+    figure("Most in use", explanation.peak.as_ref().map(|peak| peak.live_bytes), out)?;
+    figure("Limit", device.and_then(|device| device.limit), out)?;
+    figure("Device", device.and_then(|device| device.capacity), out)?;
     writeln!(out, "</dl>")
 }
 
-fn books(books: &Books, out: &mut dyn Write) -> io::Result<()> {
+/// What was reported of a device of which nothing is said.
+fn recorded_figures(device: &Device, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, r#"<dl class="figures">"#)?;
+    figure("In use, as recorded", device.live_bytes(), out)?;
+    figure("Reserved, as recorded", device.reserved_bytes(), out)?;
+    figure("Limit", device.limit, out)?;
+    figure("Device", device.capacity, out)?;
+    writeln!(out, "</dl>")
+}
+
+fn figure(name: &str, value: Option<u64>, out: &mut dyn Write) -> io::Result<()> {
+    match value {
+        Some(value) => writeln!(out, "<div><dt>{name}</dt><dd>{}</dd></div>", bytes(value)),
+        None => Ok(()),
+    }
+}
+
+fn books(books: &Books, moment: Moment, out: &mut dyn Write) -> io::Result<()> {
     if books.lines.is_empty() {
         return Ok(());
     }
-    writeln!(out, r#"<div class="books"><h3>Books of {}</h3><div class="bar">"#, text(&books.of))?;
+    writeln!(out, r#"<div class="books"><h3>Books of {}, {moment}</h3><div class="bar">"#, text(&books.of))?;
     for (number, line) in books.lines.iter().enumerate() {
         let share = percent(line.bytes, books.total_bytes);
         write!(

@@ -36,8 +36,6 @@ pub(super) struct Lifetimes {
     pub(super) refusals: Vec<(u32, u64)>,
     /// Moments of marks, and which.
     pub(super) marks: Vec<(u32, u32)>,
-    /// The moment at which most bytes were live.
-    pub(super) peak: u32,
     /// How many moments follow moment 0.
     pub(super) end: u32,
 }
@@ -50,7 +48,7 @@ impl Lifetimes {
         let mut index: Vec<Option<usize>> = vec![None; trace.requests.len()];
         let mut held = Held::default();
         let (mut refusals, mut marks) = (Vec::new(), Vec::new());
-        let (mut live, mut most, mut peak, mut end) = (0u64, 0u64, 0, 0);
+        let mut end = 0;
         let bytes_of = |id: RequestId| trace.requests.get(id.0 as usize).map_or(0, |r| r.bytes);
 
         let before = trace.initial.iter().map(|&request| (0, Action::Allocate(request)));
@@ -64,14 +62,12 @@ impl Lifetimes {
                     Some(place @ None) => {
                         *place = Some(lives.len());
                         lives.push(Life { request, born: moment, died: NEVER });
-                        live = live.saturating_add(bytes_of(request));
                     }
                     _ => continue,
                 },
                 Action::Free(request) => match index.get(request.0 as usize) {
                     Some(&Some(place)) if lives[place].died == NEVER => {
                         lives[place].died = moment;
-                        live = live.saturating_sub(bytes_of(request));
                     }
                     _ => continue,
                 },
@@ -80,11 +76,8 @@ impl Lifetimes {
                 Action::Release { address, bytes } => held.give_back(address, bytes, moment),
                 Action::Mark(name) => marks.push((moment, name)),
             }
-            if live > most {
-                (most, peak) = (live, moment);
-            }
         }
-        Lifetimes { lives, ranges: held.close(), refusals, marks, peak, end }
+        Lifetimes { lives, ranges: held.close(), refusals, marks, end }
     }
 }
 
@@ -182,7 +175,6 @@ mod tests {
             let lifetimes = Lifetimes::of(&trace);
             let (mut live, mut ever) = ([false; 10], [false; 10]);
             let mut reserved = [false; 64];
-            let mut sums = vec![0u64];
             for (moment, action) in (1u32..).zip(&actions) {
                 match *action {
                     Action::Allocate(RequestId(n)) if n < 10 && !ever[n as usize] => {
@@ -211,10 +203,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(covered, reserved);
-                sums.push((0u64..10).filter(|&n| live[n as usize]).map(|n| n + 1).sum());
             }
-            let most = sums.iter().copied().max().unwrap_or(0);
-            prop_assert_eq!(sums[lifetimes.peak as usize], most);
             prop_assert_eq!(lifetimes.end as usize, actions.len());
         }
     }

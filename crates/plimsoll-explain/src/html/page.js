@@ -2,7 +2,7 @@
 
 readTheme();
 const devices = meta.devices.map(described => ({ described }));
-const state = { device: null, number: 0, grouping: 0, moment: 0, flameWhen: 'peak' };
+const state = { device: null, number: 0, grouping: 0, moment: 0, flameWhen: 'moment' };
 
 const timeline = new Timeline(element('timeline'), {
   onSelect: moment => select(moment),
@@ -27,13 +27,13 @@ function choose(number) {
   state.device = devices[number].device ??= new Device(devices[number].described);
   for (const section of document.querySelectorAll('section.device')) section.hidden = section.dataset.device !== String(number);
   for (const button of document.querySelectorAll('button.overlay')) button.setAttribute('aria-pressed', 'false');
-  const { device } = state, { trace, layout, byOwner } = device;
+  const { device } = state, { trace, layouts, byOwner } = device;
   state.grouping = Math.min(state.grouping, device.groupings.length - 1);
-  state.moment = trace ? trace.failure?.moment ?? trace.refused.at(-1) ?? trace.peak : 0;
+  state.moment = device.explained?.moment ?? device.end;
 
   element('timeline-section').hidden = false;
   const absent = trace ? trace.moments === 0 ? 'Nothing happened while this was recorded.' : null
-    : layout ? 'This recording says what lay where at one moment, not how it came to that: there is no timeline.'
+    : layouts.length ? 'This recording says what lay where at one moment, not how it came to that: there is no timeline.'
       : byOwner ? 'This recording says who held memory at one moment, not when it was asked for: there is no timeline.'
         : 'This recording holds a few totals only: there is no timeline to draw.';
   element('timeline-absent').textContent = absent ?? '';
@@ -42,12 +42,12 @@ function choose(number) {
   // The choice of colours stands with the first drawing that has them.
   element(absent === null ? 'timeline-grouping' : 'map-grouping').append(element('grouping'));
 
-  const located = layout || trace?.located;
-  element('map-section').hidden = !(trace || layout);
+  const located = layouts.length > 0 || trace?.located;
+  element('map-section').hidden = !(trace || layouts.length);
   element('map-absent').hidden = Boolean(located);
   element('map-absent').textContent = located ? '' : 'Addresses were not recorded: what lay where, and which holes there were, cannot be shown.';
   element('map-body').hidden = !located;
-  element('flame-section').hidden = !(trace || layout || byOwner);
+  element('flame-section').hidden = !(trace || layouts.length || byOwner);
 
   radios('grouping', device.groupings.map((g, i) => [i, g.name]), state.grouping, value => {
     state.grouping = Number(value);
@@ -56,7 +56,7 @@ function choose(number) {
     mapLegend();
     legend(state.moment);
   });
-  const whens = trace ? [['peak', 'the peak'], ['moment', 'the chosen moment']] : [['moment', 'the recorded moment']];
+  const whens = trace ? [['moment', 'the chosen moment'], ['peak', 'the peak']] : [['moment', 'the recorded moment']];
   if (!trace) state.flameWhen = 'moment';
   radios('flame-when', whens, state.flameWhen, value => { state.flameWhen = value; showFlame(); });
   jumps();
@@ -85,15 +85,15 @@ function showFlame() {
 }
 
 function momentWords(moment) {
-  const { device } = state;
-  const parts = [];
+  const { device } = state, explained = device.explainedAt(moment);
+  const parts = explained ? [explained.label] : [];
   if (device.trace) {
     const time = device.time(moment);
     parts.push(`after event ${grouped(moment)} of ${grouped(device.end)}${time === null ? '' : `, ${seconds(time)}`}`);
-    parts.push(`${words(device.sums(grouping(), moment).reduce((a, b) => a + b, 0))} live`);
-    const reserved = device.reservedAt(moment);
+    parts.push(`${words(explained?.live ?? device.sums(grouping(), moment).reduce((a, b) => a + b, 0))} live`);
+    const reserved = explained?.reserved ?? device.reservedAt(moment);
     if (reserved !== null) parts.push(`${words(reserved)} reserved`);
-  } else parts.push('at the recorded moment');
+  } else if (!explained) parts.push('at the recorded moment');
   if (!element('map-body').hidden && map.segments.every(segment => segment.recorded)) {
     const { count, bytes, largest } = map.holes();
     parts.push(count ? `${words(bytes)} free in ${grouped(count)} ${count === 1 ? 'hole' : 'holes'}, the largest ${words(largest)}` : 'no holes');
@@ -103,7 +103,7 @@ function momentWords(moment) {
 
 function mapNote(moment) {
   const { device } = state, { trace } = device, notes = [];
-  if (trace && !(device.layout && moment === device.end)) {
+  if (trace && !device.layoutAt(moment)) {
     if (!trace.rangesRecorded) notes.push('What the pool held was not recorded: outlines are ranges of addresses that were used at some time.');
     let unknown = 0, bytes = 0;
     for (let i = 0; i < trace.born.length; i++) {
@@ -198,7 +198,7 @@ function jumps() {
   const { device } = state, { trace } = device;
   if (!trace) return;
   const places = [['whole', () => timeline.range(0, device.end)], ['peak', () => select(trace.peak)]];
-  const failed = trace.failure?.moment ?? trace.refused.at(-1);
+  const failed = trace.refused.at(-1) ?? trace.failure?.moment;
   if (failed) places.push(['failure', () => select(failed)]);
   places.push(['end', () => select(device.end)]);
   element('jumps').replaceChildren(...places.map(([name, go]) => {

@@ -147,6 +147,7 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
         // The list is of the peak, and so is the figure beside it.
         device.live = known(peak).or(device.live);
         device.live_by_owner = live_by_owner;
+        device.reported_at_peak = peak > 0;
         if device.live.is_some() || device.limit.is_some() {
             devices.push(device);
         }

@@ -4,7 +4,8 @@
 //! first; small ones share rows at the end. Nothing is left out, whatever the number of segments.
 
 use super::page::{Ink, Page, share, thousands};
-use plimsoll_memory::{Layout, Piece, PieceState, Segment, SegmentClass, format_bytes};
+use crate::moment::{Fragmentation, Snapshot};
+use plimsoll_memory::{PieceState, Segment, SegmentClass, format_bytes};
 use std::io;
 
 /// A row holds at least this part of all bytes, so that there are about twice as many rows at most.
@@ -32,7 +33,10 @@ impl Cell {
     }
 }
 
-pub(super) fn show(layout: &Layout, page: &mut Page<'_>) -> io::Result<()> {
+pub(super) fn show(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> {
+    let (Some(layout), Some(fragmentation)) = (&snapshot.layout, snapshot.fragmentation) else {
+        return Ok(());
+    };
     let sum = layout.segments.iter().try_fold(0_u64, |sum, segment| sum.checked_add(segment.bytes));
     let Some(total) = sum else {
         return page.text(0, Ink::Plain, "no memory map: its segments are larger together than any address");
@@ -42,7 +46,8 @@ pub(super) fn show(layout: &Layout, page: &mut Page<'_>) -> io::Result<()> {
     }
     let count = layout.segments.len();
     let plural = if count == 1 { "segment" } else { "segments" };
-    page.heading(&format!("memory map: {} in {} {plural}", format_bytes(total), thousands(count as u64)))?;
+    let (moment, size) = (snapshot.moment, format_bytes(total));
+    page.heading(&format!("memory map {moment}: {size} in {} {plural}", thousands(count as u64)))?;
     // A size before the row, what it is after it.
     let cells = page.width().saturating_sub(10 + 2 + 2 + 24).clamp(16, 96);
     let scale = Scale { row: total.div_ceil(ROWS).max(1), cells };
@@ -67,7 +72,8 @@ pub(super) fn show(layout: &Layout, page: &mut Page<'_>) -> io::Result<()> {
     }
     let cell = format_bytes(scale.row.div_ceil(cells as u64));
     page.text(2, Ink::Faint, &format!("█ live, ▓ mostly, ▒ partly, · free, o pending; a cell is {cell}"))?;
-    holes(layout, page)
+    holes(fragmentation, page)?;
+    if fragmentation.holes > 0 { largest_segments(&segments, page) } else { Ok(()) }
 }
 
 /// One scale for all rows.
@@ -155,27 +161,22 @@ fn draw(cells: &[Cell], page: &Page<'_>) -> String {
 }
 
 /// Names the holes: how many, how large, and where the largest is.
-fn holes(layout: &Layout, page: &mut Page<'_>) -> io::Result<()> {
-    let free = || layout.pieces().filter(|piece| piece.state == PieceState::Free && piece.bytes > 0);
-    let Some(largest) = free().max_by_key(|piece| (piece.bytes, std::cmp::Reverse(piece.address))) else {
-        return page.text(2, Ink::Plain, "no holes: every byte that was taken is in use");
-    };
-    let sum = free().fold(0_u64, |sum, piece: &Piece| sum.saturating_add(piece.bytes));
-    let count = free().count();
-    let text = if count == 1 {
-        format!("one hole: {} at {:#x}", format_bytes(largest.bytes), largest.address)
-    } else {
-        format!(
-            "{} holes, {} together; the largest is {} at {:#x}",
+fn holes(found: Fragmentation, page: &mut Page<'_>) -> io::Result<()> {
+    let (largest, address) = (format_bytes(found.largest_hole_bytes), found.largest_hole_address);
+    let text = match found.holes {
+        0 => "no holes: every byte that was taken is in use".to_string(),
+        1 => format!("one hole: {largest} at {address:#x}"),
+        count => format!(
+            "{} holes, {} together; the largest is {largest} at {address:#x}",
             thousands(count as u64),
-            format_bytes(sum),
-            format_bytes(largest.bytes),
-            largest.address
-        )
+            format_bytes(found.free_bytes)
+        ),
     };
-    page.text(2, Ink::Plain, &text)?;
-    let mut segments: Vec<&Segment> = layout.segments.iter().collect();
-    segments.sort_by_key(|segment| std::cmp::Reverse(segment.bytes));
+    page.text(2, Ink::Plain, &text)
+}
+
+/// Names the largest segments, with their addresses.
+fn largest_segments(segments: &[&Segment], page: &mut Page<'_>) -> io::Result<()> {
     let named = segments.iter().take(3).map(|s| format!("{} at {:#x}", format_bytes(s.bytes), s.address));
     let named: Vec<String> = named.collect();
     let title = if segments.len() == 1 { "the segment" } else { "largest segments" };

@@ -1,42 +1,21 @@
-//! Who held the memory at the peak and at the end, by call site.
+//! Who held memory at a moment, by call site.
 
 use super::page::{Ink, Page, share, thousands};
-use crate::recording::Device;
+use crate::moment::Moment;
 use crate::site::cut;
-use crate::usage::{Usage, by_site, live_at, live_at_end};
+use crate::usage::SiteUsage;
 use plimsoll_memory::format_bytes;
 use std::io;
 
 /// The most lines of a table.
 const LINES: usize = 10;
 
-pub(super) fn show(device: &Device, page: &mut Page<'_>) -> io::Result<()> {
-    let at_end = live_at_end(device);
-    if let Some(trace) = &device.trace {
-        let (_, peak) = trace.peak_live();
-        let at_peak = live_at(trace, peak);
-        if at_peak != at_end {
-            let when = match peak {
-                Some(event) => {
-                    let (event, all) = (thousands(event as u64 + 1), thousands(trace.events.len() as u64));
-                    format!("at the peak, event {event} of {all}")
-                }
-                None => "at the peak, before the first event".to_string(),
-            };
-            table(device, &at_peak, &when, page)?;
-        }
-    }
-    let when = if device.failure.is_some() { "at the end, after memory ran out" } else { "at the end" };
-    table(device, &at_end, when, page)
-}
-
-fn table(device: &Device, held: &[Usage], when: &str, page: &mut Page<'_>) -> io::Result<()> {
-    if held.is_empty() {
+pub(super) fn show(sites: &[SiteUsage], moment: Moment, page: &mut Page<'_>) -> io::Result<()> {
+    if sites.is_empty() {
         return Ok(());
     }
-    let total = held.iter().fold(0_u64, |sum, usage| sum.saturating_add(usage.bytes));
-    page.heading(&format!("who held memory {when}: {}", format_bytes(total)))?;
-    let sites = by_site(&device.owners, held);
+    let total = sites.iter().fold(0_u64, |sum, usage| sum.saturating_add(usage.bytes));
+    page.heading(&format!("who held memory {moment}: {}", format_bytes(total)))?;
     let (shown, rest) = sites.split_at(sites.len().min(LINES));
     let figures = |bytes: u64, count: u64| {
         format!("{:>10}{:>9}{:>9}  ", format_bytes(bytes), share(bytes, total), thousands(count))
@@ -61,7 +40,7 @@ fn table(device: &Device, held: &[Usage], when: &str, page: &mut Page<'_>) -> io
         }
     }
     if !rest.is_empty() {
-        let sum = |get: fn(&crate::SiteUsage) -> u64| rest.iter().map(get).fold(0, u64::saturating_add);
+        let sum = |get: fn(&SiteUsage) -> u64| rest.iter().map(get).fold(0, u64::saturating_add);
         let figures = figures(sum(|usage| usage.bytes), sum(|usage| usage.count));
         page.line(&format!("{figures}{} other places", thousands(rest.len() as u64)))?;
     }

@@ -1,6 +1,7 @@
 //! The books and the advice, as tables.
 
 use super::page::{Ink, Page, bar, share, thousands, wrap};
+use crate::moment::Moment;
 use crate::report::{Advice, Books};
 use crate::site::cut;
 use plimsoll_memory::format_bytes;
@@ -12,11 +13,11 @@ const SHARE: usize = 9;
 /// Columns that bars have at least.
 const BAR: usize = 10;
 
-pub(super) fn books(books: &Books, page: &mut Page<'_>) -> io::Result<()> {
+pub(super) fn books(books: &Books, moment: Moment, page: &mut Page<'_>) -> io::Result<()> {
     if books.lines.is_empty() {
         return Ok(());
     }
-    page.heading(&format!("books of {}", books.of))?;
+    page.heading(&format!("books of {}, {moment}", books.of))?;
     let total = books.total_bytes;
     let exact = thousands(total).len().max("bytes".len()) + 2;
     let widest = books.lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);

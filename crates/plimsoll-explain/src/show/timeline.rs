@@ -1,8 +1,8 @@
 //! The timeline: live and reserved bytes over a trace, as a chart of block characters.
 
 use super::page::{Ink, Page, thousands};
-use crate::usage::curve;
-use plimsoll_memory::{Action, Trace, format_bytes};
+use crate::moment::Timeline;
+use plimsoll_memory::format_bytes;
 use std::io;
 
 /// How many lines the chart is high.
@@ -10,13 +10,13 @@ const HEIGHT: usize = 10;
 /// Columns left of the chart: a size and the axis.
 const AXIS: usize = 12;
 
-pub(super) fn show(trace: &Trace, page: &mut Page<'_>) -> io::Result<()> {
+pub(super) fn show(timeline: &Timeline, page: &mut Page<'_>) -> io::Result<()> {
     let columns = page.width().saturating_sub(AXIS).min(120);
-    let curve = curve(trace, columns);
+    let curve = &timeline.curve;
     let peak = |bytes: &[u64]| bytes.iter().copied().max().unwrap_or(0);
     let (live, reserved) = (peak(&curve.live), peak(&curve.reserved));
     let top = live.max(reserved);
-    if trace.events.is_empty() || top == 0 {
+    if timeline.events == 0 || top == 0 {
         return Ok(());
     }
     let mut heading = format!("timeline: {} live at most", format_bytes(live));
@@ -25,9 +25,8 @@ pub(super) fn show(trace: &Trace, page: &mut Page<'_>) -> io::Result<()> {
     }
     page.heading(&heading)?;
 
-    // A trace of fewer events than columns is stretched.
-    let drawn = curve.live.len();
-    let stretch = |column: usize| column * drawn / columns;
+    let live = in_columns(&curve.live, columns);
+    let reserved = in_columns(&curve.reserved, columns);
     for row in (0..HEIGHT).rev() {
         let label = match row {
             row if row == HEIGHT - 1 => format_bytes(top),
@@ -36,9 +35,8 @@ pub(super) fn show(trace: &Trace, page: &mut Page<'_>) -> io::Result<()> {
             _ => String::new(),
         };
         let cells = (0..columns).map(|column| {
-            let at = stretch(column);
-            let live = eighths(curve.live.get(at).copied().unwrap_or(0), top, row);
-            let reserved = curve.reserved.get(at).is_some_and(|&bytes| eighths(bytes, top, row) > 0);
+            let live = eighths(live[column], top, row);
+            let reserved = eighths(reserved[column], top, row) > 0;
             match live {
                 0 if reserved => ('░', Ink::Faint),
                 0 => (' ', Ink::Plain),
@@ -54,11 +52,11 @@ pub(super) fn show(trace: &Trace, page: &mut Page<'_>) -> io::Result<()> {
         page.line(&line)?;
     }
     page.line(&format!("{:>10} └{}", "", "─".repeat(columns)))?;
-    let marks = marks(columns, drawn, &curve.marks, &curve.refusals);
+    let marks = marks(timeline, columns);
     if !marks.trim().is_empty() {
         page.line(&format!("{:>AXIS$}{marks}", ""))?;
     }
-    legend(trace, !curve.reserved.is_empty(), marks.contains('\''), page)
+    legend(timeline, marks.contains('\''), page)
 }
 
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -70,45 +68,53 @@ fn eighths(bytes: u64, top: u64, row: usize) -> usize {
     height.saturating_sub(8 * row).min(8)
 }
 
+/// The most of the stretches that each column stands for; a curve of fewer stretches than columns is widened.
+fn in_columns(stretches: &[u64], columns: usize) -> Vec<u64> {
+    let first = |column: usize| column * stretches.len() / columns;
+    let of =
+        |column: usize| stretches.iter().skip(first(column)).take((first(column + 1) - first(column)).max(1));
+    (0..columns).map(|column| of(column).copied().max().unwrap_or(0)).collect()
+}
+
 /// The line beneath the axis: `'` where a step ended, `X` where a request was refused. So many steps that they
 /// would fill the line are left out.
-fn marks(columns: usize, drawn: usize, steps: &[usize], refusals: &[usize]) -> String {
-    let mut line = vec![' '; columns];
-    let few = if steps.len() <= columns / 3 { steps } else { &[] };
-    let places = few.iter().map(|at| (at, '\'')).chain(refusals.iter().map(|at| (at, 'X')));
-    for (&at, mark) in places {
-        if let Some(cell) = line.get_mut((at * columns).div_ceil(drawn.max(1)).min(columns - 1)) {
-            *cell = mark;
-        }
+fn marks(timeline: &Timeline, columns: usize) -> String {
+    let stretches = timeline.curve.live.len().max(1);
+    let column = |&stretch: &usize| {
+        let at = stretch * columns;
+        // Widened, a stretch is drawn where it begins.
+        let at = if stretches <= columns { at.div_ceil(stretches) } else { at / stretches };
+        at.min(columns - 1)
+    };
+    let mut steps: Vec<usize> = timeline.curve.marks.iter().map(column).collect();
+    steps.dedup();
+    if steps.len() > columns / 3 {
+        steps.clear();
     }
+    let mut line = vec![' '; columns];
+    steps.into_iter().for_each(|at| line[at] = '\'');
+    timeline.curve.refusals.iter().map(column).for_each(|at| line[at] = 'X');
     line.into_iter().collect::<String>().trim_end().to_string()
 }
 
-fn legend(trace: &Trace, reserved: bool, steps: bool, page: &mut Page<'_>) -> io::Result<()> {
+fn legend(timeline: &Timeline, steps: bool, page: &mut Page<'_>) -> io::Result<()> {
     let mut parts = vec!["█ live".to_string()];
-    if reserved {
+    if !timeline.curve.reserved.is_empty() {
         parts.push("░ reserved".to_string());
     }
-    let count = |wanted: fn(&Action) -> bool| {
-        trace.events.iter().filter(|event| wanted(&event.action)).count() as u64
-    };
-    let passed = count(|action| matches!(action, Action::Mark(_)));
-    match passed {
-        0 => {}
-        _ if steps => parts.push(format!("' mark ({})", thousands(passed))),
-        _ => parts.push(format!("{} marks, too many to draw", thousands(passed))),
+    match thousands(timeline.marks as u64) {
+        _ if timeline.marks == 0 => {}
+        count if steps => parts.push(format!("' mark ({count})")),
+        count => parts.push(format!("{count} marks, too many to draw")),
     }
-    let refused = count(|action| matches!(action, Action::Refuse(_)));
-    if refused > 0 {
-        parts.push(format!("X out of memory ({})", thousands(refused)));
+    if timeline.refusals > 0 {
+        parts.push(format!("X out of memory ({})", thousands(timeline.refusals as u64)));
     }
-    let mut text = format!("{} events", thousands(trace.events.len() as u64));
-    let first = trace.events.first().map_or(0, |event| event.time);
-    let span = trace.events.last().map_or(0, |event| event.time.saturating_sub(first));
-    if span > 0 {
-        text += &format!(" over {:.3} s", span as f64 / 1e6);
+    let mut text = format!("{} events", thousands(timeline.events as u64));
+    if timeline.microseconds > 0 {
+        text += &format!(" over {:.3} s", timeline.microseconds as f64 / 1e6);
     }
-    if !trace.complete {
+    if !timeline.complete {
         text += ", the recording began later than the program";
     }
     page.text(AXIS, Ink::Faint, &format!("{text}: {}", parts.join(", ")))

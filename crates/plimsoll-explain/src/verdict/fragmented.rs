@@ -1,6 +1,6 @@
 //! Fragmented: there are free bytes enough, and no hole large enough.
 
-use crate::facts::{Facts, Moment};
+use crate::facts::Facts;
 use crate::report::{Verdict, VerdictKind};
 use crate::site::site;
 use crate::usage::total;
@@ -13,10 +13,7 @@ const BYTES: u64 = 32 << 20;
 
 /// A refusal though enough was free, or a pool that had to take far more than was ever live at once.
 pub(crate) fn verdict(facts: &Facts<'_>) -> Option<Verdict> {
-    match facts.moment {
-        Moment::Failure(_) => at_failure(facts),
-        Moment::End => without_failure(facts),
-    }
+    if facts.is_refusal() { at_failure(facts) } else { without_failure(facts) }
 }
 
 fn at_failure(facts: &Facts<'_>) -> Option<Verdict> {

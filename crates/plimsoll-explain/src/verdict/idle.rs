@@ -1,6 +1,6 @@
 //! Reserved but idle: the pool holds much that nothing uses.
 
-use crate::facts::{Facts, Moment};
+use crate::facts::Facts;
 use crate::recording::Framework;
 use crate::report::{Verdict, VerdictKind};
 use plimsoll_memory::{Model, format_bytes};
@@ -12,7 +12,7 @@ const BYTES: u64 = 64 << 20;
 
 /// A pool of which a usual step uses less than half.
 pub(crate) fn verdict(facts: &Facts<'_>) -> Option<Verdict> {
-    if matches!(facts.moment, Moment::Failure(_)) || facts.framework == Framework::Plimsoll {
+    if facts.is_refusal() || facts.framework == Framework::Plimsoll {
         return None;
     }
     let reserved = facts.reserved?;

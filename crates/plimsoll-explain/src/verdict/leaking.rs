@@ -4,12 +4,12 @@
 //! way. A leak is what steps *in between* leave: requests that were granted in one step, are alive long after
 //! it, and have sisters in most of the other steps.
 
-use crate::facts::{Facts, Moment};
+use crate::facts::Facts;
 use crate::history::live_after;
 use crate::report::{Verdict, VerdictKind};
 use crate::site::{Site, site};
 use crate::steps::Steps;
-use crate::usage::{by_site, total};
+use crate::usage::total;
 use plimsoll_memory::{Action, OwnerId, Owners, RequestId, Trace, format_bytes};
 use std::collections::{HashMap, HashSet};
 
@@ -50,10 +50,7 @@ impl Leak {
         let (trace, history) = (facts.device.trace.as_ref()?, facts.history.as_ref()?);
         let steps = history.steps.as_ref()?;
         let owners = &facts.device.owners;
-        let until = match facts.moment {
-            Moment::Failure(Some(event)) => event,
-            _ => trace.events.len(),
-        };
+        let until = facts.refusal_event().unwrap_or(trace.events.len());
         let last = steps.of(until).checked_sub(UNDER_WAY)?;
         let between = last.checked_sub(WARM_UP).filter(|&steps| steps >= FEWEST)?;
         let left = left_behind(trace, steps, until, WARM_UP..last);
@@ -102,15 +99,15 @@ impl Leak {
             (Some(top), _) => format!("asked for at {}", name(top)),
             (None, _) => "by nobody that was recorded".into(),
         };
-        let end = match (facts.moment, self.runs_out(facts)) {
-            (Moment::Failure(_), _) => {
+        let end = match (facts.is_refusal(), self.runs_out(facts)) {
+            (true, _) => {
                 let step = history.and_then(|h| h.steps.as_ref()).map_or(0, Steps::ended);
                 format!("; after {step} steps no room was left")
             }
-            (Moment::End, Some((step, error))) => {
+            (false, Some((step, error))) => {
                 format!("; the room will be used up at about step {step:.0} ± {error:.0}")
             }
-            (Moment::End, None) => String::new(),
+            (false, None) => String::new(),
         };
         let sentence = format!("Leaking: every step leaves {rate} behind, {place}{end}.");
 
@@ -143,8 +140,7 @@ impl Leak {
         }
         if let Some((step, error)) = self.runs_out(facts) {
             let room = format_bytes(facts.room.map_or(0, |room| room.bytes));
-            let seen =
-                if facts.moment == Moment::End { "" } else { "from the first half of the steps alone: " };
+            let seen = if facts.is_refusal() { "from the first half of the steps alone: " } else { "" };
             proof.push(format!("{seen}the room of {room} is used up at step {step:.0} ± {error:.0}"));
         }
         Verdict { kind: VerdictKind::Leaking, sentence, proof }
@@ -158,7 +154,7 @@ impl Leak {
         // What the pool takes is what meets the limit; live bytes stand in for it where it was not recorded.
         let taken = if history.peak_reserved > 0 { &history.step_reserved } else { &history.step_peaks };
         let taken = taken.get(WARM_UP..)?;
-        let seen = if facts.moment == Moment::End { taken } else { &taken[..taken.len().div_ceil(2)] };
+        let seen = if facts.is_refusal() { &taken[..taken.len().div_ceil(2)] } else { taken };
         let (slope, error) = slope(seen)?;
         if slope <= 0.0 {
             return None;
@@ -190,7 +186,7 @@ pub(crate) fn pile(facts: &Facts<'_>) -> Option<Verdict> {
         "one dump has no history: a profile or snapshot over several steps names the line and the rate"
             .into(),
     ];
-    for held in by_site(&facts.device.owners, &facts.by_owner).iter().take(3) {
+    for held in facts.holders.iter().take(3) {
         let (bytes, pieces) = (format_bytes(held.bytes), held.count);
         proof.push(format!("in use: {bytes} in {pieces} pieces, asked for at {}", held.site.place));
     }

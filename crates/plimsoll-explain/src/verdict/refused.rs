@@ -1,10 +1,10 @@
 //! A request was refused: too big, a limit, another process, or a short overlap at the peak.
 
-use crate::facts::{Facts, Moment, Room, RoomBy};
+use crate::facts::{Facts, Room, RoomBy};
 use crate::history::live_after;
 use crate::report::{Verdict, VerdictKind};
 use crate::site::site;
-use crate::usage::{by_site, total};
+use crate::usage::total;
 use plimsoll_memory::{Action, OwnerId, RequestId, Trace, format_bytes};
 use std::collections::HashSet;
 
@@ -149,7 +149,7 @@ pub(crate) fn too_big(facts: &Facts<'_>) -> Option<Verdict> {
         }
     };
     let mut proof = proof;
-    for held in by_site(&facts.device.owners, &facts.by_owner).iter().take(5) {
+    for held in facts.holders.iter().take(5) {
         let (bytes, place) = (format_bytes(held.bytes), &held.site.place);
         proof.push(format!("in use: {bytes} in {} pieces, asked for at {place}", held.count));
     }
@@ -175,7 +175,7 @@ const SHORT: f64 = 0.5;
 /// A short overlap sets the peak: most of what was needed at once lives less than a step.
 pub(crate) fn transient_peak(facts: &Facts<'_>) -> Option<Verdict> {
     let (trace, history, refused) = (facts.device.trace.as_ref()?, facts.history.as_ref()?, facts.refused?);
-    let Moment::Failure(Some(event)) = facts.moment else { return None };
+    let event = facts.refusal_event()?;
     let asked = facts.asked?;
     let needed = asked.saturating_add(refused);
     if facts.room.is_some_and(|room| needed <= room.bytes) {
