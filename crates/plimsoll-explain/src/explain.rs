@@ -1,12 +1,12 @@
 //! From a recording to an explanation: facts once, then books, verdicts and advice from them.
 
-use crate::advice::advice;
-use crate::books::books;
-use crate::facts::Facts;
+use crate::advise::advice;
+use crate::analyse::books::books;
+use crate::analyse::facts::Facts;
+use crate::analyse::usage::timeline;
+use crate::analyse::verdict::{Leak, verdicts};
+use crate::explanation::Explanation;
 use crate::recording::{Device, Recording};
-use crate::report::Explanation;
-use crate::usage::timeline;
-use crate::verdict::{Leak, verdicts};
 
 /// Explains a recording: the device that ran out of memory, or else the one whose pool holds most, with the
 /// others after it.

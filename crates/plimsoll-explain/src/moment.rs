@@ -5,7 +5,6 @@
 //! figures here: books, address map, holders, fragmentation and verdicts are of this moment, in every view.
 
 use crate::recording::Failure;
-use crate::usage::{Curve, SiteUsage};
 use plimsoll_memory::{Layout, PieceState};
 use serde::Serialize;
 use std::fmt;
@@ -93,6 +92,27 @@ impl Fragmentation {
     }
 }
 
+/// What was asked for at one call site, whatever the library did in between.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SiteUsage {
+    /// Where.
+    pub site: Site,
+    /// Bytes, as they were asked for.
+    pub bytes: u64,
+    /// In how many pieces.
+    pub count: u64,
+}
+
+/// Where in a program memory was asked for, in words. Safe to print: nothing in it controls a terminal.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Site {
+    /// The line, such as `train.py:15 loss`; where no frame is of the user's code, what the library was doing,
+    /// such as `NativeLayerNormBackward0 (backward)`; `(unknown)` where nothing was recorded.
+    pub place: String,
+    /// The nearest caller in the user's code, such as `train.py:32 <module>`.
+    pub from: Option<String>,
+}
+
 /// The most bytes live at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peak {
@@ -120,4 +140,17 @@ pub struct Timeline {
     pub complete: bool,
     /// Live and reserved bytes, in equal stretches of events.
     pub curve: Curve,
+}
+
+/// How much was held over a trace, in equal stretches of events: the most within each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Curve {
+    /// Bytes in use, as they were asked for.
+    pub live: Vec<u64>,
+    /// Bytes that the pool had taken; empty where that was not recorded.
+    pub reserved: Vec<u64>,
+    /// The stretches in which the program passed a mark, in order, each once.
+    pub marks: Vec<usize>,
+    /// The stretches in which a request was refused, in order, each once.
+    pub refusals: Vec<usize>,
 }

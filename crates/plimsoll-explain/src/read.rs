@@ -6,6 +6,8 @@
 
 mod by_address;
 mod chrome_trace;
+mod input;
+mod join;
 mod log;
 mod memory_profile;
 mod pickle;
@@ -16,10 +18,11 @@ mod torch_snapshot;
 mod wire;
 mod xplane;
 
+pub use input::{Input, Progress};
+
 use crate::error::{Error, ErrorKind, Result};
-use crate::input::{Input, Progress};
-use crate::join::join;
 use crate::recording::Recording;
+use join::join;
 use std::path::PathBuf;
 
 /// A reader of one kind of file. It says in the recording's origin what format it found.

@@ -9,7 +9,7 @@ mod entries;
 use self::entries::{Change, Entries, Span};
 use super::by_address::{ByAddress, freed};
 use crate::error::{Error, ErrorKind, Result};
-use crate::input::Input;
+use crate::read::input::Input;
 use crate::recording::{Device, Format, Framework, Origin, Recording};
 use plimsoll_memory::{Action, Frame, OwnerId, Owners, Request, Trace};
 use std::collections::{BTreeMap, HashMap};

@@ -11,7 +11,7 @@ mod words;
 mod xla;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::input::Input;
+use crate::read::input::Input;
 use crate::recording::{Device, Failure, Format, Framework, Origin, Recording};
 use bfc::{Dump, Dumps, Pool};
 use lines::Lines;

@@ -3,7 +3,7 @@
 
 use super::pool_trace::{self, Moment, PoolRecord};
 use crate::error::{Error, ErrorKind, Result};
-use crate::input::Input;
+use crate::read::input::Input;
 use crate::recording::{Format, Framework, Origin, Recording};
 use plimsoll_memory::{Frame, OwnerId};
 use serde::{Deserialize, Deserializer};

@@ -14,7 +14,7 @@ pub(crate) use self::heap::{Heap, Str, Value};
 use self::bytes::Bytes;
 use self::heap::{MAX_HELD, Memo};
 use crate::error::{Error, ErrorKind, Result};
-use crate::input::Input;
+use crate::read::input::Input;
 
 /// The longest text that is believed, in bytes: names of C++ templates are long, but not that long.
 const MAX_TEXT: u64 = 1 << 20;

@@ -4,7 +4,7 @@
 //! it (a request that was never made is freed, an owner was not told yet) is left out and counted.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::input::Input;
+use crate::read::input::Input;
 use crate::recording::{Device, Failure, Format, Framework, Origin, Recording};
 use plimsoll_memory::{
     Action, Frame, Layout, Model, OwnerId, Owners, Piece, PieceState, Request, RequestId, RunKind, Segment,

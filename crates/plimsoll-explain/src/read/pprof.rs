@@ -3,7 +3,7 @@
 
 use super::wire::{Fields, Value, text, whole};
 use crate::error::{Error, ErrorKind, Result};
-use crate::input::Input;
+use crate::read::input::Input;
 use crate::recording::{Device, Format, Framework, Origin, Recording};
 use plimsoll_memory::{Frame, OwnerId};
 use std::collections::{BTreeMap, HashMap};

@@ -11,7 +11,7 @@ use self::records::{ANNOTATION, EVENT, RawSegment, Records, SEGMENT, WORDS, Word
 use self::trace::TraceBuilder;
 use super::pickle::{Heap, Str, Value, unpickle};
 use crate::error::{Error, ErrorKind, Result};
-use crate::input::Input;
+use crate::read::input::Input;
 use crate::recording::{Device, Format, Framework, Origin, Recording};
 use plimsoll_memory::{CachingSettings, Layout, Model, OwnerId, Piece, PieceState, Segment, SegmentClass};
 use std::collections::{BTreeMap, HashMap};

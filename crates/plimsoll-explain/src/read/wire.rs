@@ -2,7 +2,7 @@
 //! messages matter here, so those are walked in place and the rest is stepped over.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::input::Input;
+use crate::read::input::Input;
 use std::io::{self, BufRead, Read};
 
 /// The value of a field.

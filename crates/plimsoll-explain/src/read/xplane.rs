@@ -7,7 +7,7 @@
 use super::pool_trace::{self, Moment, PoolRecord};
 use super::wire::{Fields, Head, Stream, Value, text};
 use crate::error::{Error, ErrorKind, Result};
-use crate::input::Input;
+use crate::read::input::Input;
 use crate::recording::{Format, Framework, Origin, Recording};
 use plimsoll_memory::{Frame, OwnerId, Owners};
 use std::cmp::Reverse;

@@ -1,7 +1,7 @@
 //! The entries of a Chrome trace as they stream by: memory events, spans and marks, in a few bytes each.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::input::Input;
+use crate::read::input::Input;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::collections::HashMap;
 use std::fmt;

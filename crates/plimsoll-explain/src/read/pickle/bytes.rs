@@ -3,7 +3,7 @@
 use super::heap::Value;
 use super::{Step, Stop};
 use crate::error::{Error, ErrorKind};
-use crate::input::Input;
+use crate::read::input::Input;
 use std::io::{BufRead, ErrorKind as IoKind};
 
 const BUFFER: usize = 1 << 16;

@@ -3,7 +3,7 @@
 //! Nobody can read a hundred colours. Owners are grouped by the part of training that asked, and by call site:
 //! the few that held most, and the rest as one.
 
-use crate::site::site;
+use crate::analyse::site::site;
 use plimsoll_memory::{Category, Frame, OwnerId, Owners};
 use serde_json::{Value, json};
 use std::collections::HashMap;

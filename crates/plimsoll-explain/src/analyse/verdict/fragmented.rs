@@ -1,9 +1,9 @@
 //! Fragmented: there are free bytes enough, and no hole large enough.
 
-use crate::facts::Facts;
-use crate::report::{Verdict, VerdictKind};
-use crate::site::site;
-use crate::usage::total;
+use crate::analyse::facts::Facts;
+use crate::analyse::site::site;
+use crate::analyse::usage::total;
+use crate::explanation::{Verdict, VerdictKind};
 use plimsoll_memory::{Layout, OwnerId, Piece, PieceState, format_bytes};
 
 /// The share of what a pool took that may lie in holes at the peak before it is worth a verdict.

@@ -7,14 +7,16 @@
 //! setting of any allocator helps, and that is said too.
 
 mod otherwise;
+mod planned;
 mod settings;
 
-use crate::facts::{Facts, RoomBy};
-use crate::planned::planned;
+pub use planned::{Planned, planned};
+
+use crate::analyse::facts::{Facts, RoomBy};
+use crate::analyse::site::site;
+use crate::analyse::verdict::Leak;
+use crate::explanation::{Advice, Verdict, VerdictKind};
 use crate::recording::Framework;
-use crate::report::{Advice, Verdict, VerdictKind};
-use crate::site::site;
-use crate::verdict::Leak;
 use otherwise::{freed_after_their_step, half_the_batch};
 use plimsoll_memory::{FailedAt, Model, Outcome, Start, Trace, format_bytes, replay};
 

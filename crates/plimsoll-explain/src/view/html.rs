@@ -12,9 +12,9 @@ mod groups;
 mod header;
 mod lifetimes;
 
+use crate::explanation::Explanation;
 use crate::recording::{Device, Recording};
-use crate::report::Explanation;
-use crate::site::plain;
+use crate::text::plain;
 use blob::Blob;
 use serde_json::json;
 use std::io::{self, Write};

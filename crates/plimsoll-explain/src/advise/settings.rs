@@ -1,10 +1,10 @@
 //! The settings of each framework's allocator, by their real names, and the models they stand for.
 
 use super::{argued, replayed, room, tested};
-use crate::facts::Facts;
+use crate::analyse::facts::Facts;
+use crate::analyse::usage::total;
+use crate::explanation::Advice;
 use crate::recording::Framework;
-use crate::report::Advice;
-use crate::usage::total;
 use plimsoll_memory::{
     BfcSettings, CachingSettings, Model, Outcome, PieceState, Start, Trace, format_bytes, replay,
 };

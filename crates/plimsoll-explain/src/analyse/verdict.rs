@@ -11,9 +11,10 @@ mod refused;
 
 pub(crate) use leaking::Leak;
 
-use crate::facts::Facts;
-use crate::report::{Verdict, VerdictKind};
-use crate::site::{plain, site};
+use crate::analyse::facts::Facts;
+use crate::analyse::site::site;
+use crate::explanation::{Verdict, VerdictKind};
+use crate::text::plain;
 use plimsoll_memory::{Action, Model, OwnerId, format_bytes};
 
 /// All that holds; never empty.

@@ -1,7 +1,7 @@
 //! The history: a trace walked once, with the figures that verdicts and books rest on.
 
-use crate::steps::Steps;
-use crate::usage::total;
+use crate::analyse::steps::Steps;
+use crate::analyse::usage::total;
 use plimsoll_memory::{
     Action, Layout, Owners, Piece, PieceState, Request, RequestId, Segment, SegmentClass, Trace,
 };

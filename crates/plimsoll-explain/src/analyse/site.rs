@@ -3,17 +3,9 @@
 //! A stack of eighty frames begins deep in an allocator and ends in an interpreter's start. What people look
 //! for is the innermost frame of their own code, and who of theirs called it.
 
+use crate::moment::Site;
+use crate::text::{cut, plain};
 use plimsoll_memory::{Frame, OwnerId, Owners};
-
-/// Where in a program memory was asked for, in words. Safe to print: nothing in it controls a terminal.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Site {
-    /// The line, such as `train.py:15 loss`; where no frame is of the user's code, what the library was doing,
-    /// such as `NativeLayerNormBackward0 (backward)`; `(unknown)` where nothing was recorded.
-    pub place: String,
-    /// The nearest caller in the user's code, such as `train.py:32 <module>`.
-    pub from: Option<String>,
-}
 
 /// The most frames looked at, from the innermost out. Real stacks have fewer; hostile ones may have millions.
 const DEPTH: usize = 512;
@@ -56,28 +48,6 @@ pub fn site(owners: &Owners, owner: OwnerId) -> Site {
         }
         None => Site { place: "(unknown)".to_string(), from: None },
     }
-}
-
-/// Text with nothing in it that controls a terminal or turns its direction: each such character becomes `�`.
-///
-/// ```
-/// assert_eq!(plimsoll_explain::plain("a\x1b[2Jb"), "a\u{fffd}[2Jb");
-/// ```
-pub fn plain(text: &str) -> String {
-    let controls = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-    };
-    text.chars().map(|c| if controls(c) { '\u{fffd}' } else { c }).collect()
-}
-
-/// At most `length` characters of a text: the end is cut off, and that is shown.
-pub(crate) fn cut(text: &str, length: usize) -> String {
-    if text.chars().count() <= length {
-        return text.to_string();
-    }
-    let kept: String = text.chars().take(length.saturating_sub(1)).collect();
-    kept + "…"
 }
 
 /// Whether a file holds source of a language in which models are written.

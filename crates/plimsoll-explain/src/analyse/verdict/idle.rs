@@ -1,8 +1,8 @@
 //! Reserved but idle: the pool holds much that nothing uses.
 
-use crate::facts::Facts;
+use crate::analyse::facts::Facts;
+use crate::explanation::{Verdict, VerdictKind};
 use crate::recording::Framework;
-use crate::report::{Verdict, VerdictKind};
 use plimsoll_memory::{Model, format_bytes};
 
 /// The share of what a pool holds that a usual step must leave idle.

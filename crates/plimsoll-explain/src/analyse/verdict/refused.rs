@@ -1,10 +1,10 @@
 //! A request was refused: too big, a limit, another process, or a short overlap at the peak.
 
-use crate::facts::{Facts, Room, RoomBy};
-use crate::history::live_after;
-use crate::report::{Verdict, VerdictKind};
-use crate::site::site;
-use crate::usage::total;
+use crate::analyse::facts::{Facts, Room, RoomBy};
+use crate::analyse::history::live_after;
+use crate::analyse::site::site;
+use crate::analyse::usage::total;
+use crate::explanation::{Verdict, VerdictKind};
 use plimsoll_memory::{Action, OwnerId, RequestId, Trace, format_bytes};
 use std::collections::HashSet;
 

@@ -1,6 +1,6 @@
 //! What if: the recorded sequence of requests as it would have been had the program done one thing otherwise.
 
-use crate::steps::Steps;
+use crate::analyse::steps::Steps;
 use plimsoll_memory::{Action, RequestId, Trace};
 use std::collections::HashSet;
 

@@ -1,7 +1,7 @@
 //! Lines on a page: plain, wrapped to its width, coloured where that is wanted.
 
 use super::Style;
-use crate::site::plain;
+use crate::text::plain;
 use std::io::{self, Write};
 
 /// What a text is like.

@@ -3,10 +3,10 @@
 //! Sources differ in what they know and when: a snapshot is often taken after the failure, when part of the
 //! memory was freed already, so where a trace has the refused request the facts are of that moment.
 
-use crate::history::{History, layout_after};
-use crate::moment::{Fragmentation, Moment, MomentKind, Peak, Snapshot};
+use crate::analyse::history::{History, layout_after};
+use crate::analyse::usage::{Usage, by_site, live_at, live_in, ranked, total};
+use crate::moment::{Fragmentation, Moment, MomentKind, Peak, SiteUsage, Snapshot};
 use crate::recording::{Device, Failure, Framework};
-use crate::usage::{SiteUsage, Usage, by_site, live_at, live_in, ranked, total};
 use plimsoll_memory::{Layout, Model, OwnerId, PieceState, Trace};
 use std::borrow::Cow;
 use std::collections::HashMap;

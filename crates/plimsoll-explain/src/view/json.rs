@@ -13,8 +13,8 @@
 //! `site`, `from`, `bytes` and `pieces`, the most bytes first. A verdict's `kind` is one of `too-big`, `fragmented`,
 //! `leaking`, `reserved-idle`, `transient-peak`, `limit-low`, `other-process`, `healthy`.
 
+use crate::explanation::Explanation;
 use crate::moment::Snapshot;
-use crate::report::Explanation;
 use serde_json::{Value, json};
 
 impl Explanation {

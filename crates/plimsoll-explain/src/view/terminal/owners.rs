@@ -1,9 +1,8 @@
 //! Who held memory at a moment, by call site.
 
 use super::page::{Ink, Page, share, thousands};
-use crate::moment::Moment;
-use crate::site::cut;
-use crate::usage::SiteUsage;
+use crate::moment::{Moment, SiteUsage};
+use crate::text::cut;
 use plimsoll_memory::format_bytes;
 use std::io;
 

@@ -1,10 +1,10 @@
 //! What is read first on a page: verdicts with their proof, closed books, advice. Plain HTML, for each device.
 
 use super::{View, escape};
+use crate::explanation::{Advice, Books, Explanation, Verdict, VerdictKind};
 use crate::moment::Moment;
 use crate::recording::{Device, Recording};
-use crate::report::{Advice, Books, Explanation, Verdict, VerdictKind};
-use crate::site::plain;
+use crate::text::plain;
 use plimsoll_memory::format_bytes;
 use std::io::{self, Write};
 

@@ -1,7 +1,7 @@
 //! Usage: who held how much at one moment, and how much was held over time. What tables and charts show.
 
-use crate::moment::Timeline;
-use crate::site::{Site, site};
+use crate::analyse::site::site;
+use crate::moment::{Curve, Site, SiteUsage, Timeline};
 use plimsoll_memory::{Action, Layout, OwnerId, Owners, PieceState, Trace};
 use std::collections::HashMap;
 
@@ -14,17 +14,6 @@ pub(crate) struct Usage {
     pub(crate) bytes: u64,
     /// In how many pieces.
     pub(crate) count: u64,
-}
-
-/// What was asked for at one call site, whatever the library did in between.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SiteUsage {
-    /// Where.
-    pub site: Site,
-    /// Bytes, as they were asked for.
-    pub bytes: u64,
-    /// In how many pieces.
-    pub count: u64,
 }
 
 /// Counts of bytes and pieces by owner.
@@ -123,19 +112,6 @@ pub(crate) fn timeline(trace: &Trace) -> Timeline {
         complete: trace.complete,
         curve: curve(trace, STRETCHES),
     }
-}
-
-/// How much was held over a trace, in equal stretches of events: the most within each.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Curve {
-    /// Bytes in use, as they were asked for.
-    pub live: Vec<u64>,
-    /// Bytes that the pool had taken; empty where that was not recorded.
-    pub reserved: Vec<u64>,
-    /// The stretches in which the program passed a mark, in order, each once.
-    pub marks: Vec<usize>,
-    /// The stretches in which a request was refused, in order, each once.
-    pub refusals: Vec<usize>,
 }
 
 /// How much was held over a trace, in `stretches` stretches of events or fewer.

@@ -1,9 +1,9 @@
 //! The books and the advice, as tables.
 
 use super::page::{Ink, Page, bar, share, thousands, wrap};
+use crate::explanation::{Advice, Books};
 use crate::moment::Moment;
-use crate::report::{Advice, Books};
-use crate::site::cut;
+use crate::text::cut;
 use plimsoll_memory::format_bytes;
 use std::io;
 

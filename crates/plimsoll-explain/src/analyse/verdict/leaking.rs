@@ -4,12 +4,13 @@
 //! way. A leak is what steps *in between* leave: requests that were granted in one step, are alive long after
 //! it, and have sisters in most of the other steps.
 
-use crate::facts::Facts;
-use crate::history::live_after;
-use crate::report::{Verdict, VerdictKind};
-use crate::site::{Site, site};
-use crate::steps::Steps;
-use crate::usage::total;
+use crate::analyse::facts::Facts;
+use crate::analyse::history::live_after;
+use crate::analyse::site::site;
+use crate::analyse::steps::Steps;
+use crate::analyse::usage::total;
+use crate::explanation::{Verdict, VerdictKind};
+use crate::moment::Site;
 use plimsoll_memory::{Action, OwnerId, Owners, RequestId, Trace, format_bytes};
 use std::collections::{HashMap, HashSet};
 

@@ -10,7 +10,7 @@ mod page;
 mod tables;
 mod timeline;
 
-use crate::report::{Explanation, Verdict, VerdictKind};
+use crate::explanation::{Explanation, Verdict, VerdictKind};
 use page::{Ink, Page};
 use std::io::{self, Write};
 

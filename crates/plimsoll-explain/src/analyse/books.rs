@@ -1,9 +1,9 @@
 //! The books: where all of a device's bytes were. The lines sum to the total, with what nobody knows as a line.
 
-use crate::facts::Facts;
+use crate::analyse::facts::Facts;
+use crate::analyse::site::site;
+use crate::explanation::{BookLine, Books};
 use crate::recording::Framework;
-use crate::report::{BookLine, Books};
-use crate::site::site;
 use plimsoll_memory::OwnerId;
 use std::collections::HashMap;
 
