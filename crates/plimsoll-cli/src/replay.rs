@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::recording::read;
 use crate::show;
-use plimsoll_explain::{Device, Recording, curve, plain, planned, site};
+use plimsoll_explain::{Device, Recording, call_site, curve, plain, planned};
 use plimsoll_memory::{Action, Model, OwnerId, Start, Trace, format_bytes, parse_bytes, replay};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -180,7 +180,7 @@ fn asked_at(device: &Device, trace: &Trace, event: usize) -> Option<String> {
     match trace.events.get(event)?.action {
         Action::Allocate(id) | Action::Refuse(id) => {
             let request = trace.requests.get(id.0 as usize)?;
-            (request.owner != OwnerId::UNKNOWN).then(|| site(&device.owners, request.owner).place)
+            (request.owner != OwnerId::UNKNOWN).then(|| call_site(&device.owners, request.owner).location)
         }
         _ => None,
     }

@@ -6,18 +6,18 @@
 //! it cannot tell. One bound needs no replay: if what was live and what was asked for are more than the room, no
 //! setting of any allocator helps, and that is said too.
 
-mod otherwise;
+mod counterfactual;
 mod planned;
 mod settings;
 
 pub use planned::{Planned, planned};
 
-use crate::analyse::facts::{Facts, RoomBy};
-use crate::analyse::site::site;
+use crate::analyse::call_site::call_site;
+use crate::analyse::facts::{BoundBy, Facts};
 use crate::analyse::verdict::Leak;
 use crate::explanation::{Advice, Verdict, VerdictKind};
 use crate::recording::Framework;
-use otherwise::{freed_after_their_step, half_the_batch};
+use counterfactual::{freed_after_their_step, half_the_batch};
 use plimsoll_memory::{FailedAt, Model, Outcome, Start, Trace, format_bytes, replay};
 
 /// What to change, the best first. A healthy program is left alone.
@@ -63,7 +63,7 @@ fn is_worth_telling(facts: &Facts<'_>, advice: &Advice) -> bool {
 /// Replays a trace under an allocator, within the room that the program had when it failed. The allocator that
 /// made the recording goes on from what it had; any other starts afresh.
 fn replayed(facts: &Facts<'_>, trace: &Trace, model: &Model) -> Outcome {
-    replay(trace, model, room(facts), start(facts, model))
+    replay(trace, model, replay_limit(facts), start(facts, model))
 }
 
 fn start(facts: &Facts<'_>, model: &Model) -> Start {
@@ -71,8 +71,8 @@ fn start(facts: &Facts<'_>, model: &Model) -> Start {
 }
 
 /// The room to replay within: only a refusal makes it matter.
-fn room(facts: &Facts<'_>) -> Option<u64> {
-    facts.room.filter(|_| facts.is_refusal()).map(|room| room.bytes)
+fn replay_limit(facts: &Facts<'_>) -> Option<u64> {
+    facts.bound.filter(|_| facts.is_refusal()).map(|room| room.bytes)
 }
 
 /// Advice that a replay has tested.
@@ -116,18 +116,18 @@ fn argued(
 fn stop_keeping(facts: &Facts<'_>, leak: &Leak) -> Option<Advice> {
     let trace = facts.device.trace.as_ref()?;
     let steps = facts.history.as_ref()?.steps.as_ref()?;
-    let (site_of, how) = (site(&facts.device.owners, leak.under), how_to_let_go(facts.framework));
+    let (site_of, how) = (call_site(&facts.device.owners, leak.under), how_to_let_go(facts.framework));
     let place = match leak.places.first() {
-        _ if leak.under != plimsoll_memory::OwnerId::UNKNOWN => site_of.place,
-        Some((site, ..)) => site.place.clone(),
+        _ if leak.under != plimsoll_memory::OwnerId::UNKNOWN => site_of.location,
+        Some((site, ..)) => site.location.clone(),
         None => return None,
     };
     let change = format!("let go of what {place} makes in each step: {how}");
     let why = "had each step's share been freed when the step ended";
     match &facts.device.model {
         Some(model) => {
-            let otherwise = freed_after_their_step(trace, steps, &leak.requests);
-            Some(tested(change, &replayed(facts, &otherwise, model), why))
+            let counterfactual = freed_after_their_step(trace, steps, &leak.requests);
+            Some(tested(change, &replayed(facts, &counterfactual, model), why))
         }
         None => {
             let (live, _) = freed_after_their_step(trace, steps, &leak.requests).peak_live();
@@ -177,7 +177,7 @@ fn raise_the_limit(facts: &Facts<'_>) -> Option<Advice> {
         (Some(trace), Some(model)) => replay(trace, model, None, start(facts, model)).peak_reserved,
         _ => facts.live?.saturating_add(refused),
     };
-    let from = facts.room.filter(|room| room.by == RoomBy::Limit).map_or(0, |room| room.bytes);
+    let from = facts.bound.filter(|room| room.by == BoundBy::ConfiguredLimit).map_or(0, |room| room.bytes);
     let name = settings::limit(facts, needed);
     let beyond = || facts.device.capacity.and_then(|capacity| capacity.checked_sub(from));
     let free = facts.device.device_free.or_else(beyond);
@@ -204,7 +204,7 @@ fn smaller_batch(facts: &Facts<'_>, transient: bool) -> Option<Advice> {
 fn plan_ahead(facts: &Facts<'_>) -> Option<Advice> {
     let trace = facts.device.trace.as_ref().filter(|_| settings::hopeless(facts).is_none())?;
     let planned = planned(trace);
-    let survives = Some(room(facts).is_none_or(|room| planned.peak_bytes <= room));
+    let survives = Some(replay_limit(facts).is_none_or(|room| planned.peak_bytes <= room));
     let because = format!(
         "offsets for all requests, packed ahead: {}, and no allocator can do with less than {}",
         format_bytes(planned.peak_bytes),

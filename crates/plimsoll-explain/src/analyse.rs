@@ -2,9 +2,10 @@
 //! verdicts are drawn from those facts alone.
 
 pub(crate) mod books;
+pub(crate) mod call_site;
 pub(crate) mod facts;
 pub(crate) mod history;
-pub(crate) mod site;
+mod rebuild_layout;
 pub(crate) mod steps;
 pub(crate) mod usage;
 pub(crate) mod verdict;

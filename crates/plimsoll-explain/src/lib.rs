@@ -16,12 +16,12 @@ mod text;
 mod view;
 
 pub use advise::{Planned, planned};
-pub use analyse::site::site;
+pub use analyse::call_site::call_site;
 pub use analyse::usage::curve;
 pub use error::{Error, ErrorKind, Result};
 pub use explain::explain;
 pub use explanation::{Advice, BookLine, Books, Explanation, Verdict, VerdictKind};
-pub use moment::{Curve, Fragmentation, Moment, MomentKind, Peak, Site, SiteUsage, Snapshot, Timeline};
+pub use moment::{CallSite, Curve, Fragmentation, Moment, MomentKind, Peak, SiteUsage, Snapshot, Timeline};
 pub use read::{Input, Progress, read_files, read_input};
 pub use recording::{Device, Failure, Format, Framework, Origin, Recording};
 pub use text::plain;

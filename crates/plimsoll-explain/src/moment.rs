@@ -96,7 +96,7 @@ impl Fragmentation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SiteUsage {
     /// Where.
-    pub site: Site,
+    pub site: CallSite,
     /// Bytes, as they were asked for.
     pub bytes: u64,
     /// In how many pieces.
@@ -105,12 +105,12 @@ pub struct SiteUsage {
 
 /// Where in a program memory was asked for, in words. Safe to print: nothing in it controls a terminal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Site {
+pub struct CallSite {
     /// The line, such as `train.py:15 loss`; where no frame is of the user's code, what the library was doing,
     /// such as `NativeLayerNormBackward0 (backward)`; `(unknown)` where nothing was recorded.
-    pub place: String,
+    pub location: String,
     /// The nearest caller in the user's code, such as `train.py:32 <module>`.
-    pub from: Option<String>,
+    pub caller: Option<String>,
 }
 
 /// The most bytes live at once.

@@ -4,18 +4,18 @@
 //! untrusted: readers hold bounded memory for what they have not understood, recurse to a fixed depth only, and
 //! say in [`Origin::gaps`](crate::Origin::gaps) what they had to leave out of a broken file.
 
-mod by_address;
 mod chrome_trace;
 mod input;
 mod join;
 mod log;
+mod match_frees;
 mod memory_profile;
 mod pickle;
 mod plimsoll;
 mod pool_trace;
 mod pprof;
+mod protobuf;
 mod torch_snapshot;
-mod wire;
 mod xplane;
 
 pub use input::{Input, Progress};

@@ -118,7 +118,8 @@ fn memory_freed_after_the_refusal_is_live_in_the_books_on_the_map_and_among_the_
     assert_eq!(in_use(&explanation), 90 * MIB, "{:?}", explanation.books);
     assert_eq!(snapshot.live_bytes, Some(90 * MIB));
     assert_eq!(layout.segments[0].class, SegmentClass::Large, "what the segment is for does not change");
-    let held: Vec<_> = snapshot.holders.iter().map(|held| (held.site.place.as_str(), held.bytes)).collect();
+    let held: Vec<_> =
+        snapshot.holders.iter().map(|held| (held.site.location.as_str(), held.bytes)).collect();
     assert_eq!(held, [("train.py:9 forward", 60 * MIB), ("train.py:3 build", 30 * MIB - 100)]);
     let found = snapshot.fragmentation.unwrap();
     assert_eq!((found.holes, found.free_bytes), (2, 10 * MIB));

@@ -322,7 +322,7 @@ fn json_has_exactly_the_keys_that_are_promised() {
     assert_eq!(keys(&value["moment"]), of_moment);
     assert_eq!(value["moment"]["label"], "at the refusal (event 42)");
     assert_eq!((&value["moment"]["kind"], &value["moment"]["event"]), (&json!("refusal"), &json!(42)));
-    assert_eq!(keys(&value["moment"]["holders"][0]), ["bytes", "from", "pieces", "site"]);
+    assert_eq!(keys(&value["moment"]["holders"][0]), ["allocations", "bytes", "caller", "site"]);
     assert_eq!(
         keys(&value["moment"]["fragmentation"]),
         ["free_bytes", "holes", "largest_hole_address", "largest_hole_bytes"]

@@ -1,6 +1,6 @@
 //! The settings of each framework's allocator, by their real names, and the models they stand for.
 
-use super::{argued, replayed, room, tested};
+use super::{argued, replay_limit, replayed, tested};
 use crate::analyse::facts::Facts;
 use crate::analyse::usage::total;
 use crate::explanation::Advice;
@@ -50,8 +50,8 @@ pub(crate) fn limit(facts: &Facts<'_>, bytes: u64) -> String {
 
 /// Whether no allocator can help, whatever its settings: what was live and what was asked for are over the room.
 pub(crate) fn hopeless(facts: &Facts<'_>) -> Option<String> {
-    let room = facts.room.filter(|_| facts.is_refusal())?;
-    let asked = facts.asked.or(facts.live)?;
+    let room = facts.bound.filter(|_| facts.is_refusal())?;
+    let asked = facts.requested.or(facts.live)?;
     let needed = asked.saturating_add(facts.refused?);
     (needed > room.bytes).then(|| {
         format!(
@@ -81,7 +81,7 @@ fn pytorch(facts: &Facts<'_>, idle: bool) -> Vec<Advice> {
                 advice.push(tested(expandable, &outcome, why));
                 advice.extend(split_limit(&own, again));
             }
-            if room(facts).is_some() && own.garbage_collection_threshold == 0.0 {
+            if replay_limit(facts).is_some() && own.garbage_collection_threshold == 0.0 {
                 let settings =
                     CachingSettings { garbage_collection_threshold: 0.8, ..CachingSettings::default() };
                 let outcome = again(settings);
@@ -190,7 +190,7 @@ fn xla(facts: &Facts<'_>, idle: bool) -> Vec<Advice> {
 
 /// Whether the whole pages in the holes would have done, could they be mapped side by side.
 fn pages_of_holes(facts: &Facts<'_>, change: &str) -> Option<Advice> {
-    let (refused, live, room) = (facts.refused?, facts.live?, facts.room?);
+    let (refused, live, room) = (facts.refused?, facts.live?, facts.bound?);
     let layout = match &facts.layout {
         Some(layout) => layout,
         None => {

@@ -1,7 +1,7 @@
 //! The books: where all of a device's bytes were. The lines sum to the total, with what nobody knows as a line.
 
+use crate::analyse::call_site::call_site;
 use crate::analyse::facts::Facts;
-use crate::analyse::site::site;
 use crate::explanation::{BookLine, Books};
 use crate::recording::Framework;
 use plimsoll_memory::OwnerId;
@@ -23,15 +23,15 @@ pub(crate) fn books(facts: &Facts<'_>) -> Books {
         }
         _ => (facts.live.unwrap_or(0), format!("what was in use on {}", device.name)),
     };
-    let mut writer = Writer { left: total, lines: Vec::new() };
+    let mut writer = BookWriter { left: total, lines: Vec::new() };
 
     let live = facts.live.unwrap_or(0);
-    let asked = facts.asked.unwrap_or(live).min(live);
+    let asked = facts.requested.unwrap_or(live).min(live);
     in_use(facts, asked, &mut writer);
     writer.line("in use: rounding of sizes", live - asked);
     if let Some(reserved) = facts.reserved {
         let rounding_is_known = facts.layout.is_some() || live > asked;
-        let name = match facts.asked {
+        let name = match facts.requested {
             Some(_) if !rounding_is_known => "held by the pool: free, or rounding of sizes",
             _ => "held by the pool and free",
         };
@@ -61,7 +61,7 @@ pub(crate) fn books(facts: &Facts<'_>) -> Books {
 }
 
 /// What is in use, a line for each of the places that hold most.
-fn in_use(facts: &Facts<'_>, asked: u64, writer: &mut Writer) {
+fn in_use(facts: &Facts<'_>, asked: u64, writer: &mut BookWriter) {
     let mut places: HashMap<String, u64> = HashMap::new();
     for usage in &facts.by_owner {
         let bytes = places.entry(place(facts, usage.owner)).or_default();
@@ -87,17 +87,17 @@ fn place(facts: &Facts<'_>, owner: OwnerId) -> String {
     if facts.framework == Framework::Plimsoll {
         return owners.stack(owner).last().map_or_else(String::new, |frame| frame.name.clone());
     }
-    site(owners, owner).place
+    call_site(owners, owner).location
 }
 
 /// Writes lines and keeps what is left of the total. Reported figures are rounded (`1.46 GiB`), so the last of
 /// them may be a little too large: no line takes more than there is.
-struct Writer {
+struct BookWriter {
     left: u64,
     lines: Vec<BookLine>,
 }
 
-impl Writer {
+impl BookWriter {
     fn line(&mut self, name: &str, bytes: u64) {
         let bytes = bytes.min(self.left);
         if bytes > 0 {

@@ -3,7 +3,8 @@
 //! Sources differ in what they know and when: a snapshot is often taken after the failure, when part of the
 //! memory was freed already, so where a trace has the refused request the facts are of that moment.
 
-use crate::analyse::history::{History, layout_after};
+use crate::analyse::history::History;
+use crate::analyse::rebuild_layout::rebuild_layout;
 use crate::analyse::usage::{Usage, by_site, live_at, live_in, ranked, total};
 use crate::moment::{Fragmentation, Moment, MomentKind, Peak, SiteUsage, Snapshot};
 use crate::recording::{Device, Failure, Framework};
@@ -25,7 +26,7 @@ pub(crate) struct Facts<'a> {
     /// Bytes of the pool in use, rounding included where it is known.
     pub(crate) live: Option<u64>,
     /// Bytes of the pool in use as they were asked for.
-    pub(crate) asked: Option<u64>,
+    pub(crate) requested: Option<u64>,
     /// What lay where.
     pub(crate) layout: Option<Cow<'a, Layout>>,
     /// What the recording lists as in use by owner at this moment, without a layout: bytes and pieces.
@@ -35,24 +36,24 @@ pub(crate) struct Facts<'a> {
     /// The same by call site.
     pub(crate) holders: Vec<SiteUsage>,
     /// The most the pool could have had.
-    pub(crate) room: Option<Room>,
+    pub(crate) bound: Option<PoolBound>,
 }
 
 /// The most a pool could have had, and how that is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Room {
+pub(crate) struct PoolBound {
     pub(crate) bytes: u64,
-    pub(crate) by: RoomBy,
+    pub(crate) by: BoundBy,
 }
 
 /// What bounds a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RoomBy {
+pub(crate) enum BoundBy {
     /// A limit that was set and recorded.
-    Limit,
-    /// A limit that must have been set: the device had room for the request, and it was refused.
-    UnseenLimit,
-    /// The device: what it had left when it refused.
+    ConfiguredLimit,
+    /// A limit that must have been set: the device had free bytes for the request, and it was refused.
+    InferredLimit,
+    /// The device: what the pool had, and what was free beside it.
     Device,
 }
 
@@ -76,16 +77,16 @@ impl<'a> Facts<'a> {
             refused,
             reserved: device.reserved_bytes(),
             live: device.live_bytes().filter(|_| of_the_moment),
-            asked: device.layout.as_ref().map(Layout::requested_bytes),
+            requested: device.layout.as_ref().map(Layout::requested_bytes),
             layout: device.layout.as_ref().map(Cow::Borrowed),
             by_owner: Vec::new(),
             holders: Vec::new(),
-            room: None,
+            bound: None,
         };
         facts.look_at_trace();
         facts.by_owner = facts.owners_now();
         facts.holders = by_site(&device.owners, &facts.by_owner);
-        facts.room = facts.find_room();
+        facts.bound = facts.find_bound();
         facts
     }
 
@@ -104,7 +105,7 @@ impl<'a> Facts<'a> {
             (None, _) => history.end_live,
         };
         let rebuilt =
-            layout_after(trace, self.events_before(trace), self.expandable(), self.device.layout.as_ref())
+            rebuild_layout(trace, self.events_before(trace), self.expandable(), self.device.layout.as_ref())
                 .filter(|layout| layout.requested_bytes() == asked);
         if let Some(refusal) = refusal {
             self.reserved = if refusal.reserved > 0 { Some(refusal.reserved) } else { self.device.reserved };
@@ -119,7 +120,7 @@ impl<'a> Facts<'a> {
                 .map(Cow::Owned);
             self.live = self.live.max(Some(asked));
         }
-        self.asked = Some(asked);
+        self.requested = Some(asked);
         if let Some(layout) = &self.layout {
             (self.live, self.reserved) = (Some(layout.live_bytes()), Some(layout.reserved_bytes()));
         }
@@ -173,7 +174,7 @@ impl<'a> Facts<'a> {
             refused,
             reserved_bytes: self.reserved,
             live_bytes: self.live,
-            requested_bytes: self.asked,
+            requested_bytes: self.requested,
             fragmentation: self.layout.as_deref().map(Fragmentation::of),
             layout: self.layout.map(Cow::into_owned),
             holders: self.holders,
@@ -194,23 +195,23 @@ impl<'a> Facts<'a> {
     }
 
     /// The most that the pool could have had.
-    fn find_room(&self) -> Option<Room> {
+    fn find_bound(&self) -> Option<PoolBound> {
         let device = self.device;
         if let Some(limit) = device.limit {
-            return Some(Room { bytes: limit, by: RoomBy::Limit });
+            return Some(PoolBound { bytes: limit, by: BoundBy::ConfiguredLimit });
         }
         let reserved = self.reserved?;
         match (device.device_free, self.refused) {
             (Some(free), Some(refused)) if free >= refused.saturating_add(SLACK) => {
                 // It is at least what the pool once had, and less than what it would have had.
-                Some(Room { bytes: self.peak_reserved()?, by: RoomBy::UnseenLimit })
+                Some(PoolBound { bytes: self.peak_reserved()?, by: BoundBy::InferredLimit })
             }
-            (Some(free), _) => Some(Room { bytes: reserved.saturating_add(free), by: RoomBy::Device }),
+            (Some(free), _) => Some(PoolBound { bytes: reserved.saturating_add(free), by: BoundBy::Device }),
             (None, _) => {
                 let others = total(device.others.iter().map(|&(_, bytes)| bytes));
                 let context = device.process.unwrap_or(reserved).saturating_sub(reserved);
                 let left = device.capacity?.checked_sub(others)?.checked_sub(context)?;
-                Some(Room { bytes: left, by: RoomBy::Device })
+                Some(PoolBound { bytes: left, by: BoundBy::Device })
             }
         }
     }
@@ -238,14 +239,14 @@ impl<'a> Facts<'a> {
         [seen, self.reserved].into_iter().flatten().max()
     }
 
-    /// Whether next to nothing of the room was free: that a gap is large enough then is luck under any allocator.
+    /// Whether nearly all of what the pool could have was in use: no allocator can promise a large enough hole then.
     pub(crate) fn is_nearly_full(&self) -> bool {
-        let (Some(live), Some(room)) = (self.live, self.room) else { return false };
-        room.bytes.saturating_sub(live) as f64 <= NEARLY_FULL * room.bytes as f64
+        let (Some(live), Some(bound)) = (self.live, self.bound) else { return false };
+        bound.bytes.saturating_sub(live) as f64 <= NEARLY_FULL * bound.bytes as f64
     }
 
-    /// The size of which live pieces hold the most bytes, how many there are, and their share of what is in use.
-    pub(crate) fn commonest_piece(&self) -> Option<(u64, u64, f64)> {
+    /// The block size that holds the most live bytes, how many such blocks there are, and their share of live bytes.
+    pub(crate) fn dominant_block_size(&self) -> Option<(u64, u64, f64)> {
         let layout = self.layout.as_ref()?;
         let mut sizes: HashMap<u64, u64> = HashMap::new();
         let live = layout.pieces().filter(|piece| piece.state != PieceState::Free);
@@ -285,7 +286,7 @@ fn changes_after(trace: &Trace, event: usize) -> bool {
         .any(|event| matches!(event.action, Allocate(_) | Free(_) | Reserve { .. } | Release { .. }))
 }
 
-/// The share of a room below which what is free is next to nothing.
+/// A pool of whose bound no more than this share is free is nearly full.
 const NEARLY_FULL: f64 = 0.05;
 
 /// What a driver keeps for itself: a request this close to the last byte may be refused for that alone.

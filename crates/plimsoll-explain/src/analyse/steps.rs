@@ -87,7 +87,7 @@ impl Steps {
         if freed * 4 < asked && borders.len() < FEWEST_THAT_KEEP_ALL {
             return None;
         }
-        let place = crate::analyse::site::site(owners, owner).place;
+        let place = crate::analyse::call_site::call_site(owners, owner).location;
         Some(Steps { borders: borders.clone(), found_by: format!("{place}, which asks once in each") })
     }
 

@@ -1,7 +1,7 @@
 //! Usage: who held how much at one moment, and how much was held over time. What tables and charts show.
 
-use crate::analyse::site::site;
-use crate::moment::{Curve, Site, SiteUsage, Timeline};
+use crate::analyse::call_site::call_site;
+use crate::moment::{CallSite, Curve, SiteUsage, Timeline};
 use plimsoll_memory::{Action, Layout, OwnerId, Owners, PieceState, Trace};
 use std::collections::HashMap;
 
@@ -85,9 +85,9 @@ pub(crate) fn live_in(layout: &Layout) -> Vec<Usage> {
 
 /// What was held by call site, the largest first.
 pub(crate) fn by_site(owners: &Owners, held: &[Usage]) -> Vec<SiteUsage> {
-    let mut sums: HashMap<Site, (u64, u64)> = HashMap::new();
+    let mut sums: HashMap<CallSite, (u64, u64)> = HashMap::new();
     for usage in held {
-        let (bytes, count) = sums.entry(site(owners, usage.owner)).or_default();
+        let (bytes, count) = sums.entry(call_site(owners, usage.owner)).or_default();
         (*bytes, *count) = (bytes.saturating_add(usage.bytes), count.saturating_add(usage.count));
     }
     let mut ranked: Vec<SiteUsage> =
@@ -202,10 +202,10 @@ mod tests {
         let sites = by_site(&owners, &held);
         assert_eq!(sites.len(), 2);
         assert_eq!(
-            (sites[0].site.place.as_str(), sites[0].bytes, sites[0].count),
+            (sites[0].site.location.as_str(), sites[0].bytes, sites[0].count),
             ("train.py:7 main", 20, 4)
         );
-        assert_eq!((sites[1].site.place.as_str(), sites[1].bytes), ("(unknown)", 10));
+        assert_eq!((sites[1].site.location.as_str(), sites[1].bytes), ("(unknown)", 10));
     }
 
     #[test]

@@ -5,14 +5,14 @@
 //! merely so.
 
 mod fragmented;
-mod idle;
 mod leaking;
 mod refused;
+mod reserved_idle;
 
 pub(crate) use leaking::Leak;
 
+use crate::analyse::call_site::call_site;
 use crate::analyse::facts::Facts;
-use crate::analyse::site::site;
 use crate::explanation::{Verdict, VerdictKind};
 use crate::text::plain;
 use plimsoll_memory::{Action, Model, OwnerId, format_bytes};
@@ -31,7 +31,7 @@ pub(crate) fn verdicts(facts: &Facts<'_>, leak: Option<&Leak>) -> Vec<Verdict> {
         verdicts.extend(refused::transient_peak(facts));
         verdicts.extend(refused::too_big(facts));
     }
-    verdicts.extend(idle::verdict(facts));
+    verdicts.extend(reserved_idle::verdict(facts));
     if verdicts.is_empty() {
         verdicts.push(rest(facts));
     }
@@ -53,7 +53,7 @@ fn who_was_refused(facts: &Facts<'_>) -> Option<String> {
     };
     match (owner, device.failure.as_ref().and_then(|failure| failure.op.as_ref())) {
         (OwnerId::UNKNOWN, op) => op.filter(|op| !op.is_empty()).map(|op| plain(op)),
-        (owner, _) => Some(site(&device.owners, owner).place),
+        (owner, _) => Some(call_site(&device.owners, owner).location),
     }
 }
 

@@ -10,7 +10,7 @@
 //! | `others` | the same for the recording's other devices |
 //!
 //! `fragmentation` has `holes`, `free_bytes`, `largest_hole_bytes` and `largest_hole_address`; each of `holders` has
-//! `site`, `from`, `bytes` and `pieces`, the most bytes first. A verdict's `kind` is one of `too-big`, `fragmented`,
+//! `site`, `caller`, `bytes` and `allocations`, the most bytes first. A verdict's `kind` is one of `too-big`, `fragmented`,
 //! `leaking`, `reserved-idle`, `transient-peak`, `limit-low`, `other-process`, `healthy`.
 
 use crate::explanation::Explanation;
@@ -46,7 +46,7 @@ impl Explanation {
 
 fn moment(snapshot: &Snapshot) -> Value {
     let holders = snapshot.holders.iter().map(|held| {
-        json!({ "site": held.site.place, "from": held.site.from, "bytes": held.bytes, "pieces": held.count })
+        json!({ "site": held.site.location, "caller": held.site.caller, "bytes": held.bytes, "allocations": held.count })
     });
     json!({
         "label": snapshot.moment.to_string(),

@@ -4,14 +4,14 @@
 //! part is shown only where its data were recorded. Every string of a recording is untrusted, so that nothing is
 //! written that was not made plain first. All figures are those that the explanation holds.
 
+mod holders;
 mod map;
-mod owners;
-mod page;
+mod printer;
 mod tables;
 mod timeline;
 
 use crate::explanation::{Explanation, Verdict, VerdictKind};
-use page::{Ink, Page};
+use printer::{Ink, Printer};
 use std::io::{self, Write};
 
 /// How to write for a terminal.
@@ -35,58 +35,58 @@ impl Default for Style {
 /// # Errors
 /// If writing fails.
 pub fn show(explanation: &Explanation, style: Style, out: &mut dyn Write) -> io::Result<()> {
-    let page = &mut Page::new(style, out);
-    title(explanation, page)?;
-    one_device(explanation, page)?;
+    let printer = &mut Printer::new(style, out);
+    title(explanation, printer)?;
+    one_device(explanation, printer)?;
     for other in &explanation.others {
-        page.line("")?;
-        page.text(0, Ink::Strong, &other.device)?;
-        page.text(0, Ink::Faint, &other.snapshot.moment.to_string())?;
-        one_device(other, page)?;
+        printer.line("")?;
+        printer.text(0, Ink::Strong, &other.device)?;
+        printer.text(0, Ink::Faint, &other.snapshot.moment.to_string())?;
+        one_device(other, printer)?;
     }
     if !explanation.origin.gaps.is_empty() {
-        page.heading("about this recording")?;
+        printer.heading("about this recording")?;
         for gap in &explanation.origin.gaps {
-            page.item(Ink::Plain, gap)?;
+            printer.item(Ink::Plain, gap)?;
         }
     }
     Ok(())
 }
 
-fn title(explanation: &Explanation, page: &mut Page<'_>) -> io::Result<()> {
+fn title(explanation: &Explanation, printer: &mut Printer<'_>) -> io::Result<()> {
     let origin = &explanation.origin;
-    page.text(0, Ink::Strong, &origin.files.join(", "))?;
+    printer.text(0, Ink::Strong, &origin.files.join(", "))?;
     let mut formats: Vec<&str> = origin.formats.iter().map(|format| format.name()).collect();
     formats.dedup();
     let (framework, moment) = (origin.framework.name().to_string(), explanation.snapshot.moment.to_string());
     let parts = [formats.join(", "), framework, explanation.device.clone(), moment];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    page.text(0, Ink::Faint, &parts.join(" · "))
+    printer.text(0, Ink::Faint, &parts.join(" · "))
 }
 
-fn one_device(explanation: &Explanation, page: &mut Page<'_>) -> io::Result<()> {
-    page.line("")?;
+fn one_device(explanation: &Explanation, printer: &mut Printer<'_>) -> io::Result<()> {
+    printer.line("")?;
     for verdict in &explanation.verdicts {
-        show_verdict(verdict, page)?;
+        show_verdict(verdict, printer)?;
     }
     let snapshot = &explanation.snapshot;
-    tables::books(&explanation.books, snapshot.moment, page)?;
-    map::show(snapshot, page)?;
+    tables::books(&explanation.books, snapshot.moment, printer)?;
+    map::show(snapshot, printer)?;
     if let Some(timeline) = &explanation.timeline {
-        timeline::show(timeline, page)?;
+        timeline::show(timeline, printer)?;
     }
-    owners::show(&snapshot.holders, snapshot.moment, page)?;
+    holders::show(&snapshot.holders, snapshot.moment, printer)?;
     if let Some(peak) = explanation.peak.as_ref().filter(|peak| peak.holders != snapshot.holders) {
-        owners::show(&peak.holders, peak.moment, page)?;
+        holders::show(&peak.holders, peak.moment, printer)?;
     }
-    tables::advice(&explanation.advice, page)
+    tables::advice(&explanation.advice, printer)
 }
 
-fn show_verdict(verdict: &Verdict, page: &mut Page<'_>) -> io::Result<()> {
+fn show_verdict(verdict: &Verdict, printer: &mut Printer<'_>) -> io::Result<()> {
     let ink = if verdict.kind == VerdictKind::Healthy { Ink::Good } else { Ink::Bad };
-    page.text(0, ink, &verdict.sentence)?;
+    printer.text(0, ink, &verdict.sentence)?;
     for fact in &verdict.proof {
-        page.item(Ink::Plain, fact)?;
+        printer.item(Ink::Plain, fact)?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Fragmented: there are free bytes enough, and no hole large enough.
 
+use crate::analyse::call_site::call_site;
 use crate::analyse::facts::Facts;
-use crate::analyse::site::site;
 use crate::analyse::usage::total;
 use crate::explanation::{Verdict, VerdictKind};
 use plimsoll_memory::{Layout, OwnerId, Piece, PieceState, format_bytes};
@@ -17,7 +17,7 @@ pub(crate) fn verdict(facts: &Facts<'_>) -> Option<Verdict> {
 }
 
 fn at_failure(facts: &Facts<'_>) -> Option<Verdict> {
-    let (refused, live, room) = (facts.refused?, facts.live?, facts.room?);
+    let (refused, live, room) = (facts.refused?, facts.live?, facts.bound?);
     let free = room.bytes.saturating_sub(live);
     let largest = facts.largest_free();
     // A hole that is large enough was refused for another reason: another pool, another stream.
@@ -129,7 +129,7 @@ fn pins(facts: &Facts<'_>, layout: &Layout, refused: u64) -> Vec<String> {
     for (hole, piece) in single.into_iter().take(5) {
         let by = match piece.owner {
             OwnerId::UNKNOWN => String::new(),
-            owner => format!(", asked for at {}", site(&facts.device.owners, owner).place),
+            owner => format!(", asked for at {}", call_site(&facts.device.owners, owner).location),
         };
         lines.push(format!(
             "{} at {:#x}{by} keeps a hole of {} apart",

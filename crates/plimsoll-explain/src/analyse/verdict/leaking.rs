@@ -4,13 +4,13 @@
 //! way. A leak is what steps *in between* leave: requests that were granted in one step, are alive long after
 //! it, and have sisters in most of the other steps.
 
+use crate::analyse::call_site::call_site;
 use crate::analyse::facts::Facts;
 use crate::analyse::history::live_after;
-use crate::analyse::site::site;
 use crate::analyse::steps::Steps;
 use crate::analyse::usage::total;
 use crate::explanation::{Verdict, VerdictKind};
-use crate::moment::Site;
+use crate::moment::CallSite;
 use plimsoll_memory::{Action, OwnerId, Owners, RequestId, Trace, format_bytes};
 use std::collections::{HashMap, HashSet};
 
@@ -28,7 +28,7 @@ pub(crate) struct Leak {
     /// The innermost line under which nearly all of it was asked for.
     pub(crate) under: OwnerId,
     /// Places and what each left behind, the most first.
-    pub(crate) places: Vec<(Site, u64, usize)>,
+    pub(crate) places: Vec<(CallSite, u64, usize)>,
 }
 
 /// Steps at the start in which a program still warms up: states are made, caches fill.
@@ -63,7 +63,7 @@ impl Leak {
 
         let requests: Vec<RequestId> = by_place.values().flatten().map(|&(id, _)| id).collect();
         let bytes = total(requests.iter().map(|&id| trace.request(id).bytes));
-        let live = facts.asked.or(facts.live).unwrap_or(0);
+        let live = facts.requested.or(facts.live).unwrap_or(0);
         if bytes < BYTES && (bytes as f64) < SHARE * live as f64 || bytes == 0 {
             return None;
         }
@@ -90,12 +90,12 @@ impl Leak {
         let owners = &facts.device.owners;
         let history = facts.history.as_ref();
         let rate = format_bytes(self.per_step as u64);
-        let line = site(owners, self.under);
+        let line = call_site(owners, self.under);
         let top = self.places.first().map(|(site, ..)| site.clone());
         let place = match (&top, self.under) {
             (Some(top), OwnerId::UNKNOWN) => format!("most at {}", name(top)),
-            (Some(top), _) if top.place != line.place => {
-                format!("asked for under {}, most at {}", line.place, top.place)
+            (Some(top), _) if top.location != line.location => {
+                format!("asked for under {}, most at {}", line.location, top.location)
             }
             (Some(top), _) => format!("asked for at {}", name(top)),
             (None, _) => "by nobody that was recorded".into(),
@@ -140,7 +140,7 @@ impl Leak {
             proof.push(format!("{}: {} in {pieces} pieces ({share:.0} %)", name(site), format_bytes(*bytes)));
         }
         if let Some((step, error)) = self.runs_out(facts) {
-            let room = format_bytes(facts.room.map_or(0, |room| room.bytes));
+            let room = format_bytes(facts.bound.map_or(0, |room| room.bytes));
             let seen = if facts.is_refusal() { "from the first half of the steps alone: " } else { "" };
             proof.push(format!("{seen}the room of {room} is used up at step {step:.0} ± {error:.0}"));
         }
@@ -150,7 +150,7 @@ impl Leak {
     /// The step at which the pool outgrows its room, and half its 95 % interval: by the first half of the steps
     /// where the end is known, so that it can be compared, and by all where it is not.
     pub(crate) fn runs_out(&self, facts: &Facts<'_>) -> Option<(f64, f64)> {
-        let room = facts.room?.bytes as f64;
+        let room = facts.bound?.bytes as f64;
         let history = facts.history.as_ref()?;
         // What the pool takes is what meets the limit; live bytes stand in for it where it was not recorded.
         let taken = if history.peak_reserved > 0 { &history.step_reserved } else { &history.step_peaks };
@@ -171,7 +171,7 @@ impl Leak {
 /// asked for.
 pub(crate) fn pile(facts: &Facts<'_>) -> Option<Verdict> {
     let refused = facts.refused.filter(|_| facts.device.trace.is_none())?;
-    let (size, count, share) = facts.commonest_piece()?;
+    let (size, count, share) = facts.dominant_block_size()?;
     let alike = refused <= size && refused as f64 >= 0.9 * size as f64;
     if !alike || count < PILE || share < PILE_SHARE {
         return None;
@@ -189,7 +189,7 @@ pub(crate) fn pile(facts: &Facts<'_>) -> Option<Verdict> {
     ];
     for held in facts.holders.iter().take(3) {
         let (bytes, pieces) = (format_bytes(held.bytes), held.count);
-        proof.push(format!("in use: {bytes} in {pieces} pieces, asked for at {}", held.site.place));
+        proof.push(format!("in use: {bytes} in {pieces} pieces, asked for at {}", held.site.location));
     }
     Some(Verdict { kind: VerdictKind::Leaking, sentence, proof })
 }
@@ -198,10 +198,10 @@ pub(crate) fn pile(facts: &Facts<'_>) -> Option<Verdict> {
 const PILE: u64 = 32;
 const PILE_SHARE: f64 = 0.8;
 
-fn name(site: &Site) -> String {
-    match &site.from {
-        Some(from) => format!("{} (from {from})", site.place),
-        None => site.place.clone(),
+fn name(site: &CallSite) -> String {
+    match &site.caller {
+        Some(from) => format!("{} (from {from})", site.location),
+        None => site.location.clone(),
     }
 }
 
@@ -255,10 +255,10 @@ fn common_line(owners: &Owners, leaked: &HashMap<OwnerId, (u64, usize)>, total: 
 }
 
 /// What each line of code left behind, the most first.
-fn places(owners: &Owners, leaked: &HashMap<OwnerId, (u64, usize)>) -> Vec<(Site, u64, usize)> {
-    let mut places: HashMap<Site, (u64, usize)> = HashMap::new();
+fn places(owners: &Owners, leaked: &HashMap<OwnerId, (u64, usize)>) -> Vec<(CallSite, u64, usize)> {
+    let mut places: HashMap<CallSite, (u64, usize)> = HashMap::new();
     for (&owner, &(bytes, pieces)) in leaked {
-        let place = places.entry(site(owners, owner)).or_default();
+        let place = places.entry(call_site(owners, owner)).or_default();
         place.0 = place.0.saturating_add(bytes);
         place.1 += pieces;
     }

@@ -1,8 +1,8 @@
 //! A request was refused: too big, a limit, another process, or a short overlap at the peak.
 
-use crate::analyse::facts::{Facts, Room, RoomBy};
+use crate::analyse::call_site::call_site;
+use crate::analyse::facts::{BoundBy, Facts, PoolBound};
 use crate::analyse::history::live_after;
-use crate::analyse::site::site;
 use crate::analyse::usage::total;
 use crate::explanation::{Verdict, VerdictKind};
 use plimsoll_memory::{Action, OwnerId, RequestId, Trace, format_bytes};
@@ -60,9 +60,9 @@ pub(crate) fn other_process(facts: &Facts<'_>) -> Option<Verdict> {
 
 /// A limit was reached while the device had room.
 pub(crate) fn limit_low(facts: &Facts<'_>) -> Option<Verdict> {
-    let (refused, room) = (facts.refused?, facts.room?);
+    let (refused, room) = (facts.refused?, facts.bound?);
     let needed = facts.live?.saturating_add(refused);
-    if room.by == RoomBy::Device {
+    if room.by == BoundBy::Device {
         return None;
     }
     let device = facts.device;
@@ -93,7 +93,7 @@ pub(crate) fn limit_low(facts: &Facts<'_>) -> Option<Verdict> {
             format_bytes(needed)
         ),
     ];
-    if room.by == RoomBy::UnseenLimit {
+    if room.by == BoundBy::InferredLimit {
         proof.push(
             "the limit follows from a refusal while the device had room; its size was not recorded".into(),
         );
@@ -102,9 +102,9 @@ pub(crate) fn limit_low(facts: &Facts<'_>) -> Option<Verdict> {
 }
 
 /// A limit, or what is known of one that was not recorded.
-fn limit_in_words(facts: &Facts<'_>, room: Room, refused: u64) -> String {
+fn limit_in_words(facts: &Facts<'_>, room: PoolBound, refused: u64) -> String {
     match (room.by, facts.reserved) {
-        (RoomBy::UnseenLimit, Some(reserved)) => {
+        (BoundBy::InferredLimit, Some(reserved)) => {
             let (low, high) = (format_bytes(room.bytes), format_bytes(reserved.saturating_add(refused)));
             format!("a limit between {low} and {high}")
         }
@@ -115,15 +115,15 @@ fn limit_in_words(facts: &Facts<'_>, room: Room, refused: u64) -> String {
 /// What is live at once, with the request, is more than there is: no allocator could have served it.
 pub(crate) fn too_big(facts: &Facts<'_>) -> Option<Verdict> {
     let refused = facts.refused?;
-    let asked = facts.asked.or(facts.live);
-    let (sentence, proof) = match (asked, facts.room) {
+    let asked = facts.requested.or(facts.live);
+    let (sentence, proof) = match (asked, facts.bound) {
         (Some(asked), Some(room)) => {
             let needed = asked.saturating_add(refused);
             if needed <= room.bytes && !facts.is_nearly_full() {
                 return None;
             }
             let room_in_words = match room.by {
-                RoomBy::Device => format!("the device's room of {}", format_bytes(room.bytes)),
+                BoundBy::Device => format!("the device's room of {}", format_bytes(room.bytes)),
                 _ => limit_in_words(facts, room, refused),
             };
             let against = if needed > room.bytes { "over" } else { "with hardly a gap left in" };
@@ -134,9 +134,9 @@ pub(crate) fn too_big(facts: &Facts<'_>) -> Option<Verdict> {
                 format_bytes(needed)
             );
             let by = match room.by {
-                RoomBy::Limit => "the limit that was set",
-                RoomBy::UnseenLimit => "the most that the pool ever had",
-                RoomBy::Device => "what the device had for this pool",
+                BoundBy::ConfiguredLimit => "the limit that was set",
+                BoundBy::InferredLimit => "the most that the pool ever had",
+                BoundBy::Device => "what the device had for this pool",
             };
             (sentence, vec![format!("{asked} + {refused} = {needed} bytes; {} bytes: {by}", room.bytes)])
         }
@@ -150,7 +150,7 @@ pub(crate) fn too_big(facts: &Facts<'_>) -> Option<Verdict> {
     };
     let mut proof = proof;
     for held in facts.holders.iter().take(5) {
-        let (bytes, place) = (format_bytes(held.bytes), &held.site.place);
+        let (bytes, place) = (format_bytes(held.bytes), &held.site.location);
         proof.push(format!("in use: {bytes} in {} pieces, asked for at {place}", held.count));
     }
     proof.extend(equal_pieces(facts));
@@ -159,7 +159,7 @@ pub(crate) fn too_big(facts: &Facts<'_>) -> Option<Verdict> {
 
 /// Many pieces of one size that hold most of the memory: what a list that grows looks like in a single dump.
 fn equal_pieces(facts: &Facts<'_>) -> Option<String> {
-    let (size, count, share) = facts.commonest_piece()?;
+    let (size, count, share) = facts.dominant_block_size()?;
     (count >= 16 && share >= 0.5).then(|| {
         format!(
             "{count} pieces of {} each are {:.0} % of what is in use: if their number grows with the steps, something \
@@ -176,9 +176,9 @@ const SHORT: f64 = 0.5;
 pub(crate) fn transient_peak(facts: &Facts<'_>) -> Option<Verdict> {
     let (trace, history, refused) = (facts.device.trace.as_ref()?, facts.history.as_ref()?, facts.refused?);
     let event = facts.refusal_event()?;
-    let asked = facts.asked?;
+    let asked = facts.requested?;
     let needed = asked.saturating_add(refused);
-    if facts.room.is_some_and(|room| needed <= room.bytes) {
+    if facts.bound.is_some_and(|room| needed <= room.bytes) {
         return None;
     }
     let start =
@@ -200,7 +200,7 @@ pub(crate) fn transient_peak(facts: &Facts<'_>) -> Option<Verdict> {
     let mut proof = vec![format!("{} pieces overlap the refused {}:", short.len(), format_bytes(refused))];
     proof.extend(largest.iter().take(6).map(|&id| {
         let request = trace.request(id);
-        let place = site(&facts.device.owners, request.owner).place;
+        let place = call_site(&facts.device.owners, request.owner).location;
         format!("{} asked for at {place}", format_bytes(request.bytes))
     }));
     Some(Verdict { kind: VerdictKind::TransientPeak, sentence, proof })

@@ -3,8 +3,8 @@
 use super::View;
 use super::blob::Blob;
 use super::groups::{self, Weight};
-use super::lifetimes::{Lifetimes, NEVER, Range};
-use crate::analyse::site::{is_own, is_source};
+use super::lifetimes::{Lifetimes, NEVER, ReservedRange};
+use crate::analyse::call_site::{is_own, is_source};
 use crate::explanation::Explanation;
 use crate::moment::{Moment, MomentKind};
 use crate::recording::Device;
@@ -198,18 +198,18 @@ fn trace(
 }
 
 /// The ranges of addresses that requests were ever placed in, for recordings that do not say what the pool held.
-fn used_ranges(trace: &Trace, lifetimes: &Lifetimes) -> Vec<Range> {
+fn used_ranges(trace: &Trace, lifetimes: &Lifetimes) -> Vec<ReservedRange> {
     let requests = lifetimes.lives.iter().map(|life| trace.request(life.request)).filter(|r| r.address != 0);
     let mut spans: Vec<(u64, u64)> =
         requests.map(|r| (r.address, r.address.saturating_add(r.bytes))).collect();
     spans.sort_unstable();
-    let mut ranges: Vec<Range> = Vec::new();
+    let mut ranges: Vec<ReservedRange> = Vec::new();
     for (start, end) in spans {
         match ranges.last_mut() {
             Some(last) if start <= last.address.saturating_add(last.bytes).saturating_add(NEAR) => {
                 last.bytes = last.bytes.max(end - last.address);
             }
-            _ => ranges.push(Range { address: start, bytes: end - start, born: 0, died: NEVER }),
+            _ => ranges.push(ReservedRange { address: start, bytes: end - start, born: 0, died: NEVER }),
         }
     }
     ranges

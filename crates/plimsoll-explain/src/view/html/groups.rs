@@ -3,7 +3,7 @@
 //! Nobody can read a hundred colours. Owners are grouped by the part of training that asked, and by call site:
 //! the few that held most, and the rest as one.
 
-use crate::analyse::site::site;
+use crate::analyse::call_site::call_site;
 use plimsoll_memory::{Category, Frame, OwnerId, Owners};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ pub(super) struct Weight {
 /// are weights.
 pub(super) fn describe(owners: &Owners, weights: &[Weight], blob: &mut Blob) -> Value {
     let categories = Grouping::of(weights, "categories", |owner| category(owners, owner).to_string());
-    let sites = Grouping::of(weights, "call sites", |owner| site(owners, owner).place);
+    let sites = Grouping::of(weights, "call sites", |owner| call_site(owners, owner).location);
     json!({
         "categories": categories.groups,
         "categoriesStacked": categories.stacked,

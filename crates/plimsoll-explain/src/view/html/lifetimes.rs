@@ -11,7 +11,7 @@ pub(super) const NEVER: u32 = u32::MAX;
 
 /// When a granted request's memory was held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Life {
+pub(super) struct RequestLifetime {
     pub(super) request: RequestId,
     pub(super) born: u32,
     pub(super) died: u32,
@@ -19,7 +19,7 @@ pub(super) struct Life {
 
 /// When the pool held a range of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Range {
+pub(super) struct ReservedRange {
     pub(super) address: u64,
     pub(super) bytes: u64,
     pub(super) born: u32,
@@ -29,9 +29,9 @@ pub(super) struct Range {
 /// A trace, as what lived when.
 pub(super) struct Lifetimes {
     /// Granted requests in the order in which they came.
-    pub(super) lives: Vec<Life>,
+    pub(super) lives: Vec<RequestLifetime>,
     /// What the pool held of the device, in order of address.
-    pub(super) ranges: Vec<Range>,
+    pub(super) ranges: Vec<ReservedRange>,
     /// Moments of refusals, and how many bytes were refused.
     pub(super) refusals: Vec<(u32, u64)>,
     /// Moments of marks, and which.
@@ -43,10 +43,10 @@ pub(super) struct Lifetimes {
 impl Lifetimes {
     /// Of a trace. Events that cannot be (of unknown requests, of one granted or freed twice) are passed over.
     pub(super) fn of(trace: &Trace) -> Lifetimes {
-        let mut lives: Vec<Life> = Vec::new();
+        let mut lives: Vec<RequestLifetime> = Vec::new();
         // Where in `lives` each request is.
         let mut index: Vec<Option<usize>> = vec![None; trace.requests.len()];
-        let mut held = Held::default();
+        let mut held = ReservedRanges::default();
         let (mut refusals, mut marks) = (Vec::new(), Vec::new());
         let mut end = 0;
         let bytes_of = |id: RequestId| trace.requests.get(id.0 as usize).map_or(0, |r| r.bytes);
@@ -61,7 +61,7 @@ impl Lifetimes {
                 Action::Allocate(request) => match index.get_mut(request.0 as usize) {
                     Some(place @ None) => {
                         *place = Some(lives.len());
-                        lives.push(Life { request, born: moment, died: NEVER });
+                        lives.push(RequestLifetime { request, born: moment, died: NEVER });
                     }
                     _ => continue,
                 },
@@ -83,13 +83,13 @@ impl Lifetimes {
 
 /// What a pool holds of the device: ranges that do not overlap.
 #[derive(Default)]
-struct Held {
+struct ReservedRanges {
     /// By address: bytes, and since when.
     now: BTreeMap<u64, (u64, u32)>,
-    gone: Vec<Range>,
+    gone: Vec<ReservedRange>,
 }
 
-impl Held {
+impl ReservedRanges {
     fn take(&mut self, address: u64, bytes: u64, moment: u32) {
         self.give_back(address, bytes, moment);
         if bytes > 0 {
@@ -107,7 +107,7 @@ impl Held {
             }
             self.now.remove(&start);
             if born < moment {
-                self.gone.push(Range { address: start, bytes: length, born, died: moment });
+                self.gone.push(ReservedRange { address: start, bytes: length, born, died: moment });
             }
             if stop > end {
                 self.now.insert(end, (stop - end, moment));
@@ -118,9 +118,14 @@ impl Held {
         }
     }
 
-    fn close(mut self) -> Vec<Range> {
+    fn close(mut self) -> Vec<ReservedRange> {
         let rest = self.now.into_iter();
-        self.gone.extend(rest.map(|(address, (bytes, born))| Range { address, bytes, born, died: NEVER }));
+        self.gone.extend(rest.map(|(address, (bytes, born))| ReservedRange {
+            address,
+            bytes,
+            born,
+            died: NEVER,
+        }));
         self.gone.sort_by_key(|range| (range.address, range.born));
         self.gone
     }
@@ -152,7 +157,7 @@ mod tests {
             ],
             0,
         ));
-        let range = |address, bytes, born, died| Range { address, bytes, born, died };
+        let range = |address, bytes, born, died| ReservedRange { address, bytes, born, died };
         let expected = [range(100, 30, 1, 2), range(100, 10, 2, 3), range(120, 10, 2, 3)];
         assert_eq!(lifetimes.ranges, expected);
     }

@@ -3,7 +3,7 @@
 //! All rows have one scale, so that lengths can be compared. Large segments have rows of their own, the largest
 //! first; small ones share rows at the end. Nothing is left out, whatever the number of segments.
 
-use super::page::{Ink, Page, share, thousands};
+use super::printer::{Ink, Printer, share, thousands};
 use crate::moment::{Fragmentation, Snapshot};
 use plimsoll_memory::{PieceState, Segment, SegmentClass, format_bytes};
 use std::io;
@@ -33,13 +33,17 @@ impl Cell {
     }
 }
 
-pub(super) fn show(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> {
+pub(super) fn show(snapshot: &Snapshot, printer: &mut Printer<'_>) -> io::Result<()> {
     let (Some(layout), Some(fragmentation)) = (&snapshot.layout, snapshot.fragmentation) else {
         return Ok(());
     };
     let sum = layout.segments.iter().try_fold(0_u64, |sum, segment| sum.checked_add(segment.bytes));
     let Some(total) = sum else {
-        return page.text(0, Ink::Plain, "no memory map: its segments are larger together than any address");
+        return printer.text(
+            0,
+            Ink::Plain,
+            "no memory map: its segments are larger together than any address",
+        );
     };
     if total == 0 {
         return Ok(());
@@ -47,9 +51,9 @@ pub(super) fn show(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> {
     let count = layout.segments.len();
     let plural = if count == 1 { "segment" } else { "segments" };
     let (moment, size) = (snapshot.moment, format_bytes(total));
-    page.heading(&format!("memory map {moment}: {size} in {} {plural}", thousands(count as u64)))?;
+    printer.heading(&format!("memory map {moment}: {size} in {} {plural}", thousands(count as u64)))?;
     // A size before the row, what it is after it.
-    let cells = page.width().saturating_sub(10 + 2 + 2 + 24).clamp(16, 96);
+    let cells = printer.width().saturating_sub(10 + 2 + 2 + 24).clamp(16, 96);
     let scale = Scale { row: total.div_ceil(ROWS).max(1), cells };
     let mut segments: Vec<&Segment> = layout.segments.iter().collect();
     // Largest first; the sort is stable, so that equals stay in order of address.
@@ -57,7 +61,7 @@ pub(super) fn show(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> {
     let large = segments.partition_point(|segment| segment.bytes >= scale.row / 2);
     let (large, small) = segments.split_at(large);
     for segment in large {
-        group(&[segment], scale, page)?;
+        group(&[segment], scale, printer)?;
     }
     let mut rest = small;
     while !rest.is_empty() {
@@ -67,13 +71,17 @@ pub(super) fn show(snapshot: &Snapshot, page: &mut Page<'_>) -> io::Result<()> {
             bytes <= scale.row
         });
         let (now, later) = rest.split_at(fitting.count().max(1));
-        group(now, scale, page)?;
+        group(now, scale, printer)?;
         rest = later;
     }
     let cell = format_bytes(scale.row.div_ceil(cells as u64));
-    page.text(2, Ink::Faint, &format!("█ live, ▓ mostly, ▒ partly, · free, o pending; a cell is {cell}"))?;
-    holes(fragmentation, page)?;
-    if fragmentation.holes > 0 { largest_segments(&segments, page) } else { Ok(()) }
+    printer.text(
+        2,
+        Ink::Faint,
+        &format!("█ live, ▓ mostly, ▒ partly, · free, o pending; a cell is {cell}"),
+    )?;
+    holes(fragmentation, printer)?;
+    if fragmentation.holes > 0 { largest_segments(&segments, printer) } else { Ok(()) }
 }
 
 /// One scale for all rows.
@@ -86,7 +94,7 @@ struct Scale {
 }
 
 /// Writes the rows of segments that follow each other.
-fn group(segments: &[&Segment], scale: Scale, page: &mut Page<'_>) -> io::Result<()> {
+fn group(segments: &[&Segment], scale: Scale, printer: &mut Printer<'_>) -> io::Result<()> {
     let total = segments.iter().fold(0_u64, |sum, segment| sum.saturating_add(segment.bytes));
     let cells = fill(segments, total, scale);
     let live =
@@ -96,13 +104,13 @@ fn group(segments: &[&Segment], scale: Scale, page: &mut Page<'_>) -> io::Result
         many => format!("{} segments", thousands(many.len() as u64)),
     };
     for (index, row) in cells.chunks(scale.cells).enumerate() {
-        let drawn = draw(row, page);
+        let drawn = draw(row, printer);
         if index == 0 {
             let size = format_bytes(total);
             let text = format!("{size:>10} │{drawn}│ {} live {kind}", share(live, total));
-            page.line(&text)?;
+            printer.line(&text)?;
         } else {
-            page.line(&format!("{:>10} │{drawn}│", ""))?;
+            printer.line(&format!("{:>10} │{drawn}│", ""))?;
         }
     }
     Ok(())
@@ -151,17 +159,17 @@ fn fill(segments: &[&Segment], total: u64, scale: Scale) -> Vec<Cell> {
 }
 
 /// Cells as text, runs of one ink painted together.
-fn draw(cells: &[Cell], page: &Page<'_>) -> String {
+fn draw(cells: &[Cell], printer: &Printer<'_>) -> String {
     let mut text = String::new();
     for run in cells.chunk_by(|a, b| a.look().1 == b.look().1) {
         let look: String = run.iter().map(|cell| cell.look().0).collect();
-        text += &page.paint(run.first().map_or(Ink::Plain, |cell| cell.look().1), &look);
+        text += &printer.paint(run.first().map_or(Ink::Plain, |cell| cell.look().1), &look);
     }
     text
 }
 
 /// Names the holes: how many, how large, and where the largest is.
-fn holes(found: Fragmentation, page: &mut Page<'_>) -> io::Result<()> {
+fn holes(found: Fragmentation, printer: &mut Printer<'_>) -> io::Result<()> {
     let (largest, address) = (format_bytes(found.largest_hole_bytes), found.largest_hole_address);
     let text = match found.holes {
         0 => "no holes: every byte that was taken is in use".to_string(),
@@ -172,13 +180,13 @@ fn holes(found: Fragmentation, page: &mut Page<'_>) -> io::Result<()> {
             format_bytes(found.free_bytes)
         ),
     };
-    page.text(2, Ink::Plain, &text)
+    printer.text(2, Ink::Plain, &text)
 }
 
 /// Names the largest segments, with their addresses.
-fn largest_segments(segments: &[&Segment], page: &mut Page<'_>) -> io::Result<()> {
+fn largest_segments(segments: &[&Segment], printer: &mut Printer<'_>) -> io::Result<()> {
     let named = segments.iter().take(3).map(|s| format!("{} at {:#x}", format_bytes(s.bytes), s.address));
     let named: Vec<String> = named.collect();
     let title = if segments.len() == 1 { "the segment" } else { "largest segments" };
-    page.text(2, Ink::Plain, &format!("{title}: {}", named.join(", ")))
+    printer.text(2, Ink::Plain, &format!("{title}: {}", named.join(", ")))
 }

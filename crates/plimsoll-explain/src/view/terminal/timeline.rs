@@ -1,6 +1,6 @@
 //! The timeline: live and reserved bytes over a trace, as a chart of block characters.
 
-use super::page::{Ink, Page, thousands};
+use super::printer::{Ink, Printer, thousands};
 use crate::moment::Timeline;
 use plimsoll_memory::format_bytes;
 use std::io;
@@ -10,8 +10,8 @@ const HEIGHT: usize = 10;
 /// Columns left of the chart: a size and the axis.
 const AXIS: usize = 12;
 
-pub(super) fn show(timeline: &Timeline, page: &mut Page<'_>) -> io::Result<()> {
-    let columns = page.width().saturating_sub(AXIS).min(120);
+pub(super) fn show(timeline: &Timeline, printer: &mut Printer<'_>) -> io::Result<()> {
+    let columns = printer.width().saturating_sub(AXIS).min(120);
     let curve = &timeline.curve;
     let peak = |bytes: &[u64]| bytes.iter().copied().max().unwrap_or(0);
     let (live, reserved) = (peak(&curve.live), peak(&curve.reserved));
@@ -23,7 +23,7 @@ pub(super) fn show(timeline: &Timeline, page: &mut Page<'_>) -> io::Result<()> {
     if !curve.reserved.is_empty() {
         heading += &format!(", {} reserved at most", format_bytes(reserved));
     }
-    page.heading(&heading)?;
+    printer.heading(&heading)?;
 
     let live = in_columns(&curve.live, columns);
     let reserved = in_columns(&curve.reserved, columns);
@@ -47,16 +47,16 @@ pub(super) fn show(timeline: &Timeline, page: &mut Page<'_>) -> io::Result<()> {
         let mut line = format!("{label:>10} ┤");
         for run in cells.chunk_by(|a, b| a.1 == b.1) {
             let text: String = run.iter().map(|cell| cell.0).collect();
-            line += &page.paint(run.first().map_or(Ink::Plain, |cell| cell.1), &text);
+            line += &printer.paint(run.first().map_or(Ink::Plain, |cell| cell.1), &text);
         }
-        page.line(&line)?;
+        printer.line(&line)?;
     }
-    page.line(&format!("{:>10} └{}", "", "─".repeat(columns)))?;
+    printer.line(&format!("{:>10} └{}", "", "─".repeat(columns)))?;
     let marks = marks(timeline, columns);
     if !marks.trim().is_empty() {
-        page.line(&format!("{:>AXIS$}{marks}", ""))?;
+        printer.line(&format!("{:>AXIS$}{marks}", ""))?;
     }
-    legend(timeline, marks.contains('\''), page)
+    legend(timeline, marks.contains('\''), printer)
 }
 
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -97,7 +97,7 @@ fn marks(timeline: &Timeline, columns: usize) -> String {
     line.into_iter().collect::<String>().trim_end().to_string()
 }
 
-fn legend(timeline: &Timeline, steps: bool, page: &mut Page<'_>) -> io::Result<()> {
+fn legend(timeline: &Timeline, steps: bool, printer: &mut Printer<'_>) -> io::Result<()> {
     let mut parts = vec!["█ live".to_string()];
     if !timeline.curve.reserved.is_empty() {
         parts.push("░ reserved".to_string());
@@ -117,5 +117,5 @@ fn legend(timeline: &Timeline, steps: bool, page: &mut Page<'_>) -> io::Result<(
     if !timeline.complete {
         text += ", the recording began later than the program";
     }
-    page.text(AXIS, Ink::Faint, &format!("{text}: {}", parts.join(", ")))
+    printer.text(AXIS, Ink::Faint, &format!("{text}: {}", parts.join(", ")))
 }

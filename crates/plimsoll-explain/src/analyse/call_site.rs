@@ -3,50 +3,50 @@
 //! A stack of eighty frames begins deep in an allocator and ends in an interpreter's start. What people look
 //! for is the innermost frame of their own code, and who of theirs called it.
 
-use crate::moment::Site;
+use crate::moment::CallSite;
 use crate::text::{cut, plain};
 use plimsoll_memory::{Frame, OwnerId, Owners};
 
 /// The most frames looked at, from the innermost out. Real stacks have fewer; hostile ones may have millions.
 const DEPTH: usize = 512;
 
-/// The longest text of a place, in characters.
+/// The longest text of a location, in characters.
 const LENGTH: usize = 160;
 
-/// The site of an owner.
+/// The call site of an owner.
 ///
 /// ```
-/// use plimsoll_explain::site;
+/// use plimsoll_explain::call_site;
 /// use plimsoll_memory::{Frame, OwnerId, Owners};
 /// let mut owners = Owners::default();
 /// let frame = |name: &str, file: &str, line| Frame { name: name.into(), file: file.into(), line };
 /// let main = owners.child(OwnerId::UNKNOWN, frame("<module>", "train.py", 32));
 /// let loss = owners.child(main, frame("loss", "train.py", 15));
 /// let inner = owners.child(loss, frame("relu", "/usr/lib/python3.12/site-packages/torch/nn/functional.py", 9));
-/// assert_eq!(site(&owners, inner).place, "train.py:15 loss");
-/// assert_eq!(site(&owners, inner).from.as_deref(), Some("train.py:32 <module>"));
+/// assert_eq!(call_site(&owners, inner).location, "train.py:15 loss");
+/// assert_eq!(call_site(&owners, inner).caller.as_deref(), Some("train.py:32 <module>"));
 /// ```
-pub fn site(owners: &Owners, owner: OwnerId) -> Site {
+pub fn call_site(owners: &Owners, owner: OwnerId) -> CallSite {
     let stack: Vec<&Frame> = owners.stack(owner).take(DEPTH).collect();
     let own = stack[jax_frames(&stack)..].iter().copied();
     let mut own = own.filter(|frame| is_own(frame)).map(describe);
-    if let Some(place) = own.next() {
-        let from = own.find(|caller| *caller != place);
-        return Site { place, from };
+    if let Some(location) = own.next() {
+        let caller = own.find(|caller| *caller != location);
+        return CallSite { location, caller };
     }
     let library = || stack.iter().copied().find(|frame| is_source(&frame.file)).map(describe);
     let named = || stack.iter().copied().find(|frame| !frame.name.is_empty() || !frame.file.is_empty());
-    if let Some(place) = library().or_else(|| backward(&stack)).or_else(|| operator(&stack)) {
-        return Site { place, from: None };
+    if let Some(location) = library().or_else(|| backward(&stack)).or_else(|| operator(&stack)) {
+        return CallSite { location, caller: None };
     }
     match named() {
         Some(frame) => {
             // Scopes of a model, one within the other.
             let outer = stack.iter().copied().skip_while(|other| *other != frame).nth(1);
-            let from = outer.filter(|o| !o.name.is_empty() && o.file.is_empty() && !o.name.contains("::"));
-            Site { place: describe(frame), from: from.map(describe) }
+            let outer = outer.filter(|o| !o.name.is_empty() && o.file.is_empty() && !o.name.contains("::"));
+            CallSite { location: describe(frame), caller: outer.map(describe) }
         }
-        None => Site { place: "(unknown)".to_string(), from: None },
+        None => CallSite { location: "(unknown)".to_string(), caller: None },
     }
 }
 
@@ -186,12 +186,12 @@ mod tests {
     use super::*;
 
     /// The site of a stack told innermost first.
-    fn of(stack: &[(&str, &str, u32)]) -> Site {
+    fn of(stack: &[(&str, &str, u32)]) -> CallSite {
         let mut owners = Owners::default();
         let owner = stack.iter().rev().fold(OwnerId::UNKNOWN, |parent, &(name, file, line)| {
             owners.child(parent, Frame { name: name.into(), file: file.into(), line })
         });
-        site(&owners, owner)
+        call_site(&owners, owner)
     }
 
     const ADAM: (&str, &str, u32) = ("adam", "/v/lib/python3.12/site-packages/torch/optim/adam.py", 971);
@@ -206,8 +206,8 @@ mod tests {
             ("train", "/home/me/torch/train.py", 23),
             ("<module>", "/home/me/torch/main.py", 35),
         ]);
-        assert_eq!(site.place, "train.py:23 train");
-        assert_eq!(site.from.as_deref(), Some("main.py:35 <module>"));
+        assert_eq!(site.location, "train.py:23 train");
+        assert_eq!(site.caller.as_deref(), Some("main.py:35 <module>"));
     }
 
     #[test]
@@ -225,52 +225,56 @@ mod tests {
             "",
         ] {
             let site = of(&[("inner", file, 1), ("main", "/home/me/tensorflow/main.py", 2)]);
-            assert_eq!(site.place, "main.py:2 main", "{file}");
+            assert_eq!(site.location, "main.py:2 main", "{file}");
         }
     }
 
     #[test]
     fn notebooks_and_packages_are_ones_own_code() {
-        assert_eq!(of(&[("f", "<ipython-input-3-abc>", 4)]).place, "<ipython-input-3-abc>:4 f");
-        assert_eq!(of(&[("f", "/home/me/net/__init__.py", 4)]).place, "net/__init__.py:4 f");
+        assert_eq!(of(&[("f", "<ipython-input-3-abc>", 4)]).location, "<ipython-input-3-abc>:4 f");
+        assert_eq!(of(&[("f", "/home/me/net/__init__.py", 4)]).location, "net/__init__.py:4 f");
     }
 
     #[test]
     fn without_ones_own_code_the_library_says_what_it_was_doing() {
-        assert_eq!(of(&[("raw", "x.cpp", 0), ADAM]).place, "adam.py:971 adam");
+        assert_eq!(of(&[("raw", "x.cpp", 0), ADAM]).location, "adam.py:971 adam");
         let op = ("at::_ops::clone::call(at::Tensor const&)", "??", 0);
         let inner = ("at::_ops::empty_like::call(at::Tensor const&)", "??", 0);
-        assert_eq!(of(&[inner, op]).place, "aten::clone");
+        assert_eq!(of(&[inner, op]).location, "aten::clone");
         let node = ("torch::autograd::generated::ViewBackward0::apply(std::vector<at::Tensor>&&)", "??", 0);
-        assert_eq!(of(&[inner, op, node]).place, "ViewBackward0 (backward)");
-        assert_eq!(of(&[("c10::Thing::malloc(int)", "??", 0)]).place, "c10::Thing::malloc");
+        assert_eq!(of(&[inner, op, node]).location, "ViewBackward0 (backward)");
+        assert_eq!(of(&[("c10::Thing::malloc(int)", "??", 0)]).location, "c10::Thing::malloc");
     }
 
     #[test]
     fn scopes_name_the_scope_around_them() {
         let site = of(&[("attention", "", 0), ("block3", "", 0)]);
-        assert_eq!((site.place.as_str(), site.from.as_deref()), ("attention", Some("block3")));
+        assert_eq!((site.location.as_str(), site.caller.as_deref()), ("attention", Some("block3")));
         let unknown = site_of_nobody();
-        assert_eq!((unknown.place.as_str(), unknown.from), ("(unknown)", None));
+        assert_eq!((unknown.location.as_str(), unknown.caller), ("(unknown)", None));
     }
 
-    fn site_of_nobody() -> Site {
-        site(&Owners::default(), OwnerId::UNKNOWN)
+    fn site_of_nobody() -> CallSite {
+        call_site(&Owners::default(), OwnerId::UNKNOWN)
     }
 
     #[test]
     fn hostile_names_are_made_plain_and_short() {
         let name = format!("\x1b[2Jfn\u{202e}\n{}", "x".repeat(100_000));
         let site = of(&[(&name, "evil\x07.py", 1)]);
-        assert!(site.place.chars().count() <= LENGTH, "{}", site.place.len());
-        assert!(!site.place.chars().any(|c| c.is_control() || c == '\u{202e}'), "{:?}", site.place);
-        assert!(site.place.starts_with("evil\u{fffd}.py:1 \u{fffd}[2Jfn\u{fffd}\u{fffd}x"), "{}", site.place);
+        assert!(site.location.chars().count() <= LENGTH, "{}", site.location.len());
+        assert!(!site.location.chars().any(|c| c.is_control() || c == '\u{202e}'), "{:?}", site.location);
+        assert!(
+            site.location.starts_with("evil\u{fffd}.py:1 \u{fffd}[2Jfn\u{fffd}\u{fffd}x"),
+            "{}",
+            site.location
+        );
     }
 
     #[test]
     fn a_stack_without_end_is_looked_at_to_a_fixed_depth() {
         let deep: Vec<_> =
             (0..5000).map(|line| ("malloc", "a.cpp", line)).chain([("f", "me.py", 1)]).collect();
-        assert_eq!(of(&deep).place, "a.cpp malloc");
+        assert_eq!(of(&deep).location, "a.cpp malloc");
     }
 }

@@ -7,7 +7,7 @@ use std::io::{self, BufRead, Read};
 
 /// The value of a field.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Value<'b> {
+pub(super) enum FieldValue<'b> {
     Number(u64),
     Double(f64),
     Bytes(&'b [u8]),
@@ -15,24 +15,24 @@ pub(super) enum Value<'b> {
     Other,
 }
 
-impl<'b> Value<'b> {
+impl<'b> FieldValue<'b> {
     pub(super) fn bytes(self) -> Option<&'b [u8]> {
-        if let Value::Bytes(bytes) = self { Some(bytes) } else { None }
+        if let FieldValue::Bytes(bytes) = self { Some(bytes) } else { None }
     }
 
     pub(super) fn number(self) -> Option<u64> {
-        if let Value::Number(number) = self { Some(number) } else { None }
+        if let FieldValue::Number(number) = self { Some(number) } else { None }
     }
 }
 
 /// The fields of a message in memory. A message that is broken ends where it breaks, and says so.
 #[derive(Debug, Clone)]
-pub(super) struct Fields<'b> {
+pub(super) struct MessageFields<'b> {
     rest: &'b [u8],
     broken: bool,
 }
 
-impl<'b> Fields<'b> {
+impl<'b> MessageFields<'b> {
     pub(super) fn new(message: &'b [u8]) -> Self {
         Self { rest: message, broken: false }
     }
@@ -42,18 +42,18 @@ impl<'b> Fields<'b> {
         self.broken
     }
 
-    fn field(&mut self) -> Option<(u64, Value<'b>)> {
+    fn field(&mut self) -> Option<(u64, FieldValue<'b>)> {
         let key = self.varint()?;
         let value = match key & 7 {
-            0 => Value::Number(self.varint()?),
-            1 => Value::Double(f64::from_le_bytes(self.take(8)?.try_into().ok()?)),
+            0 => FieldValue::Number(self.varint()?),
+            1 => FieldValue::Double(f64::from_le_bytes(self.take(8)?.try_into().ok()?)),
             2 => {
                 let length = usize::try_from(self.varint()?).ok()?;
-                Value::Bytes(self.take(length)?)
+                FieldValue::Bytes(self.take(length)?)
             }
             5 => {
                 self.take(4)?;
-                Value::Other
+                FieldValue::Other
             }
             _ => return None,
         };
@@ -79,8 +79,8 @@ impl<'b> Fields<'b> {
     }
 }
 
-impl<'b> Iterator for Fields<'b> {
-    type Item = (u64, Value<'b>);
+impl<'b> Iterator for MessageFields<'b> {
+    type Item = (u64, FieldValue<'b>);
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() || self.broken {
@@ -93,27 +93,27 @@ impl<'b> Iterator for Fields<'b> {
 }
 
 /// The fields of a message in a stream.
-pub(super) struct Stream<'i, 'a> {
+pub(super) struct MessageStream<'i, 'a> {
     input: &'i mut Input<'a>,
     /// Bytes taken so far: where a broken file broke.
     pub(super) position: u64,
 }
 
 /// A field in a stream, before its value is taken.
-pub(super) enum Head {
+pub(super) enum FieldHeader {
     /// A value of this many bytes follows.
     Bytes(u64, u64),
     /// A number, which is of no interest and has been taken.
     Number,
 }
 
-impl<'i, 'a> Stream<'i, 'a> {
+impl<'i, 'a> MessageStream<'i, 'a> {
     pub(super) fn new(input: &'i mut Input<'a>) -> Self {
         Self { input, position: 0 }
     }
 
     /// The next field: its number and length. `None` at the end of the stream.
-    pub(super) fn head(&mut self) -> io::Result<Option<Head>> {
+    pub(super) fn head(&mut self) -> io::Result<Option<FieldHeader>> {
         let Some(key) = self.varint()? else { return Ok(None) };
         let cut = || io::Error::from(io::ErrorKind::UnexpectedEof);
         match key & 7 {
@@ -122,10 +122,10 @@ impl<'i, 'a> Stream<'i, 'a> {
             }
             1 => self.skip(8)?,
             5 => self.skip(4)?,
-            2 => return Ok(Some(Head::Bytes(key >> 3, self.varint()?.ok_or_else(cut)?))),
+            2 => return Ok(Some(FieldHeader::Bytes(key >> 3, self.varint()?.ok_or_else(cut)?))),
             kind => return Err(io::Error::other(format!("a field of kind {kind}, which no profile has"))),
         }
-        Ok(Some(Head::Number))
+        Ok(Some(FieldHeader::Number))
     }
 
     /// Steps over `length` bytes.
@@ -197,16 +197,19 @@ mod tests {
     #[test]
     fn fields_are_walked_and_a_cut_is_told() {
         let message = [0x08, 0x96, 0x01, 0x12, 0x02, b'h', b'i', 0x19, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f];
-        let mut fields = Fields::new(&message);
+        let mut fields = MessageFields::new(&message);
         let found: Vec<_> = fields.by_ref().collect();
-        assert_eq!(found, [(1, Value::Number(150)), (2, Value::Bytes(b"hi")), (3, Value::Double(1.0))]);
+        assert_eq!(
+            found,
+            [(1, FieldValue::Number(150)), (2, FieldValue::Bytes(b"hi")), (3, FieldValue::Double(1.0))]
+        );
         assert!(!fields.broken());
         for end in 1..message.len() {
-            let mut fields = Fields::new(&message[..end]);
+            let mut fields = MessageFields::new(&message[..end]);
             let count = fields.by_ref().count();
             assert_eq!(fields.broken(), !matches!(end, 3 | 7), "at {end}");
             assert!(count <= 2);
         }
-        assert!(Fields::new(&[0xff; 40]).next().is_none());
+        assert!(MessageFields::new(&[0xff; 40]).next().is_none());
     }
 }

@@ -12,7 +12,7 @@ const MAX_LIVE: u64 = 1 << 60;
 
 /// A trace under construction.
 #[derive(Default)]
-pub(super) struct ByAddress {
+pub(super) struct FreeMatcher {
     pub(super) trace: Trace,
     /// What lies at each address that was spoken of; `None` once it was freed.
     at: HashMap<u64, Option<RequestId>>,
@@ -25,7 +25,7 @@ pub(super) struct ByAddress {
     pub(super) left_out: u64,
 }
 
-impl ByAddress {
+impl FreeMatcher {
     /// A request was granted at its address.
     pub(super) fn allocate(&mut self, time: u64, request: Request) {
         if self.live.saturating_add(request.bytes) > MAX_LIVE {

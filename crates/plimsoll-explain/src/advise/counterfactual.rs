@@ -7,31 +7,31 @@ use std::collections::HashSet;
 /// The trace, had some requests been freed at the end of the step that asked for them.
 pub(crate) fn freed_after_their_step(trace: &Trace, steps: &Steps, requests: &[RequestId]) -> Trace {
     let freed: HashSet<RequestId> = requests.iter().copied().collect();
-    let mut otherwise = Trace { events: Vec::with_capacity(trace.events.len()), ..without_events(trace) };
+    let mut changed = Trace { events: Vec::with_capacity(trace.events.len()), ..without_events(trace) };
     let mut borders = steps.borders.iter().peekable();
     let mut waiting = Vec::new();
     for (index, event) in trace.events.iter().enumerate() {
         while borders.next_if(|&&border| border <= index).is_some() {
-            waiting.drain(..).for_each(|id| otherwise.push(event.time, Action::Free(id)));
+            waiting.drain(..).for_each(|id| changed.push(event.time, Action::Free(id)));
         }
         match event.action {
             Action::Allocate(id) if freed.contains(&id) => waiting.push(id),
             Action::Free(id) if freed.contains(&id) => continue,
             _ => {}
         }
-        otherwise.events.push(*event);
+        changed.events.push(*event);
     }
-    otherwise
+    changed
 }
 
 /// The trace, had what lives for less than a step been half as large, as it is with half the batch. What was
 /// refused is halved too. Without steps, what was freed again counts as living less than one.
 pub(crate) fn half_the_batch(trace: &Trace, steps: Option<&Steps>) -> Trace {
-    let mut otherwise = trace.clone();
+    let mut changed = trace.clone();
     let mut granted = vec![None; trace.requests.len()];
     let step = |event| steps.map_or(0, |steps| steps.of(event));
     let mut halve = |id: RequestId| {
-        if let Some(request) = otherwise.requests.get_mut(id.0 as usize) {
+        if let Some(request) = changed.requests.get_mut(id.0 as usize) {
             request.bytes = request.bytes.div_ceil(2);
         }
     };
@@ -61,7 +61,7 @@ pub(crate) fn half_the_batch(trace: &Trace, steps: Option<&Steps>) -> Trace {
             }
         }
     }
-    otherwise
+    changed
 }
 
 /// All of a trace but its events.

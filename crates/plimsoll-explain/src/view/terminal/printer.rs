@@ -1,4 +1,4 @@
-//! Lines on a page: plain, wrapped to its width, coloured where that is wanted.
+//! Printing to a terminal: text made plain, wrapped to the width, coloured where that is wanted.
 
 use super::Style;
 use crate::text::plain;
@@ -31,7 +31,7 @@ impl Ink {
 }
 
 /// Where lines are written to.
-pub(super) struct Page<'a> {
+pub(super) struct Printer<'a> {
     style: Style,
     out: &'a mut dyn Write,
 }
@@ -39,9 +39,9 @@ pub(super) struct Page<'a> {
 /// Narrower than this nothing can be told apart.
 const LEAST_WIDTH: usize = 40;
 
-impl<'a> Page<'a> {
-    pub(super) fn new(style: Style, out: &'a mut dyn Write) -> Page<'a> {
-        Page { style, out }
+impl<'a> Printer<'a> {
+    pub(super) fn new(style: Style, out: &'a mut dyn Write) -> Printer<'a> {
+        Printer { style, out }
     }
 
     /// How many columns there are.

@@ -1,6 +1,6 @@
 //! Who held memory at a moment, by call site.
 
-use super::page::{Ink, Page, share, thousands};
+use super::printer::{Ink, Printer, share, thousands};
 use crate::moment::{Moment, SiteUsage};
 use crate::text::cut;
 use plimsoll_memory::format_bytes;
@@ -9,39 +9,39 @@ use std::io;
 /// The most lines of a table.
 const LINES: usize = 10;
 
-pub(super) fn show(sites: &[SiteUsage], moment: Moment, page: &mut Page<'_>) -> io::Result<()> {
+pub(super) fn show(sites: &[SiteUsage], moment: Moment, printer: &mut Printer<'_>) -> io::Result<()> {
     if sites.is_empty() {
         return Ok(());
     }
     let total = sites.iter().fold(0_u64, |sum, usage| sum.saturating_add(usage.bytes));
-    page.heading(&format!("who held memory {moment}: {}", format_bytes(total)))?;
+    printer.heading(&format!("who held memory {moment}: {}", format_bytes(total)))?;
     let (shown, rest) = sites.split_at(sites.len().min(LINES));
     let figures = |bytes: u64, count: u64| {
         format!("{:>10}{:>9}{:>9}  ", format_bytes(bytes), share(bytes, total), thousands(count))
     };
     let head = format!("{:>10}{:>9}{:>9}  ", "bytes", "share", "pieces");
-    let room = page.width().saturating_sub(head.chars().count());
-    let head = page.paint(Ink::Faint, &format!("{head}asked for at"));
-    page.line(&head)?;
+    let room = printer.width().saturating_sub(head.chars().count());
+    let head = printer.paint(Ink::Faint, &format!("{head}asked for at"));
+    printer.line(&head)?;
     for usage in shown {
         let figures = figures(usage.bytes, usage.count);
-        let place = cut(&usage.site.place, room);
+        let place = cut(&usage.site.location, room);
         let used = place.chars().count();
-        let from = usage.site.from.as_ref().map(|from| format!("from {from}")).unwrap_or_default();
+        let from = usage.site.caller.as_ref().map(|from| format!("from {from}")).unwrap_or_default();
         let from_length = from.chars().count();
         if from.is_empty() || used + 2 + from_length <= room {
-            let from = page.paint(Ink::Faint, &from);
-            page.line(&format!("{figures}{place}  {from}"))?;
+            let from = printer.paint(Ink::Faint, &from);
+            printer.line(&format!("{figures}{place}  {from}"))?;
         } else {
-            page.line(&format!("{figures}{place}"))?;
-            let from = page.paint(Ink::Faint, &cut(&from, room.saturating_sub(2)));
-            page.line(&format!("{:indent$}{from}", "", indent = figures.chars().count() + 2))?;
+            printer.line(&format!("{figures}{place}"))?;
+            let from = printer.paint(Ink::Faint, &cut(&from, room.saturating_sub(2)));
+            printer.line(&format!("{:indent$}{from}", "", indent = figures.chars().count() + 2))?;
         }
     }
     if !rest.is_empty() {
         let sum = |get: fn(&SiteUsage) -> u64| rest.iter().map(get).fold(0, u64::saturating_add);
         let figures = figures(sum(|usage| usage.bytes), sum(|usage| usage.count));
-        page.line(&format!("{figures}{} other places", thousands(rest.len() as u64)))?;
+        printer.line(&format!("{figures}{} other places", thousands(rest.len() as u64)))?;
     }
     Ok(())
 }
