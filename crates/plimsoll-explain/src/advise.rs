@@ -1,9 +1,9 @@
 //! Advice: what to change, tested by replay.
 //!
 //! Settings are called by their framework's own names. For each, the recorded sequence of requests is replayed
-//! under the allocator that the setting selects, within the same room, and the advice says what came of it.
+//! under the allocator that the setting selects, within the same limit, and the advice says what came of it.
 //! Where there is no sequence to replay, arithmetic on the layout decides if it can; else the advice says that
-//! it cannot tell. One bound needs no replay: if what was live and what was asked for are more than the room, no
+//! it cannot tell. One bound needs no replay: if what was live and what was requested exceed the limit, no
 //! setting of any allocator helps, and that is said too.
 
 mod counterfactual;
@@ -27,7 +27,7 @@ pub(crate) fn advice(facts: &Facts<'_>, verdicts: &[Verdict], leak: Option<&Leak
         return Vec::new();
     }
     let mut advice = Vec::new();
-    advice.extend(leak.and_then(|leak| stop_keeping(facts, leak)));
+    advice.extend(leak.and_then(|leak| stop_leak(facts, leak)));
     if is(VerdictKind::OtherProcess) {
         advice.extend(make_others_leave(facts));
     }
@@ -60,7 +60,7 @@ fn is_worth_telling(facts: &Facts<'_>, advice: &Advice) -> bool {
     }
 }
 
-/// Replays a trace under an allocator, within the room that the program had when it failed. The allocator that
+/// Replays a trace under an allocator, within the limit that the program had when it failed. The allocator that
 /// made the recording goes on from what it had; any other starts afresh.
 fn replayed(facts: &Facts<'_>, trace: &Trace, model: &Model) -> Outcome {
     replay(trace, model, replay_limit(facts), start(facts, model))
@@ -70,20 +70,20 @@ fn start(facts: &Facts<'_>, model: &Model) -> Start {
     if facts.device.model.as_ref() == Some(model) { Start::Recorded } else { Start::Afresh }
 }
 
-/// The room to replay within: only a refusal makes it matter.
+/// The limit to replay within: only a refusal makes it matter.
 fn replay_limit(facts: &Facts<'_>) -> Option<u64> {
-    facts.bound.filter(|_| facts.is_refusal()).map(|room| room.bytes)
+    facts.bound.filter(|_| facts.is_refusal()).map(|bound| bound.bytes)
 }
 
 /// Advice that a replay has tested.
 fn tested(change: impl Into<String>, outcome: &Outcome, why: &str) -> Advice {
     let said = match outcome.failed_at {
-        None => format!("replay: goes through with at most {} taken", format_bytes(outcome.peak_reserved)),
+        None => format!("replay: survives with at most {} reserved", format_bytes(outcome.peak_reserved)),
         Some(FailedAt { event: Some(event), bytes }) => {
             format!("replay: event {} is refused {}", event + 1, format_bytes(bytes))
         }
         Some(FailedAt { event: None, bytes }) => {
-            format!("replay: {} that were live at the start find no room", format_bytes(bytes))
+            format!("replay: {} that were live when recording began do not fit", format_bytes(bytes))
         }
     };
     let points = outcome.timeline.iter().map(|at| (at.event as u32, at.live, at.reserved));
@@ -112,18 +112,18 @@ fn argued(
     }
 }
 
-/// Let go of what piles up.
-fn stop_keeping(facts: &Facts<'_>, leak: &Leak) -> Option<Advice> {
+/// Release what leaks.
+fn stop_leak(facts: &Facts<'_>, leak: &Leak) -> Option<Advice> {
     let trace = facts.device.trace.as_ref()?;
     let steps = facts.history.as_ref()?.steps.as_ref()?;
-    let (site_of, how) = (call_site(&facts.device.owners, leak.under), how_to_let_go(facts.framework));
-    let place = match leak.places.first() {
+    let (site_of, how) = (call_site(&facts.device.owners, leak.under), how_to_release(facts.framework));
+    let location = match leak.call_sites.first() {
         _ if leak.under != plimsoll_memory::OwnerId::UNKNOWN => site_of.location,
         Some((site, ..)) => site.location.clone(),
         None => return None,
     };
-    let change = format!("let go of what {place} makes in each step: {how}");
-    let why = "had each step's share been freed when the step ended";
+    let change = format!("release what {location} allocates in each step: {how}");
+    let why = "with each step's share freed when the step ends";
     match &facts.device.model {
         Some(model) => {
             let counterfactual = freed_after_their_step(trace, steps, &leak.requests);
@@ -132,7 +132,7 @@ fn stop_keeping(facts: &Facts<'_>, leak: &Leak) -> Option<Advice> {
         None => {
             let (live, _) = freed_after_their_step(trace, steps, &leak.requests).peak_live();
             let because = format!(
-                "live bytes stay below {}; the allocator is not known, so its holes are not",
+                "live bytes stay below {}; the allocator is not known, so its fragmentation is not either",
                 format_bytes(live)
             );
             Some(argued(change, None, None, because))
@@ -140,7 +140,7 @@ fn stop_keeping(facts: &Facts<'_>, leak: &Leak) -> Option<Advice> {
     }
 }
 
-fn how_to_let_go(framework: Framework) -> &'static str {
+fn how_to_release(framework: Framework) -> &'static str {
     match framework {
         Framework::PyTorch => {
             "append loss.item() or tensor.detach().cpu(), not the tensor with its graph; clear the list"
@@ -177,19 +177,20 @@ fn raise_the_limit(facts: &Facts<'_>) -> Option<Advice> {
         (Some(trace), Some(model)) => replay(trace, model, None, start(facts, model)).peak_reserved,
         _ => facts.live?.saturating_add(refused),
     };
-    let from = facts.bound.filter(|room| room.by == BoundBy::ConfiguredLimit).map_or(0, |room| room.bytes);
+    let from =
+        facts.bound.filter(|bound| bound.by == BoundBy::ConfiguredLimit).map_or(0, |bound| bound.bytes);
     let name = settings::limit(facts, needed);
     let beyond = || facts.device.capacity.and_then(|capacity| capacity.checked_sub(from));
     let free = facts.device.device_free.or_else(beyond);
     let fits = free.map(|free| needed <= facts.reserved.unwrap_or(0).saturating_add(free));
-    let because = format!("the program needs {} up to the refused request", format_bytes(needed));
+    let because = format!("the program needs {} to serve the refused request", format_bytes(needed));
     Some(argued(name, fits, Some(needed), because))
 }
 
 /// Half the batch, twice as often.
 fn smaller_batch(facts: &Facts<'_>, transient: bool) -> Option<Advice> {
     let change = "halve the batch and accumulate the gradients of 2 batches a step";
-    let assumption = "taking what lives less than a step to halve with the batch";
+    let assumption = "assuming that what lives less than a step halves with the batch";
     let steps = facts.history.as_ref().and_then(|history| history.steps.as_ref());
     let tells = transient || steps.is_some();
     let (Some(trace), Some(model), true) = (&facts.device.trace, &facts.device.model, tells) else {
@@ -204,9 +205,9 @@ fn smaller_batch(facts: &Facts<'_>, transient: bool) -> Option<Advice> {
 fn plan_ahead(facts: &Facts<'_>) -> Option<Advice> {
     let trace = facts.device.trace.as_ref().filter(|_| settings::hopeless(facts).is_none())?;
     let planned = planned(trace);
-    let survives = Some(replay_limit(facts).is_none_or(|room| planned.peak_bytes <= room));
+    let survives = Some(replay_limit(facts).is_none_or(|limit| planned.peak_bytes <= limit));
     let because = format!(
-        "offsets for all requests, packed ahead: {}, and no allocator can do with less than {}",
+        "all requests packed offline: {}; lower bound for any allocator: {}",
         format_bytes(planned.peak_bytes),
         format_bytes(planned.lower_bound)
     );

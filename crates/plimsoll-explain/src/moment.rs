@@ -107,7 +107,7 @@ pub struct SiteUsage {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallSite {
     /// The line, such as `train.py:15 loss`; where no frame is of the user's code, what the library was doing,
-    /// such as `NativeLayerNormBackward0 (backward)`; `(unknown)` where nothing was recorded.
+    /// such as `NativeLayerNormBackward0 (backward)`; `(no stack was recorded)` where nothing was recorded.
     pub location: String,
     /// The nearest caller in the user's code, such as `train.py:32 <module>`.
     pub caller: Option<String>,

@@ -21,3 +21,8 @@ pub(crate) fn cut(text: &str, length: usize) -> String {
     let kept: String = text.chars().take(length.saturating_sub(1)).collect();
     kept + "…"
 }
+
+/// A number of things in words: `1 block`, `2 blocks`.
+pub(crate) fn counted(count: u64, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}

@@ -85,7 +85,7 @@ fn explanation(recording: &Recording) -> Explanation {
     Explanation {
         verdicts: vec![Verdict {
             kind: VerdictKind::Leaking,
-            sentence: "Leaking: each step keeps 30.0 MiB more, asked for at train.py:15 loss.".into(),
+            sentence: "Leaking: each step keeps 30.0 MiB more, allocated at train.py:15 loss.".into(),
             proof: vec!["10 steps, 31,457,280 bytes more after each".into()],
         }],
         books: Books {
@@ -219,7 +219,7 @@ fn advice_says_whether_it_helps_or_that_nobody_can_tell() {
     assert!(first.contains("yes") && first.ends_with("90.0 MiB"), "{first}");
     assert!(text.contains("    replayed without what step after step kept"), "{text}");
     let second = line(&text, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
-    assert!(second.contains("not told") && second.ends_with('–'), "{second}");
+    assert!(second.contains("unknown") && second.ends_with('–'), "{second}");
 }
 
 #[test]

@@ -48,16 +48,16 @@ pub(crate) fn limit(facts: &Facts<'_>, bytes: u64) -> String {
     }
 }
 
-/// Whether no allocator can help, whatever its settings: what was live and what was asked for are over the room.
+/// Whether no allocator can help, whatever its settings: what was live and what was requested exceed the bound.
 pub(crate) fn hopeless(facts: &Facts<'_>) -> Option<String> {
-    let room = facts.bound.filter(|_| facts.is_refusal())?;
+    let bound = facts.bound.filter(|_| facts.is_refusal())?;
     let asked = facts.requested.or(facts.live)?;
     let needed = asked.saturating_add(facts.refused?);
-    (needed > room.bytes).then(|| {
+    (needed > bound.bytes).then(|| {
         format!(
-            "no allocator can: {} in use and asked for, room for {}",
+            "no allocator can: {} in use and requested, {} available",
             format_bytes(needed),
-            format_bytes(room.bytes)
+            format_bytes(bound.bytes)
         )
     })
 }
@@ -96,7 +96,7 @@ fn pytorch(facts: &Facts<'_>, idle: bool) -> Vec<Advice> {
             let free = facts.reserved.zip(facts.live).map(|(reserved, live)| reserved.saturating_sub(live));
             let because = match free {
                 Some(free) => format!(
-                    "{} lie in holes, but where is not in the message: record a snapshot \
+                    "{} are free in holes whose addresses are not in the message: record a snapshot \
                      (torch.cuda.memory._record_memory_history, _dump_snapshot) to have this replayed",
                     format_bytes(free)
                 ),
@@ -113,7 +113,7 @@ fn pytorch(facts: &Facts<'_>, idle: bool) -> Vec<Advice> {
 
 /// What to add to a replay that starts with an empty pool in the middle of a program.
 fn begun(trace: &Trace) -> &'static str {
-    if trace.complete { "" } else { "from an empty pool, since the recording began later than the program" }
+    if trace.complete { "" } else { "from an empty pool, since recording began after the program had" }
 }
 
 /// Giving back what is wholly free.
@@ -124,13 +124,13 @@ fn empty_cache(facts: &Facts<'_>) -> Advice {
             change,
             Some(true),
             None,
-            "it gives segments back that hold nothing; which do was not recorded",
+            "it releases empty segments; which are empty was not recorded",
         );
     };
     let empty = layout.segments.iter().filter(|s| s.pieces.iter().all(|p| p.state == PieceState::Free));
     let bytes = total(empty.map(|segment| segment.bytes));
     let because = format!(
-        "at the end of the recording that gives {} back, and the next large step takes them again",
+        "at the end of the recording that releases {}, and the next large step reserves them again",
         format_bytes(bytes)
     );
     argued(change, Some(true), Some(layout.reserved_bytes().saturating_sub(bytes)), because)
@@ -173,13 +173,13 @@ fn xla(facts: &Facts<'_>, idle: bool) -> Vec<Advice> {
             }
             if !idle {
                 let outcome = replayed(facts, trace, &Model::Paged);
-                advice.push(tested(pages, &outcome, "modelled as pages mapped where they are needed"));
+                advice.push(tested(pages, &outcome, "modelled as pages mapped on demand"));
             }
         }
         None => {
             advice.extend(pages_of_holes(facts, pages));
             if !own.growth {
-                let because = "one dump shows one moment, and growth changes where everything lies: record a \
+                let because = "a dump shows one moment, and growth changes every address: record a \
                                profile (jax.profiler.trace, tf.profiler) to have this replayed";
                 advice.push(argued(growth, None, None, because));
             }
@@ -190,13 +190,13 @@ fn xla(facts: &Facts<'_>, idle: bool) -> Vec<Advice> {
 
 /// Whether the whole pages in the holes would have done, could they be mapped side by side.
 fn pages_of_holes(facts: &Facts<'_>, change: &str) -> Option<Advice> {
-    let (refused, live, room) = (facts.refused?, facts.live?, facts.bound?);
+    let (refused, live, bound) = (facts.refused?, facts.live?, facts.bound?);
     let layout = match &facts.layout {
         Some(layout) => layout,
         None => {
             let because = format!(
-                "{} are free, but where is not in the log",
-                format_bytes(room.bytes.saturating_sub(live))
+                "{} are free, but at which addresses is not in the log",
+                format_bytes(bound.bytes.saturating_sub(live))
             );
             return Some(argued(change, None, None, because));
         }
@@ -207,10 +207,10 @@ fn pages_of_holes(facts: &Facts<'_>, change: &str) -> Option<Advice> {
         let end = hole.address.saturating_add(hole.bytes);
         end.saturating_sub(first) / PAGE * PAGE
     }));
-    let untaken = room.bytes.saturating_sub(layout.reserved_bytes());
+    let untaken = bound.bytes.saturating_sub(layout.reserved_bytes());
     let survives = whole.saturating_add(untaken) >= refused;
     let because = format!(
-        "the holes have {} in whole pages of {}, which can be mapped side by side; {} were asked for",
+        "the holes have {} in whole pages of {}, which can be mapped contiguously; {} were requested",
         format_bytes(whole),
         format_bytes(PAGE),
         format_bytes(refused)
@@ -236,5 +236,5 @@ fn smallest_limit(facts: &Facts<'_>, own: &BfcSettings) -> Option<Advice> {
         }
     }
     let outcome = replay(trace, &model, Some(high), Start::Afresh);
-    Some(tested(limit(facts, high), &outcome, "the smallest pool that replay got through with"))
+    Some(tested(limit(facts, high), &outcome, "the smallest pool in which the replay survives"))
 }

@@ -1,4 +1,4 @@
-//! The books: where all of a device's bytes were. The lines sum to the total, with what nobody knows as a line.
+//! The books: where all of a device's bytes were. The lines sum to the total, with what is unknown as a line.
 
 use crate::analyse::call_site::call_site;
 use crate::analyse::facts::Facts;
@@ -7,8 +7,8 @@ use crate::recording::Framework;
 use plimsoll_memory::OwnerId;
 use std::collections::HashMap;
 
-/// How many places get a line of their own.
-const PLACES: usize = 6;
+/// How many call sites get a line of their own.
+const CALL_SITES: usize = 6;
 
 /// Closes the books.
 pub(crate) fn books(facts: &Facts<'_>) -> Books {
@@ -19,7 +19,7 @@ pub(crate) fn books(facts: &Facts<'_>) -> Books {
         (Some(capacity), _) if capacity >= taken => (capacity, format!("{}, all of it", device.name)),
         (_, Some(limit)) => (limit, format!("the limit of {}", device.name)),
         _ if facts.reserved.is_some_and(|bytes| bytes > 0) => {
-            (taken, format!("what the pool of {} had taken", device.name))
+            (taken, format!("what the pool of {} had reserved", device.name))
         }
         _ => (facts.live.unwrap_or(0), format!("what was in use on {}", device.name)),
     };
@@ -28,16 +28,16 @@ pub(crate) fn books(facts: &Facts<'_>) -> Books {
     let live = facts.live.unwrap_or(0);
     let asked = facts.requested.unwrap_or(live).min(live);
     in_use(facts, asked, &mut writer);
-    writer.line("in use: rounding of sizes", live - asked);
+    writer.line("in use: rounding", live - asked);
     if let Some(reserved) = facts.reserved {
         let rounding_is_known = facts.layout.is_some() || live > asked;
         let name = match facts.requested {
-            Some(_) if !rounding_is_known => "held by the pool: free, or rounding of sizes",
-            _ => "held by the pool and free",
+            Some(_) if !rounding_is_known => "reserved by the pool: free, or rounding",
+            _ => "reserved by the pool and free",
         };
         writer.line(name, reserved.saturating_sub(live));
     }
-    // Beyond the pool: only a total that is the whole device has room for these.
+    // Beyond the pool: only a total that is the whole device includes these.
     if device.capacity == Some(total) {
         if let (Some(process), Some(reserved)) = (device.process, facts.reserved) {
             writer
@@ -51,8 +51,10 @@ pub(crate) fn books(facts: &Facts<'_>) -> Books {
         }
     } else if let Some(limit) = limit {
         match facts.reserved {
-            Some(reserved) => writer.line("not yet taken from the device", limit.saturating_sub(reserved)),
-            None => writer.line("free: not yet taken, or held by the pool", limit.saturating_sub(live)),
+            Some(reserved) => writer.line("not yet reserved", limit.saturating_sub(reserved)),
+            None => {
+                writer.line("free: not yet reserved, or reserved by the pool", limit.saturating_sub(live))
+            }
         }
     }
     let unknown = writer.left;
@@ -60,29 +62,29 @@ pub(crate) fn books(facts: &Facts<'_>) -> Books {
     Books { of, total_bytes: total, lines: writer.lines }
 }
 
-/// What is in use, a line for each of the places that hold most.
+/// What is in use, a line for each of the call sites that hold most.
 fn in_use(facts: &Facts<'_>, asked: u64, writer: &mut BookWriter) {
-    let mut places: HashMap<String, u64> = HashMap::new();
+    let mut holders: HashMap<String, u64> = HashMap::new();
     for usage in &facts.by_owner {
-        let bytes = places.entry(place(facts, usage.owner)).or_default();
+        let bytes = holders.entry(holder_name(facts, usage.owner)).or_default();
         *bytes = bytes.saturating_add(usage.bytes);
     }
-    let mut places: Vec<(String, u64)> = places.into_iter().collect();
-    places.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    let mut holders: Vec<(String, u64)> = holders.into_iter().collect();
+    holders.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     let before = writer.left;
-    for (name, bytes) in places.iter().take(PLACES) {
+    for (name, bytes) in holders.iter().take(CALL_SITES) {
         writer.line(&format!("in use: {name}"), (*bytes).min(asked.saturating_sub(before - writer.left)));
     }
     let rest = asked.saturating_sub(before - writer.left);
-    let name = if places.is_empty() { "in use" } else { "in use: other places" };
+    let name = if holders.is_empty() { "in use" } else { "in use: other call sites" };
     writer.line(name, rest);
 }
 
 /// What a line of the books is called: a category in Plimsoll's own runs, a line of code elsewhere.
-fn place(facts: &Facts<'_>, owner: OwnerId) -> String {
+fn holder_name(facts: &Facts<'_>, owner: OwnerId) -> String {
     let owners = &facts.device.owners;
     if owner == OwnerId::UNKNOWN {
-        return "asked for by nobody that was recorded".into();
+        return "(no stack was recorded)".into();
     }
     if facts.framework == Framework::Plimsoll {
         return owners.stack(owner).last().map_or_else(String::new, |frame| frame.name.clone());

@@ -46,7 +46,7 @@ pub fn call_site(owners: &Owners, owner: OwnerId) -> CallSite {
             let outer = outer.filter(|o| !o.name.is_empty() && o.file.is_empty() && !o.name.contains("::"));
             CallSite { location: describe(frame), caller: outer.map(describe) }
         }
-        None => CallSite { location: "(unknown)".to_string(), caller: None },
+        None => CallSite { location: "(no stack was recorded)".to_string(), caller: None },
     }
 }
 
@@ -251,7 +251,7 @@ mod tests {
         let site = of(&[("attention", "", 0), ("block3", "", 0)]);
         assert_eq!((site.location.as_str(), site.caller.as_deref()), ("attention", Some("block3")));
         let unknown = site_of_nobody();
-        assert_eq!((unknown.location.as_str(), unknown.caller), ("(unknown)", None));
+        assert_eq!((unknown.location.as_str(), unknown.caller), ("(no stack was recorded)", None));
     }
 
     fn site_of_nobody() -> CallSite {

@@ -205,7 +205,7 @@ mod tests {
             (sites[0].site.location.as_str(), sites[0].bytes, sites[0].count),
             ("train.py:7 main", 20, 4)
         );
-        assert_eq!((sites[1].site.location.as_str(), sites[1].bytes), ("(unknown)", 10));
+        assert_eq!((sites[1].site.location.as_str(), sites[1].bytes), ("(no stack was recorded)", 10));
     }
 
     #[test]

@@ -20,10 +20,10 @@ use plimsoll_memory::{Action, Model, OwnerId, format_bytes};
 /// All that holds; never empty.
 pub(crate) fn verdicts(facts: &Facts<'_>, leak: Option<&Leak>) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
-    verdicts.extend(leak.map(|leak| leak.verdict(facts)).or_else(|| leaking::pile(facts)));
+    verdicts.extend(leak.map(|leak| leak.verdict(facts)).or_else(|| leaking::many_equal_blocks(facts)));
     verdicts.extend(fragmented::verdict(facts));
     verdicts.extend(refused::other_process(facts));
-    // What piles up without end fills any room: then the leak is the finding, and no limit is too low.
+    // A leak outgrows any limit: then the leak is the finding, and no limit is too low.
     if leak.is_none() {
         verdicts.extend(refused::limit_low(facts));
     }
@@ -74,13 +74,13 @@ fn rest(facts: &Facts<'_>) -> Verdict {
     if let (true, Some(refused)) = (facts.is_refusal(), facts.refused) {
         let hole = facts
             .largest_free()
-            .map_or(String::new(), |hole| format!(", the largest hole has {}", format_bytes(hole)));
+            .map_or(String::new(), |hole| format!(", the largest hole is {}", format_bytes(hole)));
         let sentence = format!(
-            "Fragmented: {} were refused though the room would have had them{hole}; the recording does not show what \
-             was in the way.",
+            "Fragmented: {} were refused though that much was free{hole}; the recording does not show what was in \
+             the way.",
             format_bytes(refused)
         );
-        let proof = vec![format!("asked for: {refused} bytes; in use: {} bytes", facts.live.unwrap_or(0))];
+        let proof = vec![format!("requested: {refused} bytes; in use: {} bytes", facts.live.unwrap_or(0))];
         return Verdict { kind: VerdictKind::Fragmented, sentence, proof };
     }
     let live = facts.live.unwrap_or(0);
@@ -99,9 +99,9 @@ fn rest(facts: &Facts<'_>) -> Verdict {
     let end = if steps { "nothing grows" } else { "nothing was refused" };
     let sentence = match (facts.peak_live(), facts.peak_reserved()) {
         (Some(peak), Some(reserved)) if reserved > 0 => {
-            proof.push(format!("most held by the pool: {reserved} bytes"));
+            proof.push(format!("most reserved by the pool: {reserved} bytes"));
             format!(
-                "Healthy: at its peak the program used {} of the {} its pool held, and {end}.",
+                "Healthy: at its peak the program used {} of the {} its pool had reserved, and {end}.",
                 format_bytes(peak),
                 format_bytes(reserved)
             )
@@ -112,7 +112,7 @@ fn rest(facts: &Facts<'_>) -> Verdict {
         _ => format!("Healthy: {} are in use, and {end}.", format_bytes(live)),
     };
     if !steps {
-        proof.push("without steps in the recording growth cannot be told".into());
+        proof.push("growth cannot be told: the recording has no steps".into());
     }
     Verdict { kind: VerdictKind::Healthy, sentence, proof }
 }

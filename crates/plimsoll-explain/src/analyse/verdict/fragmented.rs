@@ -4,6 +4,7 @@ use crate::analyse::call_site::call_site;
 use crate::analyse::facts::Facts;
 use crate::analyse::usage::total;
 use crate::explanation::{Verdict, VerdictKind};
+use crate::text::counted;
 use plimsoll_memory::{Layout, OwnerId, Piece, PieceState, format_bytes};
 
 /// The share of what a pool took that may lie in holes at the peak before it is worth a verdict.
@@ -17,11 +18,11 @@ pub(crate) fn verdict(facts: &Facts<'_>) -> Option<Verdict> {
 }
 
 fn at_failure(facts: &Facts<'_>) -> Option<Verdict> {
-    let (refused, live, room) = (facts.refused?, facts.live?, facts.bound?);
-    let free = room.bytes.saturating_sub(live);
+    let (refused, live, bound) = (facts.refused?, facts.live?, facts.bound?);
+    let free = bound.bytes.saturating_sub(live);
     let largest = facts.largest_free();
     // A hole that is large enough was refused for another reason: another pool, another stream.
-    if live.saturating_add(refused) > room.bytes
+    if live.saturating_add(refused) > bound.bytes
         || facts.is_nearly_full()
         || largest.is_some_and(|largest| largest >= refused)
     {
@@ -32,16 +33,16 @@ fn at_failure(facts: &Facts<'_>) -> Option<Verdict> {
         None => "no hole of that size is left".into(),
     };
     let sentence = format!(
-        "Fragmented: {} were asked for and {} are free, but {hole}.",
+        "Fragmented: {} were requested and {} are free, but {hole}.",
         format_bytes(refused),
         format_bytes(free)
     );
     let mut proof = vec![
-        format!("asked for: {} ({refused} bytes)", format_bytes(refused)),
+        format!("requested: {} ({refused} bytes)", format_bytes(refused)),
         format!(
-            "free in all: {} ({free} bytes), the room of {} less {} in use",
+            "free in all: {} ({free} bytes), of the {} available to the pool less {} in use",
             format_bytes(free),
-            format_bytes(room.bytes),
+            format_bytes(bound.bytes),
             format_bytes(live)
         ),
     ];
@@ -68,14 +69,14 @@ fn without_failure(facts: &Facts<'_>) -> Option<Verdict> {
     }
     let share = 100.0 * holes as f64 / reserved as f64;
     let sentence = format!(
-        "Fragmented: never were more than {} live at once, yet the pool took {}: {share:.0} % is holes that what came \
-         next did not fit.",
+        "Fragmented: at most {} were live at once, yet the pool reserved {}: {share:.0} % is fragmentation, holes \
+         that later requests did not fit.",
         format_bytes(peak),
         format_bytes(reserved)
     );
     let mut proof = vec![
         format!("most live at once: {peak} bytes, after {} events", history.peak_at),
-        format!("most taken by the pool: {reserved} bytes"),
+        format!("most reserved by the pool: {reserved} bytes"),
     ];
     if let Some(layout) = &facts.layout {
         proof.extend(self::holes(layout));
@@ -95,16 +96,16 @@ fn holes(layout: &Layout) -> Option<String> {
     })
 }
 
-/// What would have to go for the request to fit: the stretch with the least in use, and the single pieces whose
-/// going opens the largest holes.
+/// The blocks in the way of the request: those in the range with the least in use, and those that each split the
+/// largest holes.
 fn pins(facts: &Facts<'_>, layout: &Layout, refused: u64) -> Vec<String> {
     let mut lines = Vec::new();
-    if let Some((live, pieces, bytes)) = cheapest_stretch(layout, refused) {
+    if let Some((live, blocks, bytes)) = emptiest_range(layout, refused) {
         lines.push(format!(
-            "the cheapest stretch of {} has {} in use in {pieces} {}: were these elsewhere, the request would fit",
+            "the emptiest range of {} has {} in use in {}: without these the request would fit",
             format_bytes(bytes),
             format_bytes(live),
-            if pieces == 1 { "piece" } else { "pieces" }
+            counted(blocks as u64, "block")
         ));
     }
     let mut single: Vec<(u64, &Piece)> = Vec::new();
@@ -124,15 +125,15 @@ fn pins(facts: &Facts<'_>, layout: &Layout, refused: u64) -> Vec<String> {
             }
         }
     }
-    // By the hole that each would open; of equal ones the smaller piece is the sillier pin.
+    // By the hole that each splits; of equal ones the smaller block costs more for what it holds.
     single.sort_by_key(|&(hole, piece)| (std::cmp::Reverse(hole), piece.bytes, piece.address));
     for (hole, piece) in single.into_iter().take(5) {
         let by = match piece.owner {
             OwnerId::UNKNOWN => String::new(),
-            owner => format!(", asked for at {}", call_site(&facts.device.owners, owner).location),
+            owner => format!(", allocated at {}", call_site(&facts.device.owners, owner).location),
         };
         lines.push(format!(
-            "{} at {:#x}{by} keeps a hole of {} apart",
+            "{} at {:#x}{by} splits what would be a hole of {}",
             format_bytes(piece.bytes),
             piece.address,
             format_bytes(hole)
@@ -141,9 +142,9 @@ fn pins(facts: &Facts<'_>, layout: &Layout, refused: u64) -> Vec<String> {
     lines
 }
 
-/// Of all stretches of neighbouring pieces that are large enough, the one with the fewest bytes in use: those
-/// bytes, the pieces they are in, and the bytes of the stretch.
-fn cheapest_stretch(layout: &Layout, bytes: u64) -> Option<(u64, usize, u64)> {
+/// Of all ranges of neighbouring blocks that are large enough, the one with the fewest bytes in use: those bytes,
+/// the blocks they are in, and the bytes of the range.
+fn emptiest_range(layout: &Layout, bytes: u64) -> Option<(u64, usize, u64)> {
     let mut best: Option<(u64, usize, u64)> = None;
     for segment in &layout.segments {
         let pieces = &segment.pieces;

@@ -1,8 +1,8 @@
 //! Leaking: what is kept grows with every step.
 //!
 //! Every step leaves something alive: weights and optimizer state do in the first, activations in the one under
-//! way. A leak is what steps *in between* leave: requests that were granted in one step, are alive long after
-//! it, and have sisters in most of the other steps.
+//! way. A leak is what steps *in between* leave: requests that were granted in one step, are live long after it,
+//! and recur in most of the other steps.
 
 use crate::analyse::call_site::call_site;
 use crate::analyse::facts::Facts;
@@ -11,10 +11,11 @@ use crate::analyse::steps::Steps;
 use crate::analyse::usage::total;
 use crate::explanation::{Verdict, VerdictKind};
 use crate::moment::CallSite;
+use crate::text::counted;
 use plimsoll_memory::{Action, OwnerId, Owners, RequestId, Trace, format_bytes};
 use std::collections::{HashMap, HashSet};
 
-/// What piles up.
+/// Allocations that steps in between leave live.
 pub(crate) struct Leak {
     /// The requests that steps left behind.
     pub(crate) requests: Vec<RequestId>,
@@ -27,8 +28,8 @@ pub(crate) struct Leak {
     pub(crate) steps: usize,
     /// The innermost line under which nearly all of it was asked for.
     pub(crate) under: OwnerId,
-    /// Places and what each left behind, the most first.
-    pub(crate) places: Vec<(CallSite, u64, usize)>,
+    /// What each call site leaked, in bytes and allocations, the most first.
+    pub(crate) call_sites: Vec<(CallSite, u64, usize)>,
 }
 
 /// Steps at the start in which a program still warms up: states are made, caches fill.
@@ -37,7 +38,7 @@ const WARM_UP: usize = 2;
 const UNDER_WAY: usize = 2;
 /// Fewer steps in between prove nothing.
 const FEWEST: usize = 4;
-/// The share of stretches of the run in which a place must have left something.
+/// The share of stretches of the run in which a call site must have leaked.
 const STEADY: f64 = 0.7;
 /// Less than this share of live bytes, and less than these bytes, is no leak worth a verdict.
 const SHARE: f64 = 0.01;
@@ -55,13 +56,13 @@ impl Leak {
         let last = steps.of(until).checked_sub(UNDER_WAY)?;
         let between = last.checked_sub(WARM_UP).filter(|&steps| steps >= FEWEST)?;
         let left = left_behind(trace, steps, until, WARM_UP..last);
-        let mut by_place: HashMap<OwnerId, Vec<(RequestId, usize)>> = HashMap::new();
+        let mut by_owner: HashMap<OwnerId, Vec<(RequestId, usize)>> = HashMap::new();
         for (id, step) in left {
-            by_place.entry(trace.request(id).owner).or_default().push((id, step));
+            by_owner.entry(trace.request(id).owner).or_default().push((id, step));
         }
-        by_place.retain(|_, left| is_steady(left, WARM_UP, between));
+        by_owner.retain(|_, left| is_steady(left, WARM_UP, between));
 
-        let requests: Vec<RequestId> = by_place.values().flatten().map(|&(id, _)| id).collect();
+        let requests: Vec<RequestId> = by_owner.values().flatten().map(|&(id, _)| id).collect();
         let bytes = total(requests.iter().map(|&id| trace.request(id).bytes));
         let live = facts.requested.or(facts.live).unwrap_or(0);
         if bytes < BYTES && (bytes as f64) < SHARE * live as f64 || bytes == 0 {
@@ -73,7 +74,7 @@ impl Leak {
         if per_step <= per_step_error || per_step * (between as f64) < 0.5 * bytes as f64 {
             return None;
         }
-        let leaked: HashMap<OwnerId, (u64, usize)> = by_place
+        let leaked: HashMap<OwnerId, (u64, usize)> = by_owner
             .iter()
             .map(|(&owner, left)| {
                 let sum = total(left.iter().map(|&(id, _)| trace.request(id).bytes));
@@ -81,8 +82,8 @@ impl Leak {
             })
             .collect();
         let under = common_line(owners, &leaked, bytes);
-        let places = places(owners, &leaked);
-        Some(Leak { requests, bytes, per_step, per_step_error, steps: between, under, places })
+        let call_sites = by_call_site(owners, &leaked);
+        Some(Leak { requests, bytes, per_step, per_step_error, steps: between, under, call_sites })
     }
 
     /// The verdict, with when it will run out or did.
@@ -91,29 +92,29 @@ impl Leak {
         let history = facts.history.as_ref();
         let rate = format_bytes(self.per_step as u64);
         let line = call_site(owners, self.under);
-        let top = self.places.first().map(|(site, ..)| site.clone());
+        let top = self.call_sites.first().map(|(site, ..)| site.clone());
         let place = match (&top, self.under) {
             (Some(top), OwnerId::UNKNOWN) => format!("most at {}", name(top)),
             (Some(top), _) if top.location != line.location => {
-                format!("asked for under {}, most at {}", line.location, top.location)
+                format!("allocated under {}, most at {}", line.location, top.location)
             }
-            (Some(top), _) => format!("asked for at {}", name(top)),
-            (None, _) => "by nobody that was recorded".into(),
+            (Some(top), _) => format!("allocated at {}", name(top)),
+            (None, _) => "no stack was recorded".into(),
         };
         let end = match (facts.is_refusal(), self.runs_out(facts)) {
             (true, _) => {
                 let step = history.and_then(|h| h.steps.as_ref()).map_or(0, Steps::ended);
-                format!("; after {step} steps no room was left")
+                format!("; memory ran out after {step} steps")
             }
             (false, Some((step, error))) => {
-                format!("; the room will be used up at about step {step:.0} ± {error:.0}")
+                format!("; memory will run out at about step {step:.0} ± {error:.0}")
             }
             (false, None) => String::new(),
         };
         let sentence = format!("Leaking: every step leaves {rate} behind, {place}{end}.");
 
         let mut proof = vec![format!(
-            "{} steps looked at: {} in {} pieces that they asked for were never freed",
+            "{} steps examined: {} in {} of their allocations were never freed",
             self.steps,
             format_bytes(self.bytes),
             self.requests.len()
@@ -122,7 +123,7 @@ impl Leak {
             let ends = &history.step_ends;
             if let (Some(first), Some(last)) = (ends.get(WARM_UP), ends.last()) {
                 proof.push(format!(
-                    "live at the end of step {}: {}; of step {}: {}; growth a step {} ± {} (95 %)",
+                    "live at the end of step {}: {}; of step {}: {}; growth per step {} ± {} (95 %)",
                     WARM_UP + 1,
                     format_bytes(*first),
                     ends.len(),
@@ -132,25 +133,26 @@ impl Leak {
                 ));
             }
             if let Some(steps) = &history.steps {
-                proof.push(format!("steps are told by {}", steps.found_by));
+                proof.push(format!("steps are delimited by {}", steps.found_by));
             }
         }
-        for (site, bytes, pieces) in self.places.iter().take(6) {
+        for (site, bytes, count) in self.call_sites.iter().take(6) {
             let share = 100.0 * *bytes as f64 / self.bytes.max(1) as f64;
-            proof.push(format!("{}: {} in {pieces} pieces ({share:.0} %)", name(site), format_bytes(*bytes)));
+            let (bytes, count) = (format_bytes(*bytes), counted(*count as u64, "allocation"));
+            proof.push(format!("{}: {bytes} in {count} ({share:.0} %)", name(site)));
         }
         if let Some((step, error)) = self.runs_out(facts) {
-            let room = format_bytes(facts.bound.map_or(0, |room| room.bytes));
-            let seen = if facts.is_refusal() { "from the first half of the steps alone: " } else { "" };
-            proof.push(format!("{seen}the room of {room} is used up at step {step:.0} ± {error:.0}"));
+            let bound = format_bytes(facts.bound.map_or(0, |bound| bound.bytes));
+            let seen = if facts.is_refusal() { "predicted from the first half of the steps: " } else { "" };
+            proof.push(format!("{seen}{bound} are used up at step {step:.0} ± {error:.0}"));
         }
         Verdict { kind: VerdictKind::Leaking, sentence, proof }
     }
 
-    /// The step at which the pool outgrows its room, and half its 95 % interval: by the first half of the steps
+    /// The step at which the pool outgrows its bound, and half its 95 % interval: by the first half of the steps
     /// where the end is known, so that it can be compared, and by all where it is not.
     pub(crate) fn runs_out(&self, facts: &Facts<'_>) -> Option<(f64, f64)> {
-        let room = facts.bound?.bytes as f64;
+        let bound = facts.bound?.bytes as f64;
         let history = facts.history.as_ref()?;
         // What the pool takes is what meets the limit; live bytes stand in for it where it was not recorded.
         let taken = if history.peak_reserved > 0 { &history.step_reserved } else { &history.step_peaks };
@@ -162,41 +164,41 @@ impl Leak {
         }
         let mean = seen.iter().map(|&bytes| bytes as f64).sum::<f64>() / seen.len() as f64;
         let middle = (seen.len() - 1) as f64 / 2.0;
-        let steps = (room - mean) / slope + middle;
+        let steps = (bound - mean) / slope + middle;
         Some((steps + WARM_UP as f64 + 1.0, (steps - middle).abs() * error / slope))
     }
 }
 
 /// A pile in a dump that has no history: most of the memory in pieces of one size, and one more of that size was
 /// asked for.
-pub(crate) fn pile(facts: &Facts<'_>) -> Option<Verdict> {
+pub(crate) fn many_equal_blocks(facts: &Facts<'_>) -> Option<Verdict> {
     let refused = facts.refused.filter(|_| facts.device.trace.is_none())?;
     let (size, count, share) = facts.dominant_block_size()?;
     let alike = refused <= size && refused as f64 >= 0.9 * size as f64;
-    if !alike || count < PILE || share < PILE_SHARE {
+    if !alike || count < ALIKE || share < ALIKE_SHARE {
         return None;
     }
-    let piece = format_bytes(size);
+    let block = format_bytes(size);
     let sentence = format!(
-        "Leaking, by all appearance: {count} pieces of {piece} are held, {:.0} % of what is in use, and one more was \
-         asked for.",
+        "Probably leaking: {count} blocks of {block} are live, {:.0} % of what is in use, and one more was \
+         requested.",
         100.0 * share
     );
     let mut proof = vec![
-        format!("{count} pieces of {size} bytes each; refused: {refused} bytes"),
-        "one dump has no history: a profile or snapshot over several steps names the line and the rate"
+        format!("{count} blocks of {size} bytes each; refused: {refused} bytes"),
+        "a dump has no history: a profile or snapshot over several steps would name the line and the rate"
             .into(),
     ];
     for held in facts.holders.iter().take(3) {
-        let (bytes, pieces) = (format_bytes(held.bytes), held.count);
-        proof.push(format!("in use: {bytes} in {pieces} pieces, asked for at {}", held.site.location));
+        let (bytes, count) = (format_bytes(held.bytes), counted(held.count, "allocation"));
+        proof.push(format!("in use: {bytes} in {count} at {}", held.site.location));
     }
     Some(Verdict { kind: VerdictKind::Leaking, sentence, proof })
 }
 
-/// How many pieces of one size, and what share of the memory, look like a pile.
-const PILE: u64 = 32;
-const PILE_SHARE: f64 = 0.8;
+/// So many blocks of one size, and such a share of what is live, suggest a list that grows.
+const ALIKE: u64 = 32;
+const ALIKE_SHARE: f64 = 0.8;
 
 fn name(site: &CallSite) -> String {
     match &site.caller {
@@ -224,8 +226,8 @@ fn left_behind(
     granted.filter(|(_, step)| between.contains(step)).collect()
 }
 
-/// Whether a place left something all along the run, in each step or now and then: in most of as many equal stretches
-/// as there are steps that left something.
+/// Whether a call site leaked throughout the run, in each step or now and then: in most of as many equal stretches
+/// as there are steps that leaked.
 fn is_steady(left: &[(RequestId, usize)], first: usize, steps: usize) -> bool {
     let that_left: HashSet<usize> = left.iter().map(|&(_, step)| step).collect();
     if that_left.len() < FEWEST {
@@ -254,18 +256,16 @@ fn common_line(owners: &Owners, leaked: &HashMap<OwnerId, (u64, usize)>, total: 
         .unwrap_or(OwnerId::UNKNOWN)
 }
 
-/// What each line of code left behind, the most first.
-fn places(owners: &Owners, leaked: &HashMap<OwnerId, (u64, usize)>) -> Vec<(CallSite, u64, usize)> {
-    let mut places: HashMap<CallSite, (u64, usize)> = HashMap::new();
-    for (&owner, &(bytes, pieces)) in leaked {
-        let place = places.entry(call_site(owners, owner)).or_default();
-        place.0 = place.0.saturating_add(bytes);
-        place.1 += pieces;
+/// What each call site leaked, in bytes and allocations, the most first.
+fn by_call_site(owners: &Owners, leaked: &HashMap<OwnerId, (u64, usize)>) -> Vec<(CallSite, u64, usize)> {
+    let mut sums: HashMap<CallSite, (u64, usize)> = HashMap::new();
+    for (&owner, &(bytes, count)) in leaked {
+        let sum = sums.entry(call_site(owners, owner)).or_default();
+        *sum = (sum.0.saturating_add(bytes), sum.1 + count);
     }
-    let mut places: Vec<_> =
-        places.into_iter().map(|(site, (bytes, pieces))| (site, bytes, pieces)).collect();
-    places.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    places
+    let mut ranked: Vec<_> = sums.into_iter().map(|(site, (bytes, count))| (site, bytes, count)).collect();
+    ranked.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    ranked
 }
 
 /// The slope of bytes over steps by least squares, and half its 95 % interval.

@@ -5,6 +5,7 @@ use crate::analyse::facts::{BoundBy, Facts, PoolBound};
 use crate::analyse::history::live_after;
 use crate::analyse::usage::total;
 use crate::explanation::{Verdict, VerdictKind};
+use crate::text::counted;
 use plimsoll_memory::{Action, OwnerId, RequestId, Trace, format_bytes};
 use std::collections::HashSet;
 
@@ -26,12 +27,12 @@ pub(crate) fn other_process(facts: &Facts<'_>) -> Option<Verdict> {
                 proof.push(format!("{name}: {}", format_bytes(*bytes)));
             }
             proof.push(format!(
-                "free on the device: {}; asked for: {}",
+                "free on the device: {}; requested: {}",
                 format_bytes(free),
                 format_bytes(refused)
             ));
             format!(
-                "Another process: {} of the device's {} are held by others; without them the {} asked for would fit.",
+                "Another process: {} of the device's {} are held by others; without them the requested {} would fit.",
                 format_bytes(others),
                 format_bytes(capacity),
                 format_bytes(refused)
@@ -47,9 +48,9 @@ pub(crate) fn other_process(facts: &Facts<'_>) -> Option<Verdict> {
             if device.device_free.is_some_and(|free| free >= refused) {
                 return None;
             }
-            proof.push(format!("limit {limit} bytes, taken {reserved} bytes, asked for {refused} bytes"));
+            proof.push(format!("limit {limit} bytes, reserved {reserved} bytes, requested {refused} bytes"));
             format!(
-                "Another process: the pool may take {} more and the device refused {}, so somebody else holds it.",
+                "Another process: the pool may reserve {} more and the device refused {}, so another process holds them.",
                 format_bytes(promised),
                 format_bytes(refused)
             )
@@ -58,25 +59,25 @@ pub(crate) fn other_process(facts: &Facts<'_>) -> Option<Verdict> {
     Some(Verdict { kind: VerdictKind::OtherProcess, sentence, proof })
 }
 
-/// A limit was reached while the device had room.
+/// A limit was reached while the device had free memory.
 pub(crate) fn limit_low(facts: &Facts<'_>) -> Option<Verdict> {
-    let (refused, room) = (facts.refused?, facts.bound?);
+    let (refused, bound) = (facts.refused?, facts.bound?);
     let needed = facts.live?.saturating_add(refused);
-    if room.by == BoundBy::Device {
+    if bound.by == BoundBy::Device {
         return None;
     }
     let device = facts.device;
     // What the device had beyond the limit.
     let free = match (device.device_free, device.capacity) {
         (Some(free), _) => free,
-        (None, Some(capacity)) => capacity.checked_sub(room.bytes)?,
+        (None, Some(capacity)) => capacity.checked_sub(bound.bytes)?,
         (None, None) => return None,
     };
     let taken = facts.reserved?;
     if free < refused {
         return None;
     }
-    let limit = limit_in_words(facts, room, refused);
+    let limit = limit_in_words(facts, bound, refused);
     let sentence = format!(
         "Limit set low: {} were refused at {limit} while {} of the device were free.",
         format_bytes(refused),
@@ -84,31 +85,31 @@ pub(crate) fn limit_low(facts: &Facts<'_>) -> Option<Verdict> {
     );
     let mut proof = vec![
         format!(
-            "taken by the pool: {taken} bytes; asked for: {refused} bytes; free on the device: {free} bytes"
+            "reserved by the pool: {taken} bytes; requested: {refused} bytes; free on the device: {free} bytes"
         ),
         format!(
-            "needed at that moment: {} in use + {} = {}",
+            "needed at that moment: {} in use + {} requested = {}",
             format_bytes(needed - refused),
             format_bytes(refused),
             format_bytes(needed)
         ),
     ];
-    if room.by == BoundBy::InferredLimit {
+    if bound.by == BoundBy::InferredLimit {
         proof.push(
-            "the limit follows from a refusal while the device had room; its size was not recorded".into(),
+            "the limit is inferred from a refusal while the device had free memory; its size was not recorded".into(),
         );
     }
     Some(Verdict { kind: VerdictKind::LimitLow, sentence, proof })
 }
 
 /// A limit, or what is known of one that was not recorded.
-fn limit_in_words(facts: &Facts<'_>, room: PoolBound, refused: u64) -> String {
-    match (room.by, facts.reserved) {
+fn limit_in_words(facts: &Facts<'_>, bound: PoolBound, refused: u64) -> String {
+    match (bound.by, facts.reserved) {
         (BoundBy::InferredLimit, Some(reserved)) => {
-            let (low, high) = (format_bytes(room.bytes), format_bytes(reserved.saturating_add(refused)));
+            let (low, high) = (format_bytes(bound.bytes), format_bytes(reserved.saturating_add(refused)));
             format!("a limit between {low} and {high}")
         }
-        _ => format!("the limit of {}", format_bytes(room.bytes)),
+        _ => format!("the limit of {}", format_bytes(bound.bytes)),
     }
 }
 
@@ -117,53 +118,55 @@ pub(crate) fn too_big(facts: &Facts<'_>) -> Option<Verdict> {
     let refused = facts.refused?;
     let asked = facts.requested.or(facts.live);
     let (sentence, proof) = match (asked, facts.bound) {
-        (Some(asked), Some(room)) => {
+        (Some(asked), Some(bound)) => {
             let needed = asked.saturating_add(refused);
-            if needed <= room.bytes && !facts.is_nearly_full() {
+            if needed <= bound.bytes && !facts.is_nearly_full() {
                 return None;
             }
-            let room_in_words = match room.by {
-                BoundBy::Device => format!("the device's room of {}", format_bytes(room.bytes)),
-                _ => limit_in_words(facts, room, refused),
+            let bound_in_words = match bound.by {
+                BoundBy::Device => {
+                    format!("the {} that the device has for this pool", format_bytes(bound.bytes))
+                }
+                _ => limit_in_words(facts, bound, refused),
             };
-            let against = if needed > room.bytes { "over" } else { "with hardly a gap left in" };
+            let against = if needed > bound.bytes { "over" } else { "which nearly fill" };
             let sentence = format!(
-                "Too big: {} in use and {} more are {}, {against} {room_in_words}.",
+                "Too big: {} in use and {} requested are {}, {against} {bound_in_words}.",
                 format_bytes(asked),
                 format_bytes(refused),
                 format_bytes(needed)
             );
-            let by = match room.by {
-                BoundBy::ConfiguredLimit => "the limit that was set",
-                BoundBy::InferredLimit => "the most that the pool ever had",
-                BoundBy::Device => "what the device had for this pool",
+            let by = match bound.by {
+                BoundBy::ConfiguredLimit => "the configured limit",
+                BoundBy::InferredLimit => "the most that the pool ever reserved",
+                BoundBy::Device => "what the device has for this pool",
             };
-            (sentence, vec![format!("{asked} + {refused} = {needed} bytes; {} bytes: {by}", room.bytes)])
+            (sentence, vec![format!("{asked} + {refused} = {needed} bytes; {} bytes: {by}", bound.bytes)])
         }
         _ => {
             let sentence = format!(
-                "Too big: {} were asked for and refused; what else was in use was not recorded.",
+                "Too big: {} were requested and refused; what else was in use was not recorded.",
                 format_bytes(refused)
             );
-            (sentence, vec![format!("asked for: {refused} bytes")])
+            (sentence, vec![format!("requested: {refused} bytes")])
         }
     };
     let mut proof = proof;
     for held in facts.holders.iter().take(5) {
-        let (bytes, place) = (format_bytes(held.bytes), &held.site.location);
-        proof.push(format!("in use: {bytes} in {} pieces, asked for at {place}", held.count));
+        let (bytes, count) = (format_bytes(held.bytes), counted(held.count, "allocation"));
+        proof.push(format!("in use: {bytes} in {count} at {}", held.site.location));
     }
-    proof.extend(equal_pieces(facts));
+    proof.extend(equal_blocks(facts));
     Some(Verdict { kind: VerdictKind::TooBig, sentence, proof })
 }
 
-/// Many pieces of one size that hold most of the memory: what a list that grows looks like in a single dump.
-fn equal_pieces(facts: &Facts<'_>) -> Option<String> {
+/// Many blocks of one size that hold most of the memory: what a list that grows looks like in a single dump.
+fn equal_blocks(facts: &Facts<'_>) -> Option<String> {
     let (size, count, share) = facts.dominant_block_size()?;
     (count >= 16 && share >= 0.5).then(|| {
         format!(
-            "{count} pieces of {} each are {:.0} % of what is in use: if their number grows with the steps, something \
-             keeps them (one dump cannot tell; a snapshot or profile over several steps can)",
+            "{count} blocks of {} each are {:.0} % of what is in use: if their number grows with the steps, they leak (a \
+             dump cannot tell; a snapshot or profile over several steps can)",
             format_bytes(size),
             100.0 * share
         )
@@ -178,7 +181,7 @@ pub(crate) fn transient_peak(facts: &Facts<'_>) -> Option<Verdict> {
     let event = facts.refusal_event()?;
     let asked = facts.requested?;
     let needed = asked.saturating_add(refused);
-    if facts.bound.is_some_and(|room| needed <= room.bytes) {
+    if facts.bound.is_some_and(|bound| needed <= bound.bytes) {
         return None;
     }
     let start =
@@ -190,23 +193,27 @@ pub(crate) fn transient_peak(facts: &Facts<'_>) -> Option<Verdict> {
     }
     let lasting = needed.saturating_sub(passing);
     let sentence = format!(
-        "Transient peak: of the {} needed at once, {} live for less than a step; what lasts is {}.",
+        "Transient peak: of the {} needed at once, {} live for less than a step; {} persist.",
         format_bytes(needed),
         format_bytes(passing),
         format_bytes(lasting)
     );
     let mut largest = short.clone();
     largest.sort_by_key(|&id| std::cmp::Reverse(trace.request(id).bytes));
-    let mut proof = vec![format!("{} pieces overlap the refused {}:", short.len(), format_bytes(refused))];
+    let mut proof = vec![format!(
+        "{} short-lived allocations overlap the refused {}:",
+        short.len(),
+        format_bytes(refused)
+    )];
     proof.extend(largest.iter().take(6).map(|&id| {
         let request = trace.request(id);
-        let place = call_site(&facts.device.owners, request.owner).location;
-        format!("{} asked for at {place}", format_bytes(request.bytes))
+        let location = call_site(&facts.device.owners, request.owner).location;
+        format!("{} allocated at {location}", format_bytes(request.bytes))
     }));
     Some(Verdict { kind: VerdictKind::TransientPeak, sentence, proof })
 }
 
-/// What is live at `event` and lives briefly: asked for in the step under way by a place whose earlier requests were
+/// What is live at `event` and lives briefly: asked for in the step under way by an owner whose earlier requests were
 /// freed again, or freed when the refusal unwound the program.
 fn short_lived(trace: &Trace, start: Option<usize>, event: usize) -> Vec<RequestId> {
     let start = start.unwrap_or(0);

@@ -26,21 +26,21 @@ pub(crate) fn verdict(facts: &Facts<'_>) -> Option<Verdict> {
         return None;
     }
     let why = match &facts.device.model {
-        Some(Model::Bfc(settings)) if !settings.growth => "it takes its whole limit at the start",
-        Some(Model::Caching(_)) => "it keeps what was once needed for the next request that fits",
-        _ => "it keeps what it has taken",
+        Some(Model::Bfc(settings)) if !settings.growth => "it reserves its whole limit at the start",
+        Some(Model::Caching(_)) => "it caches freed blocks for later requests",
+        _ => "it keeps what it has reserved",
     };
     let sentence = format!(
-        "Reserved but idle: the pool holds {}, {} are in use and a usual step needs {} at most; {why}.",
+        "Reserved but idle: the pool holds {}, {} are in use and a typical step needs {} at most; {why}.",
         format_bytes(reserved),
         format_bytes(live),
         format_bytes(usual)
     );
     let mut proof = vec![
-        format!("held by the pool: {reserved} bytes"),
+        format!("reserved by the pool: {reserved} bytes"),
         format!("in use: {live} bytes"),
         format!(
-            "needed by a usual step: {usual} bytes, so {idle} bytes ({:.0} %) are idle",
+            "needed by a typical step: {usual} bytes, so {idle} bytes ({:.0} %) are idle",
             100.0 * idle as f64 / reserved as f64
         ),
     ];

@@ -300,7 +300,7 @@ impl Dump {
             let end = segments.last().map(|s: &Segment| s.address + s.bytes);
             if end.is_some_and(|end| chunk.address < end) {
                 return Err(format!(
-                    "Chunks of the dump at line {} lie over each other at {:x}: no map is drawn.",
+                    "Chunks of the dump at line {} overlap at {:x}: no map is drawn.",
                     self.line, chunk.address
                 ));
             }

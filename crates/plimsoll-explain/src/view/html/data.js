@@ -237,7 +237,7 @@ class Device {
     return frames;
   }
 
-  site(owner) { return this.groups.siteNames[this.groups.siteOf[owner]] ?? '(unknown)'; }
+  site(owner) { return this.groups.siteNames[this.groups.siteOf[owner]] ?? '(no stack was recorded)'; }
 
   // The time of a moment in microseconds since the first event; null where times were not recorded.
   time(moment) { return this.trace?.times && moment > 0 ? this.trace.times[moment - 1] : null; }

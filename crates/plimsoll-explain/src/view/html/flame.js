@@ -1,4 +1,4 @@
-// The flame graph: what each place in the program held, within the places that called it.
+// The flame graph: live bytes by call stack, each frame within its caller.
 
 const BAR = 20;
 
@@ -10,7 +10,7 @@ class FlameGraph {
       if (!bar) { hideTip(); return; }
       const { node } = bar, share = (100 * node.bytes / Math.max(1, this.root.bytes)).toFixed(1);
       showTip(event, make('b', {}, node.name), make('div', {}, node.place),
-        make('div', {}, `${exact(node.bytes)}, ${share} % of what was live, in ${grouped(node.count)} ${node.count === 1 ? 'piece' : 'pieces'}`));
+        make('div', {}, `${exact(node.bytes)}, ${share} % of live bytes, in ${grouped(node.count)} ${node.count === 1 ? 'allocation' : 'allocations'}`));
     });
     canvas.addEventListener('pointerleave', hideTip);
     canvas.addEventListener('click', event => {
@@ -33,7 +33,7 @@ class FlameGraph {
   // Builds the graph of a moment, of frames of the user's code (0), of libraries too (1), of all (2).
   show(device, moment, depth) {
     this.device = device;
-    const root = { name: 'all that was live', place: '', whose: 1, bytes: 0, count: 0, kids: new Map(), parent: null };
+    const root = { name: 'all live bytes', place: '', whose: 1, bytes: 0, count: 0, kids: new Map(), parent: null };
     for (const [owner, [bytes, count]] of device.held(moment)) {
       let path = device.stack(owner).filter(frame => frame[3] <= depth).reverse();
       if (!path.length) path = [[device.site(owner), '', 0, 2]];

@@ -121,7 +121,7 @@ class AddressMap {
       const rounding = piece.bytes > piece.requested ? `, with rounding ${grouped(piece.bytes)}` : '';
       const since = piece.request === undefined ? '' : `since event ${grouped(this.device.trace.born[piece.request])} `;
       showTip(event, make('b', {}, exact(piece.requested) + rounding), make('div', {}, this.device.site(piece.owner)),
-        make('div', {}, `${piece.state === PENDING ? 'freed, still in use by work under way; ' : ''}${since}at ${this.#hex(piece.address)}`),
+        make('div', {}, `${piece.state === PENDING ? 'freed, still used by work in flight; ' : ''}${since}at ${this.#hex(piece.address)}`),
         make('div', {}, where), stackLines(this.device, piece.owner));
       return;
     }

@@ -33,9 +33,9 @@ function choose(number) {
 
   element('timeline-section').hidden = false;
   const absent = trace ? trace.moments === 0 ? 'Nothing happened while this was recorded.' : null
-    : layouts.length ? 'This recording says what lay where at one moment, not how it came to that: there is no timeline.'
-      : byOwner ? 'This recording says who held memory at one moment, not when it was asked for: there is no timeline.'
-        : 'This recording holds a few totals only: there is no timeline to draw.';
+    : layouts.length ? 'This recording has the layout of one moment, and no events before it: there is no timeline.'
+      : byOwner ? 'This recording has the live bytes by call stack at one moment, and no events before it: there is no timeline.'
+        : 'This recording holds a few totals only: there is no timeline.';
   element('timeline-absent').textContent = absent ?? '';
   element('timeline-absent').hidden = absent === null;
   element('timeline-body').hidden = element('timeline-hint').hidden = element('jumps').hidden = absent !== null;
@@ -45,7 +45,7 @@ function choose(number) {
   const located = layouts.length > 0 || trace?.located;
   element('map-section').hidden = !(trace || layouts.length);
   element('map-absent').hidden = Boolean(located);
-  element('map-absent').textContent = located ? '' : 'Addresses were not recorded: what lay where, and which holes there were, cannot be shown.';
+  element('map-absent').textContent = located ? '' : 'Addresses were not recorded: the layout of the pool and its holes cannot be shown.';
   element('map-body').hidden = !located;
   element('flame-section').hidden = !(trace || layouts.length || byOwner);
 
@@ -104,13 +104,13 @@ function momentWords(moment) {
 function mapNote(moment) {
   const { device } = state, { trace } = device, notes = [];
   if (trace && !device.layoutAt(moment)) {
-    if (!trace.rangesRecorded) notes.push('What the pool held was not recorded: outlines are ranges of addresses that were used at some time.');
+    if (!trace.rangesRecorded) notes.push('What the pool reserved was not recorded: outlines are ranges of addresses that were used at some time.');
     let unknown = 0, bytes = 0;
     for (let i = 0; i < trace.born.length; i++) {
       if (trace.address[i] === 0 && trace.born[i] <= moment && moment < trace.died[i]) { unknown++; bytes += trace.bytes[i]; }
     }
     if (unknown) notes.push(`Live, but not drawn because addresses were not recorded: ${grouped(unknown)} ${unknown === 1 ? 'request' : 'requests'}, ${words(bytes)}.`);
-    if (!trace.complete) notes.push('Recording began after the program had: what it held before is known as far as the recording tells.');
+    if (!trace.complete) notes.push('Recording began after the program had: allocations made before are known only as far as they were freed or still live later.');
   }
   element('map-note').textContent = notes.join(' ');
 }
@@ -120,7 +120,7 @@ function mapLegend() {
   if (element('map-body').hidden) return;
   const key = (kind, name) => make('span', {}, make('i', { class: `key ${kind}` }), name);
   const keys = map.groups().map(([group, bytes]) => key(`swatch-${group % 12}`, `${grouping().names[group]} ${words(bytes)}`));
-  if (map.segments.some(segment => segment.pieces.some(piece => piece.state === PENDING))) keys.push(key('pending', 'freed, still used by work under way'));
+  if (map.segments.some(segment => segment.pieces.some(piece => piece.state === PENDING))) keys.push(key('pending', 'freed, still used by work in flight'));
   element('map-legend').replaceChildren(...keys, key('hole', map.segments.every(segment => segment.recorded) ? 'free' : 'not in use'));
 }
 

@@ -19,29 +19,29 @@ pub(super) fn show(sites: &[SiteUsage], moment: Moment, printer: &mut Printer<'_
     let figures = |bytes: u64, count: u64| {
         format!("{:>10}{:>9}{:>9}  ", format_bytes(bytes), share(bytes, total), thousands(count))
     };
-    let head = format!("{:>10}{:>9}{:>9}  ", "bytes", "share", "pieces");
+    let head = format!("{:>10}{:>9}{:>9}  ", "bytes", "share", "count");
     let room = printer.width().saturating_sub(head.chars().count());
-    let head = printer.paint(Ink::Faint, &format!("{head}asked for at"));
+    let head = printer.paint(Ink::Faint, &format!("{head}allocated at"));
     printer.line(&head)?;
     for usage in shown {
         let figures = figures(usage.bytes, usage.count);
-        let place = cut(&usage.site.location, room);
-        let used = place.chars().count();
-        let from = usage.site.caller.as_ref().map(|from| format!("from {from}")).unwrap_or_default();
-        let from_length = from.chars().count();
-        if from.is_empty() || used + 2 + from_length <= room {
-            let from = printer.paint(Ink::Faint, &from);
-            printer.line(&format!("{figures}{place}  {from}"))?;
+        let location = cut(&usage.site.location, room);
+        let used = location.chars().count();
+        let caller = usage.site.caller.as_ref().map(|caller| format!("from {caller}")).unwrap_or_default();
+        let caller_length = caller.chars().count();
+        if caller.is_empty() || used + 2 + caller_length <= room {
+            let caller = printer.paint(Ink::Faint, &caller);
+            printer.line(&format!("{figures}{location}  {caller}"))?;
         } else {
-            printer.line(&format!("{figures}{place}"))?;
-            let from = printer.paint(Ink::Faint, &cut(&from, room.saturating_sub(2)));
-            printer.line(&format!("{:indent$}{from}", "", indent = figures.chars().count() + 2))?;
+            printer.line(&format!("{figures}{location}"))?;
+            let caller = printer.paint(Ink::Faint, &cut(&caller, room.saturating_sub(2)));
+            printer.line(&format!("{:indent$}{caller}", "", indent = figures.chars().count() + 2))?;
         }
     }
     if !rest.is_empty() {
         let sum = |get: fn(&SiteUsage) -> u64| rest.iter().map(get).fold(0, u64::saturating_add);
         let figures = figures(sum(|usage| usage.bytes), sum(|usage| usage.count));
-        printer.line(&format!("{figures}{} other places", thousands(rest.len() as u64)))?;
+        printer.line(&format!("{figures}{} other call sites", thousands(rest.len() as u64)))?;
     }
     Ok(())
 }

@@ -39,11 +39,7 @@ pub(super) fn show(snapshot: &Snapshot, printer: &mut Printer<'_>) -> io::Result
     };
     let sum = layout.segments.iter().try_fold(0_u64, |sum, segment| sum.checked_add(segment.bytes));
     let Some(total) = sum else {
-        return printer.text(
-            0,
-            Ink::Plain,
-            "no memory map: its segments are larger together than any address",
-        );
+        return printer.text(0, Ink::Plain, "no memory map: the sizes of its segments overflow");
     };
     if total == 0 {
         return Ok(());
@@ -172,7 +168,7 @@ fn draw(cells: &[Cell], printer: &Printer<'_>) -> String {
 fn holes(found: Fragmentation, printer: &mut Printer<'_>) -> io::Result<()> {
     let (largest, address) = (format_bytes(found.largest_hole_bytes), found.largest_hole_address);
     let text = match found.holes {
-        0 => "no holes: every byte that was taken is in use".to_string(),
+        0 => "no holes: every reserved byte is in use".to_string(),
         1 => format!("one hole: {largest} at {address:#x}"),
         count => format!(
             "{} holes, {} together; the largest is {largest} at {address:#x}",

@@ -57,7 +57,7 @@ pub(super) fn advice(advice: &[Advice], printer: &mut Printer<'_>) -> io::Result
         let (verdict, ink) = match advice.would_survive {
             Some(true) => ("yes", Ink::Good),
             Some(false) => ("no", Ink::Bad),
-            None => ("not told", Ink::Faint),
+            None => ("unknown", Ink::Faint),
         };
         let verdict = printer.paint(ink, &format!("{verdict:>SURVIVES$}"));
         let peak = advice.peak_reserved_bytes.map_or_else(|| "–".to_string(), format_bytes);
