@@ -293,7 +293,9 @@ fn run(events: usize) -> (Recording, Explanation) {
     };
     let recording = Recording { origin, devices: vec![first, second, third, fourth, fifth] };
     let mut explanation = explain(&recording);
-    let others = std::mem::take(&mut explanation.others);
+    let mut others = std::mem::take(&mut explanation.others);
+    // The browser's check chooses devices by number, in the order of the recording.
+    others.sort_by_key(|other| recording.devices.iter().position(|device| device.name == other.device));
     let mut explanation = retold(explanation, &layout, pool.timeline);
     explanation.others = others.into_iter().map(|other| retold(other, &layout, Vec::new())).collect();
     (recording, explanation)

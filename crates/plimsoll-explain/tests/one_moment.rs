@@ -226,6 +226,15 @@ fn a_profile_of_the_peak_is_shown_at_the_peak_and_a_message_at_the_refusal() {
 }
 
 #[test]
+fn a_list_of_owners_without_a_total_is_in_the_books_as_it_is_among_the_holders() {
+    let live_by_owner = vec![(OwnerId::UNKNOWN, 70 * MIB, 2)];
+    let device = Device { name: "GPU 0".into(), live_by_owner, ..Device::default() };
+    let explanation = explain(&recording_of(device));
+    assert_eq!((explanation.snapshot.live_bytes, in_use(&explanation)), (Some(70 * MIB), 70 * MIB));
+    assert_eq!(explanation.snapshot.holders[0].count, 2);
+}
+
+#[test]
 fn what_was_in_use_at_the_peak_is_not_told_of_a_refusal() {
     let device = Device {
         name: "GPU 0".into(),

@@ -21,15 +21,15 @@ pub(crate) struct Facts<'a> {
     pub(crate) moment: Moment,
     /// The bytes that were refused, if any were.
     pub(crate) refused: Option<u64>,
-    /// Bytes the pool had taken.
+    /// Bytes the pool had reserved.
     pub(crate) reserved: Option<u64>,
     /// Bytes of the pool in use, rounding included where it is known.
     pub(crate) live: Option<u64>,
-    /// Bytes of the pool in use as they were asked for.
+    /// Bytes of the pool in use as requested, without rounding.
     pub(crate) requested: Option<u64>,
-    /// What lay where.
+    /// The pool's segments and blocks.
     pub(crate) layout: Option<Cow<'a, Layout>>,
-    /// What the recording lists as in use by owner at this moment, without a layout: bytes and pieces.
+    /// What the recording lists as in use by owner at this moment, without a layout: bytes and allocations.
     listed: &'a [(OwnerId, u64, u64)],
     /// What was in use by owner, the most bytes first.
     pub(crate) by_owner: Vec<Usage>,
@@ -68,22 +68,24 @@ impl<'a> Facts<'a> {
         // What was in use at the peak says nothing of any other moment; a layout is never of the peak.
         let of_the_moment =
             device.layout.is_some() || !device.reported_at_peak || moment.kind == MomentKind::Peak;
+        let listed = if of_the_moment { &device.live_by_owner[..] } else { &[] };
+        let listed_bytes = (!listed.is_empty()).then(|| total(listed.iter().map(|&(_, bytes, _)| bytes)));
         let mut facts = Facts {
             device,
             framework,
             moment,
-            listed: if of_the_moment { &device.live_by_owner } else { &[] },
+            listed,
             history,
             refused,
             reserved: device.reserved_bytes(),
-            live: device.live_bytes().filter(|_| of_the_moment),
+            live: device.live_bytes().filter(|_| of_the_moment).or(listed_bytes),
             requested: device.layout.as_ref().map(Layout::requested_bytes),
             layout: device.layout.as_ref().map(Cow::Borrowed),
             by_owner: Vec::new(),
             holders: Vec::new(),
             bound: None,
         };
-        facts.look_at_trace();
+        facts.use_trace();
         facts.by_owner = facts.owners_now();
         facts.holders = by_site(&device.owners, &facts.by_owner);
         facts.bound = facts.find_bound();
@@ -91,13 +93,13 @@ impl<'a> Facts<'a> {
     }
 
     /// Takes the figures of the moment from the trace, where what was reported is of another moment or missing.
-    fn look_at_trace(&mut self) {
+    fn use_trace(&mut self) {
         let (Some(trace), Some(history)) = (&self.device.trace, &self.history) else { return };
         let refusal = history.refusal;
         if self.layout.is_some() && refusal.is_none_or(|refusal| !changes_after(trace, refusal.event)) {
             return;
         }
-        let asked = match (refusal, self.moment.kind) {
+        let requested = match (refusal, self.moment.kind) {
             (Some(refusal), _) => refusal.live,
             // A list of owners is complete for its moment; a trace may have begun too late to be.
             (None, _) if !self.listed.is_empty() => return,
@@ -106,10 +108,10 @@ impl<'a> Facts<'a> {
         };
         let rebuilt =
             rebuild_layout(trace, self.events_before(trace), self.expandable(), self.device.layout.as_ref())
-                .filter(|layout| layout.requested_bytes() == asked);
+                .filter(|layout| layout.requested_bytes() == requested);
         if let Some(refusal) = refusal {
             self.reserved = if refusal.reserved > 0 { Some(refusal.reserved) } else { self.device.reserved };
-            self.live = Some(asked);
+            self.live = Some(requested);
             self.layout = rebuilt.map(Cow::Owned);
         } else {
             // Reported figures are of the same moment: a layout that contradicts them is wrong.
@@ -118,9 +120,9 @@ impl<'a> Facts<'a> {
                 .filter(|layout| agrees(self.live, layout.live_bytes()))
                 .filter(|layout| agrees(self.reserved, layout.reserved_bytes()))
                 .map(Cow::Owned);
-            self.live = self.live.max(Some(asked));
+            self.live = self.live.max(Some(requested));
         }
-        self.requested = Some(asked);
+        self.requested = Some(requested);
         if let Some(layout) = &self.layout {
             (self.live, self.reserved) = (Some(layout.live_bytes()), Some(layout.reserved_bytes()));
         }
@@ -233,7 +235,7 @@ impl<'a> Facts<'a> {
         [seen, self.device.peak_live, self.live].into_iter().flatten().max()
     }
 
-    /// The most the pool had taken, as far as the recording tells.
+    /// The most the pool had reserved, as far as the recording tells.
     pub(crate) fn peak_reserved(&self) -> Option<u64> {
         let seen = self.history.as_ref().map(|history| history.peak_reserved).filter(|&bytes| bytes > 0);
         [seen, self.reserved].into_iter().flatten().max()
@@ -257,9 +259,9 @@ impl<'a> Facts<'a> {
         Some((size, count, share))
     }
 
-    /// The largest free piece of the pool.
+    /// The largest free block of the pool.
     pub(crate) fn largest_free(&self) -> Option<u64> {
-        // What was reported knows rules that the layout does not show.
+        // A reported figure accounts for rules of the allocator that the layout does not show.
         self.device.largest_free.or(self.layout.as_ref().map(|layout| layout.largest_free()))
     }
 }
