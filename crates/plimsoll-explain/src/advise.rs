@@ -52,7 +52,7 @@ pub(crate) fn advice(facts: &Facts<'_>, verdicts: &[Verdict], leak: Option<&Leak
 }
 
 /// Whether advice makes a difference. After a failure it is also good to know what would not have helped; without
-/// one only what takes less than the pool took is worth a change.
+/// one only what reserves less than the pool did is worth a change.
 fn is_worth_telling(facts: &Facts<'_>, advice: &Advice) -> bool {
     match (facts.is_refusal(), advice.peak_reserved_bytes.zip(facts.peak_reserved())) {
         (false, Some((then, now))) => then < now,

@@ -1,4 +1,4 @@
-//! The report: closed books, verdicts with their proof, advice with what replay said of it.
+//! The explanation: closed books, verdicts with their proof, advice with what replay said of it.
 //!
 //! An explanation holds every figure that a view prints, so that all views agree.
 
@@ -33,17 +33,17 @@ pub struct Explanation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VerdictKind {
-    /// What is live at once is more than there is.
+    /// What is live at once exceeds what is available.
     TooBig,
-    /// There are free bytes enough, and no hole large enough.
+    /// Enough bytes are free, but no hole is large enough.
     Fragmented,
-    /// What is kept grows with every step.
+    /// Live bytes grow with every step.
     Leaking,
-    /// The pool holds much that nothing uses.
+    /// The pool has reserved much more than is used.
     ReservedIdle,
-    /// A short overlap sets the peak.
+    /// Short-lived allocations that overlap set the peak.
     TransientPeak,
-    /// A limit was reached while the device had room.
+    /// A limit was reached while the device had free memory.
     LimitLow,
     /// Another process holds the device's memory.
     OtherProcess,
@@ -65,7 +65,7 @@ pub struct Verdict {
 /// Where all bytes were: lines that sum to the total.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Books {
-    /// What the total is of: the device, the pool's limit, or what the pool had taken.
+    /// What the total is of: the device, the pool's limit, or what the pool had reserved.
     pub of: String,
     /// The sum of the lines.
     pub total_bytes: u64,
@@ -89,7 +89,7 @@ pub struct Advice {
     pub change: String,
     /// Whether the program would have gone on; `None` where replay cannot tell.
     pub would_survive: Option<bool>,
-    /// The most the pool would have taken; `None` where replay cannot tell.
+    /// The most the pool would have reserved; `None` where replay cannot tell.
     pub peak_reserved_bytes: Option<u64>,
     /// How that was found out, or why it cannot be told.
     pub because: String,

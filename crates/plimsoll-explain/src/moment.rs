@@ -50,13 +50,13 @@ pub struct Snapshot {
     pub moment: Moment,
     /// The request that was refused then.
     pub refused: Option<Failure>,
-    /// Bytes that the pool had taken from the device.
+    /// Bytes that the pool had reserved on the device.
     pub reserved_bytes: Option<u64>,
     /// Bytes of the pool in use, rounding included where it is known. Those of the layout, where there is one.
     pub live_bytes: Option<u64>,
-    /// Bytes of the pool in use as they were asked for.
+    /// Bytes of the pool in use as requested, without rounding.
     pub requested_bytes: Option<u64>,
-    /// What lay where: as recorded, or rebuilt from the trace.
+    /// The segments and blocks of the pool: as recorded, or rebuilt from the trace.
     pub layout: Option<Layout>,
     /// How the free bytes were split, where the layout is known.
     pub fragmentation: Option<Fragmentation>,
@@ -67,7 +67,7 @@ pub struct Snapshot {
 /// How the free bytes of a pool are split into holes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Fragmentation {
-    /// How many free pieces there are.
+    /// How many free blocks there are.
     pub holes: usize,
     /// Their bytes.
     pub free_bytes: u64,
@@ -92,18 +92,18 @@ impl Fragmentation {
     }
 }
 
-/// What was asked for at one call site, whatever the library did in between.
+/// What was allocated from one call site, whatever the library did in between.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SiteUsage {
     /// Where.
     pub site: CallSite,
-    /// Bytes, as they were asked for.
+    /// Bytes, as requested.
     pub bytes: u64,
-    /// In how many pieces.
+    /// In how many allocations.
     pub count: u64,
 }
 
-/// Where in a program memory was asked for, in words. Safe to print: nothing in it controls a terminal.
+/// Where in a program memory was allocated, in words. Safe to print: nothing in it controls a terminal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallSite {
     /// The line, such as `train.py:15 loss`; where no frame is of the user's code, what the library was doing,
@@ -118,7 +118,7 @@ pub struct CallSite {
 pub struct Peak {
     /// When that was.
     pub moment: Moment,
-    /// How many, as they were asked for where there is a trace, else as reported.
+    /// How many, as requested where there is a trace, else as reported.
     pub live_bytes: u64,
     /// Who held them, by call site, the most bytes first. Empty without a trace, and where a request was refused:
     /// then that moment is the one to look at.
@@ -145,9 +145,9 @@ pub struct Timeline {
 /// How much was held over a trace, in equal stretches of events: the most within each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Curve {
-    /// Bytes in use, as they were asked for.
+    /// Bytes in use, as requested.
     pub live: Vec<u64>,
-    /// Bytes that the pool had taken; empty where that was not recorded.
+    /// Bytes that the pool had reserved; empty where that was not recorded.
     pub reserved: Vec<u64>,
     /// The stretches in which the program passed a mark, in order, each once.
     pub marks: Vec<usize>,

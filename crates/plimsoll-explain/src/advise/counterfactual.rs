@@ -1,4 +1,4 @@
-//! What if: the recorded sequence of requests as it would have been had the program done one thing otherwise.
+//! Counterfactual traces: the recorded requests as they would have been, had the program done one thing differently.
 
 use crate::analyse::steps::Steps;
 use plimsoll_memory::{Action, RequestId, Trace};
@@ -8,10 +8,10 @@ use std::collections::HashSet;
 pub(crate) fn freed_after_their_step(trace: &Trace, steps: &Steps, requests: &[RequestId]) -> Trace {
     let freed: HashSet<RequestId> = requests.iter().copied().collect();
     let mut changed = Trace { events: Vec::with_capacity(trace.events.len()), ..without_events(trace) };
-    let mut borders = steps.borders.iter().peekable();
+    let mut boundaries = steps.boundaries.iter().peekable();
     let mut waiting = Vec::new();
     for (index, event) in trace.events.iter().enumerate() {
-        while borders.next_if(|&&border| border <= index).is_some() {
+        while boundaries.next_if(|&&boundary| boundary <= index).is_some() {
             waiting.drain(..).for_each(|id| changed.push(event.time, Action::Free(id)));
         }
         match event.action {

@@ -2,7 +2,7 @@
 //!
 //! An allocator decides without knowing what comes; a plan knows. The offline packing of the same requests is
 //! the yardstick for every allocator, and with the bytes live at once as lower bound it says how much of the
-//! memory taken was a need and how much a habit.
+//! reserved memory was needed and how much was fragmentation.
 
 use plimsoll_memory::{Action, Trace};
 use plimsoll_plan::pack::{Effort, pack};

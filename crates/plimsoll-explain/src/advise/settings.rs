@@ -111,7 +111,7 @@ fn pytorch(facts: &Facts<'_>, idle: bool) -> Vec<Advice> {
     advice
 }
 
-/// What to add to a replay that starts with an empty pool in the middle of a program.
+/// The caveat of a replay that starts with an empty pool in the middle of a program.
 fn begun(trace: &Trace) -> &'static str {
     if trace.complete { "" } else { "from an empty pool, since recording began after the program had" }
 }
@@ -136,7 +136,7 @@ fn empty_cache(facts: &Facts<'_>) -> Advice {
     argued(change, Some(true), Some(layout.reserved_bytes().saturating_sub(bytes)), because)
 }
 
-/// The split limit under which the pool took least.
+/// The split limit under which the pool reserved least.
 fn split_limit(own: &CachingSettings, again: impl Fn(CachingSettings) -> Outcome) -> Option<Advice> {
     if own.max_split_bytes.is_some() {
         return None;
@@ -188,7 +188,7 @@ fn xla(facts: &Facts<'_>, idle: bool) -> Vec<Advice> {
     advice
 }
 
-/// Whether the whole pages in the holes would have done, could they be mapped side by side.
+/// Whether the whole pages in the holes would have sufficed, mapped contiguously.
 fn pages_of_holes(facts: &Facts<'_>, change: &str) -> Option<Advice> {
     let (refused, live, bound) = (facts.refused?, facts.live?, facts.bound?);
     let layout = match &facts.layout {
@@ -218,7 +218,7 @@ fn pages_of_holes(facts: &Facts<'_>, change: &str) -> Option<Advice> {
     Some(argued(change, Some(survives), survives.then_some(live.saturating_add(refused)), because))
 }
 
-/// The smallest pool, taken at the start, in which the sequence still goes through: within 2 %.
+/// The smallest pool, reserved at the start, in which the replay survives: within 2 %.
 fn smallest_limit(facts: &Facts<'_>, own: &BfcSettings) -> Option<Advice> {
     let trace = facts.device.trace.as_ref()?;
     let model = Model::Bfc(own.clone());

@@ -4,7 +4,7 @@ use crate::analyse::steps::Steps;
 use crate::analyse::usage::total;
 use plimsoll_memory::{Action, Owners, RequestId, Trace};
 
-/// What a walk through a trace found. Bytes are as they were asked for, without rounding.
+/// What a walk through a trace found. Bytes are as requested, without rounding.
 #[derive(Debug, Clone)]
 pub(crate) struct History {
     /// Steps, where there is a loop.
@@ -13,13 +13,13 @@ pub(crate) struct History {
     pub(crate) peak_live: u64,
     /// How many events had happened at that peak.
     pub(crate) peak_at: usize,
-    /// The most the pool had taken.
+    /// The most the pool had reserved.
     pub(crate) peak_reserved: u64,
     /// The most live bytes in each step that ended, in order.
     pub(crate) step_peaks: Vec<u64>,
     /// The bytes live at the end of each step, in order.
     pub(crate) step_ends: Vec<u64>,
-    /// The bytes the pool had taken at the end of each step, in order; all 0 where that was not recorded.
+    /// The bytes the pool had reserved at the end of each step, in order; all 0 where that was not recorded.
     pub(crate) step_reserved: Vec<u64>,
     /// The refusal that ended the program, or the last one.
     pub(crate) refusal: Option<Refusal>,
@@ -27,16 +27,16 @@ pub(crate) struct History {
     pub(crate) end_live: u64,
 }
 
-/// A request that was refused, and what stood then.
+/// A request that was refused, and the pool's figures then.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Refusal {
     /// The event.
     pub(crate) event: usize,
-    /// Bytes asked for.
+    /// Bytes requested.
     pub(crate) requested: u64,
     /// Bytes live then.
     pub(crate) live: u64,
-    /// Bytes the pool had taken then; 0 where that was not recorded.
+    /// Bytes the pool had reserved then; 0 where that was not recorded.
     pub(crate) reserved: u64,
 }
 
@@ -56,11 +56,11 @@ impl History {
             refusal: None,
             end_live: 0,
         };
-        let borders = steps.as_ref().map_or(&[][..], |steps| &steps.borders);
-        let mut next = borders.iter().peekable();
+        let boundaries = steps.as_ref().map_or(&[][..], |steps| &steps.boundaries);
+        let mut next = boundaries.iter().peekable();
         let mut step_peak = live;
         for (index, event) in trace.events.iter().enumerate() {
-            while next.next_if(|&&border| border <= index).is_some() {
+            while next.next_if(|&&boundary| boundary <= index).is_some() {
                 history.step_peaks.push(step_peak);
                 history.step_ends.push(live);
                 history.step_reserved.push(reserved);
@@ -90,7 +90,7 @@ impl History {
 
     /// The median of the most live bytes in each step, over the later half of the steps: what a step needs when
     /// the program has settled. The peak of all where there are no steps.
-    pub(crate) fn usual_peak(&self) -> u64 {
+    pub(crate) fn typical_peak(&self) -> u64 {
         let mut settled = self.step_peaks[self.step_peaks.len() / 2..].to_vec();
         settled.sort_unstable();
         settled.get(settled.len() / 2).copied().unwrap_or(self.peak_live)

@@ -1,5 +1,5 @@
-//! The layout of a moment, rebuilt from a trace: snapshots are written after a program has unwound, and what lay where
-//! when its request was refused is in none of them.
+//! The layout of a moment, rebuilt from a trace: snapshots are written after a program has unwound, and none of them
+//! has the layout at the refused request.
 
 use crate::analyse::history::live_after;
 use plimsoll_memory::{Action, Layout, Piece, PieceState, Request, Segment, SegmentClass, Trace};
@@ -71,7 +71,7 @@ fn segment_at(layout: &Layout, address: u64) -> Option<&Segment> {
 /// The finest rounding of the allocators that traces come from.
 const ROUNDING: u64 = 512;
 
-/// Adds the free piece from `at` to `until`, or gives it to the piece before if it is only that one's rounding.
+/// Adds the free block from `at` to `until`, or extends the block before if it is only that one's rounding.
 fn push_free(pieces: &mut Vec<Piece>, at: u64, until: u64) {
     let Some(bytes) = until.checked_sub(at).filter(|&bytes| bytes > 0) else { return };
     match pieces.last_mut() {
@@ -83,7 +83,7 @@ fn push_free(pieces: &mut Vec<Piece>, at: u64, until: u64) {
     }
 }
 
-/// Takes a range out of the segments, which may cut some: expandable segments unmap page by page.
+/// Removes a range from the segments, which may split some: expandable segments are unmapped page by page.
 fn release(segments: &mut BTreeMap<u64, u64>, address: u64, bytes: u64) {
     let end = address.saturating_add(bytes);
     let touched: Vec<(u64, u64)> = segments
@@ -104,7 +104,7 @@ fn release(segments: &mut BTreeMap<u64, u64>, address: u64, bytes: u64) {
     }
 }
 
-/// Pages mapped side by side are one segment.
+/// Pages mapped contiguously are one segment.
 fn join_neighbours(segments: BTreeMap<u64, u64>) -> Vec<(u64, u64)> {
     let mut joined: Vec<(u64, u64)> = Vec::with_capacity(segments.len());
     for (address, bytes) in segments {

@@ -10,13 +10,13 @@ use std::collections::HashMap;
 pub(crate) struct Usage {
     /// Who.
     pub(crate) owner: OwnerId,
-    /// Bytes, as they were asked for.
+    /// Bytes, as requested.
     pub(crate) bytes: u64,
-    /// In how many pieces.
+    /// In how many allocations.
     pub(crate) count: u64,
 }
 
-/// Counts of bytes and pieces by owner.
+/// Counts of bytes and allocations by owner.
 #[derive(Default)]
 struct Tally(HashMap<OwnerId, (u64, u64)>);
 
@@ -32,7 +32,7 @@ impl Tally {
         }
     }
 
-    /// The largest first, those of no pieces left out.
+    /// The largest first, those without allocations left out.
     fn ranked(self) -> Vec<Usage> {
         let held = self.0.into_iter().filter(|(_, (_, count))| *count > 0);
         let mut ranked: Vec<Usage> =
@@ -64,7 +64,7 @@ pub(crate) fn live_at(trace: &Trace, event: Option<usize>) -> Vec<Usage> {
     tally.ranked()
 }
 
-/// What each owner held by a list of owners, bytes and pieces, the largest first.
+/// What each owner held by a list of owners, bytes and allocations, the largest first.
 pub(crate) fn ranked(listed: &[(OwnerId, u64, u64)]) -> Vec<Usage> {
     let mut tally = Tally::default();
     for &(owner, bytes, count) in listed {

@@ -1,6 +1,6 @@
 //! Verdicts: what is wrong, in a sentence, with the numbers that show it.
 //!
-//! Each kind is a test of its own over the same facts, and several can hold. They are told in the order in which
+//! Each kind is a test of its own over the same facts, and several can hold. They are listed in the order in which
 //! a person would want to hear them: first what the program does wrong, then what stands in its way, then what is
 //! merely so.
 

@@ -1,4 +1,4 @@
-//! Fragmented: there are free bytes enough, and no hole large enough.
+//! Fragmented: enough bytes are free, but no hole is large enough.
 
 use crate::analyse::call_site::call_site;
 use crate::analyse::facts::Facts;
@@ -7,7 +7,7 @@ use crate::explanation::{Verdict, VerdictKind};
 use crate::text::counted;
 use plimsoll_memory::{Layout, OwnerId, Piece, PieceState, format_bytes};
 
-/// The share of what a pool took that may lie in holes at the peak before it is worth a verdict.
+/// The share of reserved bytes that may be holes at the peak before it is worth a verdict.
 const HOLES: f64 = 0.25;
 /// Less than this is not worth one either.
 const BYTES: u64 = 32 << 20;

@@ -169,8 +169,8 @@ impl Leak {
     }
 }
 
-/// A pile in a dump that has no history: most of the memory in pieces of one size, and one more of that size was
-/// asked for.
+/// Many equal blocks in a dump that has no history: most of the memory in blocks of one size, and one more was
+/// requested.
 pub(crate) fn many_equal_blocks(facts: &Facts<'_>) -> Option<Verdict> {
     let refused = facts.refused.filter(|_| facts.device.trace.is_none())?;
     let (size, count, share) = facts.dominant_block_size()?;

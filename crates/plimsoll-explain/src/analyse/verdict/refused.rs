@@ -38,7 +38,7 @@ pub(crate) fn other_process(facts: &Facts<'_>) -> Option<Verdict> {
                 format_bytes(refused)
             )
         }
-        // A pool that may still grow and cannot: somebody else has taken what the limit promised.
+        // A pool that may still grow and cannot: another process holds what the limit promised.
         _ => {
             let (limit, reserved) = (device.limit?, facts.reserved?);
             let promised = limit.saturating_sub(reserved);
@@ -185,7 +185,7 @@ pub(crate) fn transient_peak(facts: &Facts<'_>) -> Option<Verdict> {
         return None;
     }
     let start =
-        history.steps.as_ref().and_then(|steps| steps.borders.iter().rfind(|&&b| b <= event)).copied();
+        history.steps.as_ref().and_then(|steps| steps.boundaries.iter().rfind(|&&b| b <= event)).copied();
     let short = short_lived(trace, start, event);
     let passing = total(short.iter().map(|&id| trace.request(id).bytes)).saturating_add(refused);
     if (passing as f64) < SHORT * needed as f64 || short.is_empty() {

@@ -18,7 +18,7 @@ pub(crate) fn verdict(facts: &Facts<'_>) -> Option<Verdict> {
     let reserved = facts.reserved?;
     let live = facts.live.unwrap_or(0);
     let usual = match &facts.history {
-        Some(history) => history.usual_peak().max(live),
+        Some(history) => history.typical_peak().max(live),
         None => facts.peak_live()?,
     };
     let idle = reserved.saturating_sub(usual);
