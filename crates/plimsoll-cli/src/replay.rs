@@ -72,7 +72,7 @@ struct Row {
 
 /// The request that found no room.
 struct Failed {
-    /// Its event, counted from 0; `None` for what was live when recording began.
+    /// Its event, counted from 1 as `plimsoll explain` does; `None` for what was live when recording began.
     event: Option<usize>,
     bytes: u64,
     /// Who asked.
@@ -142,7 +142,7 @@ fn replayed(model: &Model, device: &Device, trace: &Trace, limit: Option<u64>) -
     let start = if own.is_some() { Start::Recorded } else { Start::Afresh };
     let outcome = replay(trace, own.unwrap_or(model), limit, start);
     let failed = outcome.failed_at.map(|failed| Failed {
-        event: failed.event,
+        event: failed.event.map(|event| event + 1),
         bytes: failed.bytes,
         asked_at: failed.event.and_then(|event| asked_at(device, trace, event)),
     });
