@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     if args.json {
         return show::json(&explanation.to_json(), out);
     }
-    plimsoll_explain::show(&recording, &explanation, show::style(), out)?;
+    plimsoll_explain::show(&explanation, show::style(), out)?;
     if let Some(path) = &args.html {
         writeln!(out, "\nwritten to {}", path.display())?;
     }

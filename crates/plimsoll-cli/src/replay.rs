@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::recording::read;
 use crate::show;
-use plimsoll_explain::{Device, Recording, curve, plain, planned, site};
+use plimsoll_explain::{Device, Recording, call_site, curve, plain, planned};
 use plimsoll_memory::{Action, Model, OwnerId, Start, Trace, format_bytes, parse_bytes, replay};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -72,7 +72,7 @@ struct Row {
 
 /// The request that found no room.
 struct Failed {
-    /// Its event, counted from 0; `None` for what was live when recording began.
+    /// Its event, counted from 1 as `plimsoll explain` does; `None` for what was live when recording began.
     event: Option<usize>,
     bytes: u64,
     /// Who asked.
@@ -142,7 +142,7 @@ fn replayed(model: &Model, device: &Device, trace: &Trace, limit: Option<u64>) -
     let start = if own.is_some() { Start::Recorded } else { Start::Afresh };
     let outcome = replay(trace, own.unwrap_or(model), limit, start);
     let failed = outcome.failed_at.map(|failed| Failed {
-        event: failed.event,
+        event: failed.event.map(|event| event + 1),
         bytes: failed.bytes,
         asked_at: failed.event.and_then(|event| asked_at(device, trace, event)),
     });
@@ -180,7 +180,7 @@ fn asked_at(device: &Device, trace: &Trace, event: usize) -> Option<String> {
     match trace.events.get(event)?.action {
         Action::Allocate(id) | Action::Refuse(id) => {
             let request = trace.requests.get(id.0 as usize)?;
-            (request.owner != OwnerId::UNKNOWN).then(|| site(&device.owners, request.owner).place)
+            (request.owner != OwnerId::UNKNOWN).then(|| call_site(&device.owners, request.owner).location)
         }
         _ => None,
     }

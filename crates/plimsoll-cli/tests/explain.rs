@@ -31,15 +31,25 @@ fn a_leak_is_explained_with_its_line_books_map_timeline_and_owners() {
         "pytorch-snapshot · PyTorch",
         "train.py:15",
         "books of",
-        "memory map:",
+        "memory map at the refusal (event ",
         "timeline:",
         "X out of",
-        "who held memory at the peak",
+        "who held memory at the refusal (event ",
         "what to change",
     ] {
         assert!(ran.stdout.contains(part), "no `{part}` in {}", ran.stdout);
     }
     assert_eq!(ran.stderr, "");
+}
+
+#[test]
+fn explain_and_replay_count_events_alike() {
+    let file = recorded("torch-leak.pickle.gz");
+    let refused = json(&["explain", &file, "--json"])["moment"]["event"].clone();
+    // Within what the recorded allocator had when it refused the request, its replay is refused the same one.
+    let limit = json(&["explain", &file, "--json"])["moment"]["reserved_bytes"].to_string();
+    let replayed = json(&["replay", &file, "--allocator", "caching", "--limit", &limit, "--json"]);
+    assert_eq!(replayed["devices"][0]["replays"][0]["failed_at"]["event"], refused);
 }
 
 #[test]
@@ -66,7 +76,7 @@ fn an_explanation_is_data_for_other_programs_and_its_books_are_closed() {
         ("log/jax-fragmented.log.gz", "fragmented"),
     ] {
         let report = json(&["explain", &recorded(file), "--json"]);
-        assert_eq!(keys(&report), ["advice", "books", "others", "source", "verdicts"]);
+        assert_eq!(keys(&report), ["advice", "books", "moment", "others", "source", "verdicts"]);
         let kinds: Vec<&str> = report["verdicts"]
             .as_array()
             .expect("verdicts")
@@ -155,6 +165,9 @@ fn a_limit_that_is_too_small_ends_a_replay_at_a_request_that_is_named() {
         assert!(ran.stdout.contains(part), "no `{part}` in {}", ran.stdout);
     }
     assert!(!ran.stdout.contains("expandable"), "{}", ran.stdout);
+    let replayed = json(&["replay", &file, "--allocator", "caching", "--limit", "3GiB", "--json"]);
+    let event = &replayed["devices"][0]["replays"][0]["failed_at"]["event"];
+    assert!(ran.stdout.contains(&format!("no, event {event}\n")), "{event} in {}", ran.stdout);
     let plan = json(&["replay", &file, "--allocator", "planned", "--limit", "2GiB", "--json"]);
     assert_eq!(plan["devices"][0]["replays"][0]["survives"], false);
     assert_eq!(plan["devices"][0]["limit_bytes"], 2_u64 << 30);

@@ -7,7 +7,7 @@
 
 use plimsoll_explain::{
     Advice, BookLine, Books, Device, Explanation, Failure, Format, Framework, Origin, Recording, Verdict,
-    VerdictKind, write_html,
+    VerdictKind, explain, write_html,
 };
 use plimsoll_memory::{
     Action, CachingSettings, Event, Frame, Layout, Model, OwnerId, Owners, Piece, PieceState, Request,
@@ -291,11 +291,14 @@ fn run(events: usize) -> (Recording, Explanation) {
         framework: Framework::PyTorch,
         gaps: vec![],
     };
-    let mut explanation = explain(&origin, "GPU 0", &layout, pool.timeline);
-    explanation.others = [&second, &third, &fourth, &fifth]
-        .map(|device| explain(&origin, &device.name, &layout, Vec::new()))
-        .to_vec();
-    (Recording { origin, devices: vec![first, second, third, fourth, fifth] }, explanation)
+    let recording = Recording { origin, devices: vec![first, second, third, fourth, fifth] };
+    let mut explanation = explain(&recording);
+    let mut others = std::mem::take(&mut explanation.others);
+    // The browser's check chooses devices by number, in the order of the recording.
+    others.sort_by_key(|other| recording.devices.iter().position(|device| device.name == other.device));
+    let mut explanation = retold(explanation, &layout, pool.timeline);
+    explanation.others = others.into_iter().map(|other| retold(other, &layout, Vec::new())).collect();
+    (recording, explanation)
 }
 
 /// The beginning of a trace as a profiler tells it that does not know where things lay.
@@ -310,7 +313,7 @@ fn without_addresses(trace: &Trace) -> Trace {
 }
 
 /// What might be said of the run. Sums are of the layout, sentences are made up.
-fn explain(origin: &Origin, device: &str, layout: &Layout, timeline: Vec<(u32, u64, u64)>) -> Explanation {
+fn retold(found: Explanation, layout: &Layout, timeline: Vec<(u32, u64, u64)>) -> Explanation {
     let (reserved, live, asked) = (layout.reserved_bytes(), layout.live_bytes(), layout.requested_bytes());
     let line = |name: &str, bytes| BookLine { name: name.into(), bytes };
     let lines = vec![
@@ -367,11 +370,9 @@ fn explain(origin: &Origin, device: &str, layout: &Layout, timeline: Vec<(u32, u
         advice(HOSTILE, Some(false), Some(reserved), HOSTILE, None),
     ];
     Explanation {
-        origin: origin.clone(),
-        device: device.into(),
         verdicts: vec![leak, idle],
         books: Books { of: "the limit".into(), total_bytes: LIMIT, lines },
         advice: all,
-        others: vec![],
+        ..found
     }
 }

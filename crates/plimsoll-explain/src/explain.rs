@@ -1,11 +1,12 @@
 //! From a recording to an explanation: facts once, then books, verdicts and advice from them.
 
-use crate::advice::advice;
-use crate::books::books;
-use crate::facts::Facts;
+use crate::advise::advice;
+use crate::analyse::books::books;
+use crate::analyse::facts::Facts;
+use crate::analyse::usage::timeline;
+use crate::analyse::verdict::{Leak, verdicts};
+use crate::explanation::Explanation;
 use crate::recording::{Device, Recording};
-use crate::report::Explanation;
-use crate::verdict::{Leak, verdicts};
 
 /// Explains a recording: the device that ran out of memory, or else the one whose pool holds most, with the
 /// others after it.
@@ -43,6 +44,9 @@ fn explain_device(recording: &Recording, device: &Device) -> Explanation {
         verdicts,
         books: books(&facts),
         advice,
+        peak: facts.peak(),
+        timeline: device.trace.as_ref().map(timeline),
+        snapshot: facts.into_snapshot(),
         others: Vec::new(),
     }
 }

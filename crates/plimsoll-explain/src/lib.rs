@@ -1,37 +1,28 @@
 //! Why is my memory full? Readers of what TensorFlow, JAX, PyTorch and Plimsoll programs leave behind, closed
 //! books on the device's memory, verdicts with proofs, and advice that was tested by replay.
 //!
-//! One direction: files are read into a [`Recording`], which is explained as an [`Explanation`], which is
-//! shown. Nothing here runs models or touches a device.
+//! One direction: files are read (`read/`) into a [`Recording`]; what follows from it (`analyse/`) and what to change
+//! (`advise/`) make an [`Explanation`], which is shown (`view/`). Nothing here runs models or touches a device.
 
-mod advice;
-mod books;
+mod advise;
+mod analyse;
 mod error;
 mod explain;
-mod facts;
-mod history;
-mod html;
-mod input;
-mod join;
-mod json;
-mod planned;
+mod explanation;
+mod moment;
 mod read;
 mod recording;
-mod report;
-mod show;
-mod site;
-mod steps;
-mod usage;
-mod verdict;
+mod text;
+mod view;
 
+pub use advise::{Planned, planned};
+pub use analyse::call_site::call_site;
+pub use analyse::usage::curve;
 pub use error::{Error, ErrorKind, Result};
 pub use explain::explain;
-pub use html::write_html;
-pub use input::{Input, Progress};
-pub use planned::{Planned, planned};
-pub use read::{read_files, read_input};
+pub use explanation::{Advice, BookLine, Books, Explanation, Verdict, VerdictKind};
+pub use moment::{CallSite, Curve, Fragmentation, Moment, MomentKind, Peak, SiteUsage, Snapshot, Timeline};
+pub use read::{Input, Progress, read_files, read_input};
 pub use recording::{Device, Failure, Format, Framework, Origin, Recording};
-pub use report::{Advice, BookLine, Books, Explanation, Verdict, VerdictKind};
-pub use show::{Style, show};
-pub use site::{Site, plain, site};
-pub use usage::{Curve, SiteUsage, Usage, by_site, curve, live_at, live_at_end};
+pub use text::plain;
+pub use view::{Style, show, write_html};

@@ -4,22 +4,25 @@
 //! untrusted: readers hold bounded memory for what they have not understood, recurse to a fixed depth only, and
 //! say in [`Origin::gaps`](crate::Origin::gaps) what they had to leave out of a broken file.
 
-mod by_address;
 mod chrome_trace;
+mod input;
+mod join;
 mod log;
+mod match_frees;
 mod memory_profile;
 mod pickle;
 mod plimsoll;
 mod pool_trace;
 mod pprof;
+mod protobuf;
 mod torch_snapshot;
-mod wire;
 mod xplane;
 
+pub use input::{Input, Progress};
+
 use crate::error::{Error, ErrorKind, Result};
-use crate::input::{Input, Progress};
-use crate::join::join;
 use crate::recording::Recording;
+use join::join;
 use std::path::PathBuf;
 
 /// A reader of one kind of file. It says in the recording's origin what format it found.

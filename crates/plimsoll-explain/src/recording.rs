@@ -103,44 +103,46 @@ pub struct Device {
     pub index: Option<u32>,
     /// All of the device's bytes.
     pub capacity: Option<u64>,
-    /// The most that the pool was allowed to take.
+    /// The most that the pool may reserve.
     pub limit: Option<u64>,
-    /// Bytes of the device that nobody had taken.
+    /// Free bytes of the device.
     pub device_free: Option<u64>,
-    /// Bytes that this process had taken of the device, its context and libraries included.
+    /// Bytes of the device that this process held, its context and libraries included.
     pub process: Option<u64>,
-    /// Other processes and what they had taken.
+    /// Other processes and what they held.
     pub others: Vec<(String, u64)>,
-    /// Bytes that the pool had taken, as reported.
+    /// Bytes that the pool had reserved, as reported.
     pub reserved: Option<u64>,
     /// Bytes of the pool in use, as reported.
     pub live: Option<u64>,
     /// The most bytes in use at once, as reported.
     pub peak_live: Option<u64>,
-    /// The largest free piece of the pool, as reported.
+    /// The largest free block of the pool, as reported.
     pub largest_free: Option<u64>,
     /// The allocator's rules, where they are known.
     pub model: Option<Model>,
     /// Settings as the framework names them, with their values, where they were recorded.
     pub settings: Vec<(String, String)>,
-    /// What lay where at the end, or at the failure.
+    /// The segments and blocks of the pool at the end, or at the failure.
     pub layout: Option<Layout>,
-    /// What was asked, in order.
+    /// Requests and frees, in order.
     pub trace: Option<Trace>,
     /// The request that was refused.
     pub failure: Option<Failure>,
-    /// Who asked: what owners in the layout, trace and list below stand for.
+    /// Who allocated: what owners in the layout, trace and list below stand for.
     pub owners: Owners,
-    /// What was in use by owner, where addresses are not known: bytes and how many pieces.
+    /// What was in use by owner, where addresses are not known: bytes and how many allocations.
     pub live_by_owner: Vec<(OwnerId, u64, u64)>,
+    /// Whether `live` and `live_by_owner` are of the peak, and not of the end or of the failure.
+    pub reported_at_peak: bool,
 }
 
 /// A request that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The bytes asked for.
+    /// The bytes requested.
     pub requested: u64,
-    /// How exact that is: the message gives 1.46GiB where the program asked for 1,572,864,000 bytes.
+    /// How exact that is: the message gives 1.46GiB where the program requested 1,572,864,000 bytes.
     pub exact: bool,
     /// The event in the trace.
     pub event: Option<usize>,
@@ -149,7 +151,7 @@ pub struct Failure {
 }
 
 impl Device {
-    /// Bytes that the pool had taken: from the layout, or as reported.
+    /// Bytes that the pool had reserved: from the layout, or as reported.
     pub fn reserved_bytes(&self) -> Option<u64> {
         self.layout.as_ref().map(Layout::reserved_bytes).or(self.reserved)
     }

@@ -46,7 +46,7 @@ fn a_list_of_losses_with_their_graphs_is_a_leak_named_by_its_line() {
     );
     // It ran out in the step after the 45th; the first half of the run foretells it.
     assert!(text.contains("after 45 steps") && text.contains("at step 46"), "{text}");
-    let fixed = peak_with(&explanation, "let go of what train.py:32");
+    let fixed = peak_with(&explanation, "release what train.py:32");
     assert!(fixed < 2 << 30, "{fixed}");
 }
 
@@ -151,14 +151,14 @@ fn what_needs_more_than_there_is_is_too_big_and_no_setting_is_said_to_help() {
 }
 
 #[test]
-fn a_pile_in_a_single_dump_is_called_one() {
+fn many_equal_blocks_in_a_single_dump_are_probably_a_leak() {
     let explanation = explained(&["log/jax-leak-grow.log.gz"]);
     assert_eq!(kinds(&explanation)[0], Leaking);
-    assert!(text(&explanation, Leaking).contains("166 pieces of 24.0 MiB"), "{:?}", explanation.verdicts);
+    assert!(text(&explanation, Leaking).contains("166 blocks of 24.0 MiB"), "{:?}", explanation.verdicts);
 }
 
 #[test]
-fn a_peak_of_passing_pieces_is_transient() {
+fn a_peak_of_short_lived_allocations_is_transient() {
     let explanation = explained(&["replay/torch-transient.pickle.gz"]);
     assert!(kinds(&explanation).contains(&TransientPeak), "{:?}", explanation.verdicts);
     let half = explanation.advice.iter().find(|advice| advice.change.contains("halve the batch")).unwrap();

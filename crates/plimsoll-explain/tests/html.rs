@@ -3,7 +3,7 @@
 
 use plimsoll_explain::{
     Advice, BookLine, Books, Device, Explanation, Failure, Format, Framework, Origin, Recording, Verdict,
-    VerdictKind, write_html,
+    VerdictKind, explain, write_html,
 };
 use plimsoll_memory::{Action, Frame, OwnerId, Owners, Request, RequestId, Trace};
 use proptest::prelude::*;
@@ -38,9 +38,8 @@ fn run(name: &str) -> (Recording, Explanation) {
         gaps: vec![name.into()],
     };
     let line = |bytes| BookLine { name: name.into(), bytes };
+    let recording = Recording { origin, devices: vec![device] };
     let explanation = Explanation {
-        origin: origin.clone(),
-        device: name.into(),
         verdicts: vec![Verdict {
             kind: VerdictKind::TooBig,
             sentence: name.into(),
@@ -54,9 +53,9 @@ fn run(name: &str) -> (Recording, Explanation) {
             because: name.into(),
             timeline: Some(vec![(0, 0, 0), (4, 1000, 4096)]),
         }],
-        others: vec![],
+        ..explain(&recording)
     };
-    (Recording { origin, devices: vec![device] }, explanation)
+    (recording, explanation)
 }
 
 fn page((recording, explanation): &(Recording, Explanation)) -> String {
@@ -124,7 +123,8 @@ fn the_page_embeds_moments_lifetimes_and_the_replay_of_an_advice() {
     assert_eq!(device["trace"]["ranges"]["bytes"][2], 1);
     assert_eq!(device["advice"][0]["reserved"][2], 2);
     assert_eq!(device["groups"]["sites"][0], "GPU 0.py:3 GPU 0");
-    assert_eq!(device["layout"], serde_json::Value::Null);
+    assert_eq!(device["layouts"].as_array().map(Vec::len), Some(1));
+    assert_eq!(device["layouts"][0]["moment"], 4, "as rebuilt for the refusal");
 }
 
 #[test]

@@ -158,7 +158,10 @@ fn lines_that_do_not_hold_together_are_left_out_and_counted() {
     let recording = read((header.to_string() + &lines.join("\n") + "\n").as_bytes()).unwrap();
     let gaps = recording.origin.gaps.join("\n");
     assert!(gaps.contains("10 lines") && gaps.contains("line 3"), "{gaps}");
-    assert!(gaps.contains("in part only") && gaps.contains("line 17 cannot be understood"), "{gaps}");
+    assert!(
+        gaps.contains("the layout at the end is incomplete") && gaps.contains("line 17 cannot be understood"),
+        "{gaps}"
+    );
     let device = &recording.devices[0];
     walk(device);
     let trace = device.trace.as_ref().unwrap();

@@ -2,7 +2,7 @@
 
 use plimsoll_explain::{
     Advice, BookLine, Books, Device, Explanation, Failure, Format, Framework, Origin, Recording, Style,
-    Verdict, VerdictKind, show,
+    Verdict, VerdictKind, explain, show,
 };
 use plimsoll_memory::{
     Action, Frame, Layout, OwnerId, Owners, Piece, PieceState, Request, Segment, SegmentClass, Trace,
@@ -79,14 +79,13 @@ fn recording() -> Recording {
     Recording { origin, devices: vec![device] }
 }
 
-fn explanation(origin: &Origin) -> Explanation {
+/// What is found in a recording, with other words for verdicts, books and advice.
+fn explanation(recording: &Recording) -> Explanation {
     let line = |name: &str, bytes| BookLine { name: name.into(), bytes };
     Explanation {
-        origin: origin.clone(),
-        device: "GPU 0".into(),
         verdicts: vec![Verdict {
             kind: VerdictKind::Leaking,
-            sentence: "Leaking: each step keeps 30.0 MiB more, asked for at train.py:15 loss.".into(),
+            sentence: "Leaking: each step keeps 30.0 MiB more, allocated at train.py:15 loss.".into(),
             proof: vec!["10 steps, 31,457,280 bytes more after each".into()],
         }],
         books: Books {
@@ -114,13 +113,13 @@ fn explanation(origin: &Origin) -> Explanation {
                 timeline: None,
             },
         ],
-        others: Vec::new(),
+        ..explain(recording)
     }
 }
 
-fn text(recording: &Recording, explanation: &Explanation, style: Style) -> String {
+fn text(explanation: &Explanation, style: Style) -> String {
     let mut out = Vec::new();
-    show(recording, explanation, style, &mut out).expect("a vector takes all");
+    show(explanation, style, &mut out).expect("a vector takes all");
     String::from_utf8(out).expect("text")
 }
 
@@ -133,17 +132,16 @@ fn line<'a>(text: &'a str, start: &str) -> &'a str {
 #[test]
 fn the_parts_come_in_order_from_the_verdict_to_the_gaps() {
     let recording = recording();
-    let text = text(&recording, &explanation(&recording.origin), Style::default());
+    let text = text(&explanation(&recording), Style::default());
     let parts = [
         "snapshot.pickle",
-        "pytorch-snapshot · PyTorch · GPU 0",
+        "pytorch-snapshot · PyTorch · GPU 0 · at the refusal (event 42)",
         "Leaking: each step keeps 30.0 MiB more",
         "  · 10 steps, 31,457,280 bytes more after each",
-        "books of the device",
-        "memory map: 400 MiB in 2 segments",
+        "books of the device, at the refusal (event 42)",
+        "memory map at the refusal (event 42): 400 MiB in 2 segments",
         "timeline: 360 MiB live at most, 400 MiB reserved at most",
-        "who held memory at the peak, event 39 of 42: 360 MiB",
-        "who held memory at the end, after memory ran out: 303 MiB",
+        "who held memory at the refusal (event 42): 303 MiB",
         "what to change",
         "about this recording",
         "  · the file ends in the middle of an event",
@@ -158,7 +156,7 @@ fn the_parts_come_in_order_from_the_verdict_to_the_gaps() {
 #[test]
 fn the_books_have_a_line_for_each_and_the_total() {
     let recording = recording();
-    let text = text(&recording, &explanation(&recording.origin), Style::default());
+    let text = text(&explanation(&recording), Style::default());
     let live = line(&text, "live");
     for part in ["303 MiB", "317,718,528", "60.6 %", "██"] {
         assert!(live.contains(part), "no `{part}` in {live}");
@@ -169,7 +167,7 @@ fn the_books_have_a_line_for_each_and_the_total() {
 #[test]
 fn the_map_shows_what_is_live_free_and_pending_and_names_the_largest_hole() {
     let recording = recording();
-    let text = text(&recording, &explanation(&recording.origin), Style::default());
+    let text = text(&explanation(&recording), Style::default());
     let row = line(&text, "398 MiB");
     assert!(row.contains("│████") && row.ends_with("75.9 % live large"), "{row}");
     let map: String = text.lines().skip_while(|line| !line.starts_with("memory map")).take(12).collect();
@@ -188,7 +186,7 @@ fn the_map_shows_what_is_live_free_and_pending_and_names_the_largest_hole() {
 #[test]
 fn the_timeline_grows_and_marks_steps_and_the_failure() {
     let recording = recording();
-    let text = text(&recording, &explanation(&recording.origin), Style::default());
+    let text = text(&explanation(&recording), Style::default());
     let chart: Vec<&str> = text.lines().filter(|line| line.contains('┤')).collect();
     assert_eq!(chart.len(), 10);
     let live = |line: &str| line.chars().filter(|c| ('▁'..='█').contains(c)).count();
@@ -200,9 +198,14 @@ fn the_timeline_grows_and_marks_steps_and_the_failure() {
 }
 
 #[test]
-fn owners_are_named_by_call_site_with_their_caller() {
-    let recording = recording();
-    let text = text(&recording, &explanation(&recording.origin), Style::default());
+fn owners_are_named_by_call_site_with_their_caller_at_the_peak_too_where_nothing_was_refused() {
+    let mut recording = recording();
+    let device = &mut recording.devices[0];
+    (device.failure, device.layout) = (None, None);
+    device.trace.as_mut().expect("a trace").events.pop();
+    let text = text(&explanation(&recording), Style::default());
+    let (_, at_end) = text.split_once("who held memory at the end of the recording: 300 MiB").expect(&text);
+    let (_, text) = at_end.split_once("who held memory at the peak (event 39): 360 MiB").expect(&text);
     let owner = text.lines().find(|line| line.contains("train.py:15 loss  from train.py:32 <module>"));
     let owner = owner.unwrap_or_else(|| panic!("{text}"));
     assert!(owner.contains("300 MiB   83.3 %       10"), "{text}");
@@ -211,19 +214,19 @@ fn owners_are_named_by_call_site_with_their_caller() {
 #[test]
 fn advice_says_whether_it_helps_or_that_nobody_can_tell() {
     let recording = recording();
-    let text = text(&recording, &explanation(&recording.origin), Style::default());
+    let text = text(&explanation(&recording), Style::default());
     let first = line(&text, "detach the loss before it is kept at");
     assert!(first.contains("yes") && first.ends_with("90.0 MiB"), "{first}");
     assert!(text.contains("    replayed without what step after step kept"), "{text}");
     let second = line(&text, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
-    assert!(second.contains("not told") && second.ends_with('–'), "{second}");
+    assert!(second.contains("unknown") && second.ends_with('–'), "{second}");
 }
 
 #[test]
 fn a_recording_of_four_numbers_is_shown_without_map_timeline_and_owners() {
     let mut recording = recording();
     recording.devices = vec![Device { name: "GPU 0".into(), ..Device::default() }];
-    let text = text(&recording, &explanation(&recording.origin), Style::default());
+    let text = text(&explanation(&recording), Style::default());
     for part in ["memory map", "timeline", "who held"] {
         assert!(!text.contains(part), "{text}");
     }
@@ -233,12 +236,12 @@ fn a_recording_of_four_numbers_is_shown_without_map_timeline_and_owners() {
 #[test]
 fn other_devices_follow_under_their_names() {
     let recording = recording();
-    let mut explained = explanation(&recording.origin);
-    let mut other = explanation(&recording.origin);
+    let mut explained = explanation(&recording);
+    let mut other = explanation(&recording);
     other.device = "GPU 1".into();
     other.verdicts[0].sentence = "Healthy: nothing is wrong here.".into();
     explained.others.push(other);
-    let text = text(&recording, &explained, Style::default());
+    let text = text(&explained, Style::default());
     let at = text.find("\nGPU 1\n").expect("the other device");
     assert!(text[at..].contains("Healthy: nothing is wrong here."), "{text}");
 }
@@ -246,9 +249,9 @@ fn other_devices_follow_under_their_names() {
 #[test]
 fn colour_is_only_where_it_is_wanted() {
     let recording = recording();
-    let explained = explanation(&recording.origin);
-    let coloured = text(&recording, &explained, Style { width: 80, colour: true });
-    let plain = text(&recording, &explained, Style { width: 80, colour: false });
+    let explained = explanation(&recording);
+    let coloured = text(&explained, Style { width: 80, colour: true });
+    let plain = text(&explained, Style { width: 80, colour: false });
     assert!(coloured.contains("\x1b[1;31mLeaking") && !plain.contains('\x1b'));
     let mut stripped = String::new();
     for part in coloured.split('\x1b') {
@@ -268,7 +271,7 @@ fn hostile_strings_do_not_reach_the_terminal() {
     device.name = EVIL.into();
     let owner = device.owners.child(OwnerId::UNKNOWN, frame(EVIL, EVIL, 1));
     device.layout.as_mut().expect("a layout").segments[0].pieces[0].owner = owner;
-    let mut explained = explanation(&recording.origin);
+    let mut explained = explanation(&recording);
     explained.device = EVIL.into();
     explained.verdicts[0].sentence = EVIL.into();
     explained.verdicts[0].proof = vec![EVIL.into()];
@@ -276,7 +279,7 @@ fn hostile_strings_do_not_reach_the_terminal() {
     explained.books.lines[0].name = EVIL.into();
     explained.advice[0].change = EVIL.into();
     explained.advice[0].because = EVIL.into();
-    let text = text(&recording, &explained, Style::default());
+    let text = text(&explained, Style::default());
     let bad = text.chars().find(|&c| (c.is_control() && c != '\n') || c == '\u{202e}');
     assert_eq!(bad, None, "{text}");
     assert!(text.contains("owned"), "{text}");
@@ -285,15 +288,15 @@ fn hostile_strings_do_not_reach_the_terminal() {
 #[test]
 fn json_has_exactly_the_keys_that_are_promised() {
     let recording = recording();
-    let mut explained = explanation(&recording.origin);
-    explained.others.push(explanation(&recording.origin));
+    let mut explained = explanation(&recording);
+    explained.others.push(explanation(&recording));
     let value = explained.to_json();
     let keys = |value: &serde_json::Value| {
         let mut keys: Vec<String> = value.as_object().expect("an object").keys().cloned().collect();
         keys.sort();
         keys
     };
-    assert_eq!(keys(&value), ["advice", "books", "others", "source", "verdicts"]);
+    assert_eq!(keys(&value), ["advice", "books", "moment", "others", "source", "verdicts"]);
     assert_eq!(keys(&value["others"][0]), keys(&value));
     assert_eq!(
         value["source"],
@@ -304,6 +307,25 @@ fn json_has_exactly_the_keys_that_are_promised() {
             "device": "GPU 0",
             "gaps": ["the file ends in the middle of an event"],
         })
+    );
+    let of_moment = [
+        "event",
+        "fragmentation",
+        "holders",
+        "kind",
+        "label",
+        "live_bytes",
+        "refused_bytes",
+        "requested_bytes",
+        "reserved_bytes",
+    ];
+    assert_eq!(keys(&value["moment"]), of_moment);
+    assert_eq!(value["moment"]["label"], "at the refusal (event 42)");
+    assert_eq!((&value["moment"]["kind"], &value["moment"]["event"]), (&json!("refusal"), &json!(42)));
+    assert_eq!(keys(&value["moment"]["holders"][0]), ["allocations", "bytes", "caller", "site"]);
+    assert_eq!(
+        keys(&value["moment"]["fragmentation"]),
+        ["free_bytes", "holes", "largest_hole_address", "largest_hole_bytes"]
     );
     assert_eq!(keys(&value["verdicts"][0]), ["kind", "proof", "sentence"]);
     assert_eq!(value["verdicts"][0]["kind"], "leaking");
@@ -351,7 +373,7 @@ proptest! {
             segment((index as u64 + 1) << 40, SegmentClass::Expandable, OwnerId::UNKNOWN, pieces)
         });
         recording.devices[0].layout = Some(Layout { segments: segments.collect() });
-        let text = text(&recording, &explanation(&recording.origin), Style { width, colour: false });
+        let text = text(&explanation(&recording), Style { width, colour: false });
         for line in text.lines() {
             prop_assert!(line.chars().count() <= width, "{} > {width}: {line}", line.chars().count());
         }
@@ -378,10 +400,10 @@ fn sizes_beyond_all_addresses_are_shown_without_failing() {
     };
     for count in [1, 2] {
         recording.devices[0].layout = Some(Layout { segments: vec![segment.clone(); count] });
-        text(&recording, &explanation(&recording.origin), Style { width: 0, colour: true });
+        text(&explanation(&recording), Style { width: 0, colour: true });
     }
     let trace = recording.devices[0].trace.as_mut().expect("a trace");
     trace.requests[0].bytes = u64::MAX;
     recording.devices[0].layout = None;
-    text(&recording, &explanation(&recording.origin), Style::default());
+    text(&explanation(&recording), Style::default());
 }

@@ -301,7 +301,7 @@ fn comb(teeth: u64) -> Layout {
 }
 
 #[test]
-fn enough_free_in_holes_that_are_too_small_is_fragmented_with_the_pieces_that_pin_them() {
+fn enough_free_in_holes_that_are_too_small_is_fragmented_with_the_blocks_that_are_in_the_way() {
     let device = Device {
         name: "GPU_0_bfc".into(),
         limit: Some(2000 * MIB),
@@ -316,8 +316,8 @@ fn enough_free_in_holes_that_are_too_small_is_fragmented_with_the_pieces_that_pi
     assert!(verdict.sentence.contains("250 MiB") && verdict.sentence.contains("99.0 MiB"), "{verdict:?}");
     let proof = verdict.proof.join("\n");
     // Any 250 MiB reach over three holes, so two pins are in the way.
-    assert!(proof.contains("2.00 MiB in use in 2 pieces"), "{proof}");
-    assert!(proof.contains("keeps a hole of 199 MiB apart"), "{proof}");
+    assert!(proof.contains("2.00 MiB in use in 2 blocks"), "{proof}");
+    assert!(proof.contains("splits what would be a hole of 199 MiB"), "{proof}");
     let pages = explanation.advice.iter().find(|advice| advice.change.contains("cuda_malloc_async")).unwrap();
     assert_eq!(pages.would_survive, Some(true));
     let growth = explanation.advice.iter().find(|advice| advice.change.contains("PREALLOCATE")).unwrap();
@@ -470,7 +470,7 @@ mod laws {
             let origin = explanation.origin.clone();
             let recording = Recording { origin, devices: vec![device] };
             let mut out = Vec::new();
-            plimsoll_explain::show(&recording, &explanation, plimsoll_explain::Style { width: 100, colour: false }, &mut out)?;
+            plimsoll_explain::show(&explanation, plimsoll_explain::Style { width: 100, colour: false }, &mut out)?;
             plimsoll_explain::write_html(&recording, &explanation, &mut out)?;
             prop_assert!(explanation.to_json().is_object());
         }

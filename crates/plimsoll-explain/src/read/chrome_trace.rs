@@ -6,10 +6,10 @@
 
 mod entries;
 
-use self::entries::{Change, Entries, Span};
-use super::by_address::{ByAddress, freed};
+use self::entries::{Entries, MemoryEvent, Span};
+use super::match_frees::{FreeMatcher, freed};
 use crate::error::{Error, ErrorKind, Result};
-use crate::input::Input;
+use crate::read::input::Input;
 use crate::recording::{Device, Format, Framework, Origin, Recording};
 use plimsoll_memory::{Action, Frame, OwnerId, Owners, Request, Trace};
 use std::collections::{BTreeMap, HashMap};
@@ -163,7 +163,7 @@ fn frame(name: &str) -> Frame {
 /// Builds the trace of one device.
 #[derive(Default)]
 struct Builder {
-    requests: ByAddress,
+    requests: FreeMatcher,
     /// Totals that the profiler gives along with each change, where it knows them.
     total: Option<u64>,
     peak_total: Option<u64>,
@@ -171,7 +171,7 @@ struct Builder {
 }
 
 impl Builder {
-    fn change(&mut self, change: &Change, owner: OwnerId) {
+    fn change(&mut self, change: &MemoryEvent, owner: OwnerId) {
         if let Some(total) = change.total {
             self.total = Some(total);
             self.peak_total = self.peak_total.max(Some(total));

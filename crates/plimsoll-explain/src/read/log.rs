@@ -6,20 +6,20 @@
 
 mod bfc;
 mod lines;
+mod parse;
 mod torch_message;
-mod words;
 mod xla;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::input::Input;
+use crate::read::input::Input;
 use crate::recording::{Device, Failure, Format, Framework, Origin, Recording};
-use bfc::{Dump, Dumps, Pool};
+use bfc::{Dump, Dumps, PoolDumps};
 use lines::Lines;
+use parse::{Size, Traceback};
 use plimsoll_memory::{BfcSettings, Model, OwnerId, Owners, format_bytes};
 use std::collections::BTreeMap;
 use torch_message::Messages;
-use words::{Size, Traceback};
-use xla::{Facts, Held};
+use xla::{ListedBuffer, RuntimeMessages};
 
 /// Whether this is text, and not JSON: few bytes that no log has.
 pub(super) fn looks(start: &[u8]) -> bool {
@@ -84,7 +84,7 @@ const TELLING: [&str; 13] = [
 struct Log {
     dumps: Dumps,
     messages: Messages,
-    facts: Facts,
+    runtime: RuntimeMessages,
     traceback: Traceback,
     gaps: Vec<String>,
     /// Lines that belong to what a telling line began.
@@ -103,7 +103,7 @@ impl Log {
             return;
         }
         if self.dumps.line(line, at) {
-            self.facts.written_by(line);
+            self.runtime.written_by(line);
             self.refused_at = at;
             return;
         }
@@ -112,10 +112,10 @@ impl Log {
         }
         let traceback = &self.traceback;
         self.messages.line(line, at, || traceback.innermost());
-        self.facts.line(line, at);
+        self.runtime.line(line, at);
         self.traceback.line(line);
         // XLA's list of buffers is long, and none of its lines says what it is of.
-        if !self.facts.buffers.is_empty() && line.starts_with(['\t', ' ']) {
+        if !self.runtime.buffers.is_empty() && line.starts_with(['\t', ' ']) {
             self.following = self.following.max(8);
         }
     }
@@ -125,9 +125,9 @@ impl Log {
         self.dumps.finish();
         let torch_at = self.messages.found.iter().map(|message| message.at).max();
         let bfc_at =
-            self.facts.exhausted.as_ref().map(|e| e.at).into_iter().chain(Some(self.refused_at)).max();
+            self.runtime.exhausted.as_ref().map(|e| e.at).into_iter().chain(Some(self.refused_at)).max();
         let bfc_at = bfc_at.filter(|&at| at > 0);
-        let has_bfc = bfc_at.is_some() || self.facts.stats.is_some();
+        let has_bfc = bfc_at.is_some() || self.runtime.stats.is_some();
         let recording = match torch_at {
             Some(torch_at) if !has_bfc || Some(torch_at) > bfc_at => {
                 if has_bfc {
@@ -185,7 +185,7 @@ impl Log {
     }
 
     fn bfc(&mut self) -> Recording {
-        let framework = match (self.facts.jax, self.facts.tensorflow) {
+        let framework = match (self.runtime.jax, self.runtime.tensorflow) {
             (true, false) => Framework::Jax,
             (false, true) => Framework::TensorFlow,
             _ => Framework::TensorFlowOrJax,
@@ -205,8 +205,8 @@ impl Log {
     }
 
     /// The device of a pool, from the last dump that is whole.
-    fn pool(&mut self, pool: Pool, alone: bool, framework: Framework) -> Option<Device> {
-        let Pool { count, complete, partial, first_live } = pool;
+    fn pool(&mut self, pool: PoolDumps, alone: bool, framework: Framework) -> Option<Device> {
+        let PoolDumps { count, complete, partial, first_live } = pool;
         if let (Some(partial), Some(complete)) = (&partial, &complete) {
             self.gaps.push(format!(
                 "The dump at line {} is cut short; the one before it, at line {}, is explained.",
@@ -233,10 +233,10 @@ impl Log {
     }
 
     fn device(&mut self, dump: &mut Dump, alone: bool, framework: Framework) -> Device {
-        let picture = dump.picture();
-        self.gaps.extend(picture.gap);
-        let facts = &self.facts;
-        let exhausted = facts.exhausted.clone().filter(|exhausted| {
+        let state = dump.state();
+        self.gaps.extend(state.gap);
+        let runtime = &self.runtime;
+        let exhausted = runtime.exhausted.clone().filter(|exhausted| {
             alone || exhausted.allocator.as_deref().is_some_and(|name| name == dump.allocator)
         });
         if dump.allocator.is_empty()
@@ -245,8 +245,8 @@ impl Log {
             dump.allocator = name;
         }
         let index = bfc::device_of(&dump.allocator).or_else(|| exhausted.as_ref().and_then(|e| e.device));
-        let set_up = facts.pools.get(&index.unwrap_or(0)).copied();
-        let stats = facts.stats.clone().filter(|_| alone).unwrap_or_default();
+        let set_up = runtime.pools.get(&index.unwrap_or(0)).copied();
+        let stats = runtime.stats.clone().filter(|_| alone).unwrap_or_default();
         // A figure that was rounded for print is replaced by one to the byte that prints the same.
         let exact = |stated: Option<Size>, others: &[Option<u64>]| {
             let same = |stated: Size| others.iter().flatten().copied().find(|&bytes| stated.may_be(bytes));
@@ -257,11 +257,11 @@ impl Log {
             }
         };
         let set_up_bytes = set_up.filter(|(size, _)| size.exact).map(|(size, _)| size.bytes);
-        let reserved = exact(picture.reserved, &[set_up_bytes, stats.pool]);
+        let reserved = exact(state.reserved, &[set_up_bytes, stats.pool]);
         let limit =
             exact(dump.limit, &[set_up_bytes, stats.limit, reserved.filter(|_| dump.growth == Some(false))]);
         let limit = limit.or(set_up.map(|(size, _)| size.bytes));
-        let regions = picture.layout.as_ref().map(|layout| layout.segments.len());
+        let regions = state.layout.as_ref().map(|layout| layout.segments.len());
         let growth =
             dump.growth.or(set_up.filter(|(size, _)| size.exact).map(|(_, taken)| !taken)).or_else(|| {
                 // One region as large as the limit was taken at the start; several were taken one by one.
@@ -269,8 +269,8 @@ impl Log {
                 Some(regions.is_some_and(|count| count > 1) || reserved < limit - limit / 64)
             });
         let mut owners = std::mem::take(&mut dump.owners);
-        let mut live_by_owner = picture.live_by_owner;
-        if picture.layout.is_none() && live_by_owner.iter().all(|(owner, ..)| *owner == OwnerId::UNKNOWN) {
+        let mut live_by_owner = state.live_by_owner;
+        if state.layout.is_none() && live_by_owner.iter().all(|(owner, ..)| *owner == OwnerId::UNKNOWN) {
             let listed = self.listed(&mut owners, live_by_owner.is_empty());
             live_by_owner = if listed.is_empty() { live_by_owner } else { listed };
         }
@@ -278,14 +278,14 @@ impl Log {
         Device {
             name: if dump.allocator.is_empty() { "BFC pool".into() } else { dump.allocator.clone() },
             index,
-            capacity: self.facts.capacity.map(|size| size.bytes),
+            capacity: self.runtime.capacity.map(|size| size.bytes),
             limit,
             reserved,
-            live: picture.live.map(|size| size.bytes),
-            peak_live: exact(dump.peak, &[stats.peak, picture.live.map(|size| size.bytes)]),
-            largest_free: picture.largest_free.map(|size| size.bytes),
+            live: state.live.map(|size| size.bytes),
+            peak_live: exact(dump.peak, &[stats.peak, state.live.map(|size| size.bytes)]),
+            largest_free: state.largest_free.map(|size| size.bytes),
             model: growth.map(|growth| model(growth, framework)),
-            layout: picture.layout,
+            layout: state.layout,
             failure,
             owners,
             live_by_owner,
@@ -295,15 +295,15 @@ impl Log {
 
     /// What the log lists as held, by owner: tensors in use, or the buffers that XLA planned.
     fn listed(&mut self, owners: &mut Owners, planned: bool) -> Vec<(OwnerId, u64, u64)> {
-        if self.facts.usage.is_empty() && planned && !self.facts.buffers.is_empty() {
+        if self.runtime.usage.is_empty() && planned && !self.runtime.buffers.is_empty() {
             self.gaps.push(
                 "What is listed as held is what XLA's program would have held at its peak: its largest buffers, as \
                  its buffer assignment printed them."
                     .into(),
             );
-            return held(&self.facts.buffers, owners);
+            return held(&self.runtime.buffers, owners);
         }
-        held(&self.facts.usage, owners)
+        held(&self.runtime.usage, owners)
     }
 
     /// What was refused: the dump knows it to the byte, the error knows who asked.
@@ -333,8 +333,8 @@ impl Log {
 
     /// What is known where no dump was written: the error, the pool as it was set up, printed figures.
     fn without_dump(&mut self, framework: Framework) -> Option<Device> {
-        let exhausted = self.facts.exhausted.clone().filter(|e| e.elements.is_none() && e.asked.bytes > 0);
-        let driver = self.facts.driver.clone().filter(|_| self.facts.stats.is_none());
+        let exhausted = self.runtime.exhausted.clone().filter(|e| e.elements.is_none() && e.asked.bytes > 0);
+        let driver = self.runtime.driver.clone().filter(|_| self.runtime.stats.is_none());
         if let (None, Some(driver)) = (&exhausted, &driver) {
             self.gaps.push(format!(
                 "Line {} says that the device refused memory to the pool itself; whether the program went on with \
@@ -343,12 +343,12 @@ impl Log {
             ));
         }
         let exhausted = exhausted.or(driver);
-        if exhausted.is_none() && self.facts.stats.is_none() {
+        if exhausted.is_none() && self.runtime.stats.is_none() {
             return None;
         }
-        let stats = self.facts.stats.clone().unwrap_or_default();
+        let stats = self.runtime.stats.clone().unwrap_or_default();
         let index = exhausted.as_ref().and_then(|exhausted| exhausted.device);
-        let set_up = self.facts.pools.get(&index.unwrap_or(0)).copied();
+        let set_up = self.runtime.pools.get(&index.unwrap_or(0)).copied();
         let name = exhausted.as_ref().and_then(|exhausted| exhausted.allocator.clone());
         let failure = exhausted.map(|exhausted| Failure {
             requested: exhausted.asked.bytes,
@@ -359,7 +359,7 @@ impl Log {
         let mut device = Device {
             name: name.unwrap_or_else(|| format!("GPU_{}_bfc", index.unwrap_or(0))),
             index: Some(index.unwrap_or(0)),
-            capacity: self.facts.capacity.map(|size| size.bytes),
+            capacity: self.runtime.capacity.map(|size| size.bytes),
             limit: stats.limit.or(set_up.map(|(size, _)| size.bytes)),
             reserved: stats.pool.or(set_up.filter(|(_, taken)| *taken).map(|(size, _)| size.bytes)),
             live: stats.live,
@@ -384,9 +384,9 @@ fn model(growth: bool, framework: Framework) -> Model {
 }
 
 /// A list of what is held, by owner.
-fn held(list: &[Held], owners: &mut Owners) -> Vec<(OwnerId, u64, u64)> {
+fn held(list: &[ListedBuffer], owners: &mut Owners) -> Vec<(OwnerId, u64, u64)> {
     let mut sums: BTreeMap<OwnerId, (u64, u64)> = BTreeMap::new();
-    for Held { frame, bytes } in list {
+    for ListedBuffer { frame, bytes } in list {
         let (sum, count) = sums.entry(owners.child(OwnerId::UNKNOWN, frame.clone())).or_default();
         *sum = sum.saturating_add(*bytes);
         *count += 1;

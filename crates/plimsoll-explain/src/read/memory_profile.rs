@@ -1,9 +1,9 @@
 //! The JSON that TensorBoard's memory profile tool makes of a profile: what each pool held at its peak, by op,
 //! and a timeline that is whole for short profiles and thinned out for long ones.
 
-use super::pool_trace::{self, Moment, PoolRecord};
+use super::pool_trace::{self, AllocatorEvent, PoolRecord};
 use crate::error::{Error, ErrorKind, Result};
-use crate::input::Input;
+use crate::read::input::Input;
 use crate::recording::{Format, Framework, Origin, Recording};
 use plimsoll_memory::{Frame, OwnerId};
 use serde::{Deserialize, Deserializer};
@@ -23,15 +23,15 @@ pub(super) fn looks(start: &[u8]) -> bool {
 #[serde(rename_all = "camelCase")]
 struct Profile {
     #[serde(default)]
-    memory_profile_per_allocator: BTreeMap<String, Pool>,
+    memory_profile_per_allocator: BTreeMap<String, PoolProfile>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[derive(Default)]
-struct Pool {
-    memory_profile_snapshots: Vec<Snapshot>,
-    sampled_timeline_snapshots: Vec<Snapshot>,
+struct PoolProfile {
+    memory_profile_snapshots: Vec<ProfileSnapshot>,
+    sampled_timeline_snapshots: Vec<ProfileSnapshot>,
     profile_summary: Summary,
     active_allocations: Vec<Active>,
     special_allocations: Vec<Activity>,
@@ -39,16 +39,16 @@ struct Pool {
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Snapshot {
+struct ProfileSnapshot {
     #[serde(deserialize_with = "number")]
     time_offset_ps: u64,
-    aggregation_stats: Stats,
+    aggregation_stats: AggregationStats,
     activity_metadata: Activity,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Stats {
+struct AggregationStats {
     #[serde(deserialize_with = "number")]
     stack_reserved_bytes: u64,
     #[serde(deserialize_with = "number")]
@@ -78,7 +78,7 @@ struct Activity {
 struct Summary {
     #[serde(deserialize_with = "number")]
     peak_bytes_usage_lifetime: u64,
-    peak_stats: Stats,
+    peak_stats: AggregationStats,
     #[serde(deserialize_with = "number")]
     memory_capacity: u64,
 }
@@ -97,31 +97,31 @@ struct Active {
 /// A number, which JSON made from a protocol buffer writes as a string where it has 64 bits.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Number {
+enum JsonNumber {
     Number(f64),
     Text(String),
 }
 
-impl Number {
+impl JsonNumber {
     fn value(&self) -> f64 {
         match self {
-            Number::Number(value) => *value,
-            Number::Text(text) => text.trim().parse().unwrap_or(0.0),
+            JsonNumber::Number(value) => *value,
+            JsonNumber::Text(text) => text.trim().parse().unwrap_or(0.0),
         }
     }
 }
 
 fn number<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<u64, D::Error> {
-    Ok(match Number::deserialize(from)? {
+    Ok(match JsonNumber::deserialize(from)? {
         // Addresses have more digits than a float holds.
-        Number::Text(text) => text.trim().parse().unwrap_or(0),
+        JsonNumber::Text(text) => text.trim().parse().unwrap_or(0),
         // A negative one becomes nothing, as it should.
-        Number::Number(value) => value as u64,
+        JsonNumber::Number(value) => value as u64,
     })
 }
 
 fn index<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<usize>, D::Error> {
-    let value = Number::deserialize(from)?.value();
+    let value = JsonNumber::deserialize(from)?.value();
     Ok((value >= 0.0).then_some(value as usize))
 }
 
@@ -137,7 +137,7 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
         let peak =
             summary.peak_stats.heap_allocated_bytes.saturating_add(summary.peak_stats.stack_reserved_bytes);
         let (record, live_by_owner) = record(&pool);
-        if !record.whole && !record.moments.is_empty() {
+        if !record.whole && !record.events.is_empty() {
             gaps.push(format!("{name}: the timeline is thinned out, so what was asked when is not known."));
         }
         let mut device = pool_trace::device(&name, record, &[], Framework::TensorFlow, &mut gaps);
@@ -147,6 +147,7 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
         // The list is of the peak, and so is the figure beside it.
         device.live = known(peak).or(device.live);
         device.live_by_owner = live_by_owner;
+        device.reported_at_peak = peak > 0;
         if device.live.is_some() || device.limit.is_some() {
             devices.push(device);
         }
@@ -159,7 +160,7 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
 }
 
 /// The timeline of a pool, and what it held at its peak by op.
-fn record(pool: &Pool) -> (PoolRecord, Vec<(OwnerId, u64, u64)>) {
+fn record(pool: &PoolProfile) -> (PoolRecord, Vec<(OwnerId, u64, u64)>) {
     let mut record = PoolRecord::default();
     let mut owner = |activity: &Activity| {
         let name = activity.tf_op_name.clone();
@@ -180,11 +181,11 @@ fn record(pool: &Pool) -> (PoolRecord, Vec<(OwnerId, u64, u64)>) {
         *bytes = bytes.saturating_add(activity.allocation_bytes.saturating_mul(occurrences));
         *count = count.saturating_add(occurrences);
     }
-    let mut moments: Vec<Moment> = Vec::new();
-    for Snapshot { time_offset_ps, aggregation_stats: stats, activity_metadata: activity } in
+    let mut events: Vec<AllocatorEvent> = Vec::new();
+    for ProfileSnapshot { time_offset_ps, aggregation_stats: stats, activity_metadata: activity } in
         &pool.sampled_timeline_snapshots
     {
-        moments.push(Moment {
+        events.push(AllocatorEvent {
             time_ps: *time_offset_ps,
             frees: activity.memory_activity == "DEALLOCATION",
             address: activity.address,
@@ -197,19 +198,16 @@ fn record(pool: &Pool) -> (PoolRecord, Vec<(OwnerId, u64, u64)>) {
             owner: owner(activity),
         });
     }
-    moments.sort_by_key(|moment| moment.time_ps);
-    // Thinned out or not: each moment must lead to the next.
-    record.whole = !moments.is_empty()
-        && moments.iter().all(|moment| moment.address > 0)
-        && moments.windows(2).all(|pair| {
-            let (before, moment) = (pair[0].live, &pair[1]);
-            let after = if moment.frees {
-                before.checked_sub(moment.taken)
-            } else {
-                before.checked_add(moment.taken)
-            };
-            after == Some(moment.live)
+    events.sort_by_key(|event| event.time_ps);
+    // Thinned out or not: each event must lead to the next.
+    record.whole = !events.is_empty()
+        && events.iter().all(|event| event.address > 0)
+        && events.windows(2).all(|pair| {
+            let (before, event) = (pair[0].live, &pair[1]);
+            let after =
+                if event.frees { before.checked_sub(event.taken) } else { before.checked_add(event.taken) };
+            after == Some(event.live)
         });
-    record.moments = moments;
+    record.events = events;
     (record, held.into_iter().map(|(owner, (bytes, count))| (owner, bytes, count)).collect())
 }

@@ -3,43 +3,43 @@
 //! A pickle is a program for a small stack machine. The part of it that builds numbers, text, lists and dicts
 //! is understood; every opcode that would look up or call something is refused by name. Nothing recurses, no
 //! declared length is trusted, and memory follows what was understood: whoever reads a format gives its
-//! [`Shapes`], dicts become compact records of it as they are put into what holds them, and runs of records
+//! [`RecordBuilder`], dicts become compact records of it as they are put into what holds them, and runs of records
 //! fold into one value. What is in no known shape is kept only up to [`MAX_HELD`] values.
 
 mod bytes;
 mod heap;
 
-pub(crate) use self::heap::{Heap, Str, Value};
+pub(crate) use self::heap::{Heap, PickleValue, Str};
 
 use self::bytes::Bytes;
 use self::heap::{MAX_HELD, Memo};
 use crate::error::{Error, ErrorKind, Result};
-use crate::input::Input;
+use crate::read::input::Input;
 
 /// The longest text that is believed, in bytes: names of C++ templates are long, but not that long.
 const MAX_TEXT: u64 = 1 << 20;
 
 /// What a reader makes of the dicts and lists of its format.
-pub(crate) trait Shapes {
+pub(crate) trait RecordBuilder {
     /// A compact value for a dict (its keys and values in turn), if it is a record of the format.
-    fn dict(&mut self, entries: &[Value], heap: &Heap) -> Option<Value>;
+    fn dict(&mut self, entries: &[PickleValue], heap: &Heap) -> Option<PickleValue>;
 
     /// A compact value for a list, if it is one of the format.
-    fn list(&mut self, items: &[Value], heap: &Heap) -> Option<Value>;
+    fn list(&mut self, items: &[PickleValue], heap: &Heap) -> Option<PickleValue>;
 }
 
 /// What a pickle held.
 pub(crate) struct Unpickled {
     /// The outermost value.
-    pub(crate) root: Value,
+    pub(crate) root: PickleValue,
     /// What values refer to.
     pub(crate) heap: Heap,
     /// If it could not be read to its end.
-    pub(crate) cut: Option<Cut>,
+    pub(crate) cut: Option<Truncation>,
 }
 
 /// Where a pickle broke off.
-pub(crate) struct Cut {
+pub(crate) struct Truncation {
     /// Why, with the position.
     pub(crate) why: String,
     /// The last key of the outermost dict, whose value may be incomplete.
@@ -54,14 +54,18 @@ enum Stop {
     Refused(Error),
 }
 
-type Step<T> = std::result::Result<T, Stop>;
+type MachineResult<T> = std::result::Result<T, Stop>;
 
 /// Reads a pickle. `words` are interned first, so that their numbers are known.
 ///
 /// # Errors
 /// If the pickle calls anything or is out of all proportion, or the input fails. A pickle that breaks off is no
 /// error: see [`Unpickled::cut`].
-pub(crate) fn unpickle(input: &mut Input<'_>, words: &[&str], shapes: &mut impl Shapes) -> Result<Unpickled> {
+pub(crate) fn unpickle(
+    input: &mut Input<'_>,
+    words: &[&str],
+    shapes: &mut impl RecordBuilder,
+) -> Result<Unpickled> {
     let mut machine = Machine {
         bytes: Bytes::new(input),
         stack: Vec::new(),
@@ -77,7 +81,7 @@ pub(crate) fn unpickle(input: &mut Input<'_>, words: &[&str], shapes: &mut impl 
             Err(Stop::Refused(error)) => return Err(error),
             Err(Stop::Broken(why)) => {
                 let (root, within) = machine.salvage();
-                return Ok(Unpickled { root, heap: machine.heap, cut: Some(Cut { why, within }) });
+                return Ok(Unpickled { root, heap: machine.heap, cut: Some(Truncation { why, within }) });
             }
         }
     }
@@ -85,7 +89,7 @@ pub(crate) fn unpickle(input: &mut Input<'_>, words: &[&str], shapes: &mut impl 
 
 struct Machine<'i, 'd, S> {
     bytes: Bytes<'i, 'd>,
-    stack: Vec<Value>,
+    stack: Vec<PickleValue>,
     /// Positions in the stack at which a run of items began.
     marks: Vec<u32>,
     memo: Memo,
@@ -93,9 +97,9 @@ struct Machine<'i, 'd, S> {
     shapes: &'i mut S,
 }
 
-impl<S: Shapes> Machine<'_, '_, S> {
+impl<S: RecordBuilder> Machine<'_, '_, S> {
     /// Runs one opcode; returns the outermost value at the end.
-    fn step(&mut self) -> Step<Option<Value>> {
+    fn step(&mut self) -> MachineResult<Option<PickleValue>> {
         let opcode = self.bytes.opcode()?;
         match opcode {
             b'.' => return self.pop().map(Some),
@@ -115,20 +119,20 @@ impl<S: Shapes> Machine<'_, '_, S> {
                 let top = self.top()?;
                 self.push(top)?;
             }
-            b'N' => self.push(Value::None)?,
-            0x88 => self.push(Value::Bool(true))?,
-            0x89 => self.push(Value::Bool(false))?,
+            b'N' => self.push(PickleValue::None)?,
+            0x88 => self.push(PickleValue::Bool(true))?,
+            0x89 => self.push(PickleValue::Bool(false))?,
             b'J' => {
                 let number = i32::from_le_bytes(self.bytes.array()?);
-                self.push(Value::Int(number.into()))?;
+                self.push(PickleValue::Int(number.into()))?;
             }
             b'K' => {
                 let [number] = self.bytes.array()?;
-                self.push(Value::Int(number.into()))?;
+                self.push(PickleValue::Int(number.into()))?;
             }
             b'M' => {
                 let number = u16::from_le_bytes(self.bytes.array()?);
-                self.push(Value::Int(number.into()))?;
+                self.push(PickleValue::Int(number.into()))?;
             }
             0x8a => {
                 let [length] = self.bytes.array()?;
@@ -149,7 +153,7 @@ impl<S: Shapes> Machine<'_, '_, S> {
             }
             b'G' => {
                 let number = f64::from_be_bytes(self.bytes.array()?);
-                self.push(Value::Float(number))?;
+                self.push(PickleValue::Float(number))?;
             }
             0x8c | b'U' => {
                 let [length] = self.bytes.array()?;
@@ -186,11 +190,11 @@ impl<S: Shapes> Machine<'_, '_, S> {
                 self.raw(length)?;
             }
             b']' | b')' | 0x8f => {
-                let list = Value::List(self.heap.create());
+                let list = PickleValue::List(self.heap.create());
                 self.push(list)?;
             }
             b'}' => {
-                let dict = Value::Dict(self.heap.create());
+                let dict = PickleValue::Dict(self.heap.create());
                 self.push(dict)?;
             }
             b'l' | b't' | 0x91 => {
@@ -204,7 +208,7 @@ impl<S: Shapes> Machine<'_, '_, S> {
             }
             b'd' => {
                 let from = self.mark()?;
-                let dict = Value::Dict(self.heap.create());
+                let dict = PickleValue::Dict(self.heap.create());
                 self.adopt_into(dict, from)?;
                 self.push(dict)?;
             }
@@ -273,7 +277,7 @@ impl<S: Shapes> Machine<'_, '_, S> {
             b'Q' => ("BINPERSID", "would have loaded an object from elsewhere".to_string()),
             0x93 => {
                 let part = |back: usize| match self.stack.len().checked_sub(back).map(|at| self.stack[at]) {
-                    Some(Value::Str(text)) => self.heap.text(text).chars().take(200).collect(),
+                    Some(PickleValue::Str(text)) => self.heap.text(text).chars().take(200).collect(),
                     _ => "?".to_string(),
                 };
                 ("STACK_GLOBAL", format!("would have looked up {}.{}", part(2), part(1)))
@@ -308,7 +312,7 @@ impl<S: Shapes> Machine<'_, '_, S> {
         Stop::Refused(Error::new(ErrorKind::Hostile, format!("byte {at}: out of all proportion: {what}")))
     }
 
-    fn room(&self) -> Step<()> {
+    fn room(&self) -> MachineResult<()> {
         let held = self.stack.len() + self.marks.len() + self.heap.held();
         if held < MAX_HELD {
             return Ok(());
@@ -317,7 +321,7 @@ impl<S: Shapes> Machine<'_, '_, S> {
             .out_of_proportion(format!("more than {MAX_HELD} values that a memory snapshot does not have")))
     }
 
-    fn push(&mut self, value: Value) -> Step<()> {
+    fn push(&mut self, value: PickleValue) -> MachineResult<()> {
         self.room()?;
         self.stack.push(value);
         Ok(())
@@ -328,59 +332,59 @@ impl<S: Shapes> Machine<'_, '_, S> {
         self.marks.last().map_or(0, |&mark| mark as usize)
     }
 
-    fn top(&self) -> Step<Value> {
+    fn top(&self) -> MachineResult<PickleValue> {
         let top = self.stack.last().filter(|_| self.stack.len() > self.floor());
         top.copied().ok_or_else(|| self.broken("a value is missing"))
     }
 
-    fn pop(&mut self) -> Step<Value> {
+    fn pop(&mut self) -> MachineResult<PickleValue> {
         let top = self.top()?;
         self.stack.pop();
         Ok(top)
     }
 
     /// Where the topmost `count` values begin.
-    fn above_mark(&self, count: usize) -> Step<usize> {
+    fn above_mark(&self, count: usize) -> MachineResult<usize> {
         let from = self.stack.len().checked_sub(count).filter(|&from| from >= self.floor());
         from.ok_or_else(|| self.broken("a value is missing"))
     }
 
     /// Where the items since the last mark begin; takes the mark.
-    fn mark(&mut self) -> Step<usize> {
+    fn mark(&mut self) -> MachineResult<usize> {
         let mark = self.marks.pop().ok_or_else(|| self.broken("items without a beginning"))?;
         Ok(mark as usize)
     }
 
-    fn list_from(&mut self, from: usize) -> Step<()> {
-        let list = Value::List(self.heap.create());
+    fn list_from(&mut self, from: usize) -> MachineResult<()> {
+        let list = PickleValue::List(self.heap.create());
         self.adopt_into(list, from)?;
         self.push(list)
     }
 
     /// Puts the topmost `count` values into the list or dict below them.
-    fn extend(&mut self, count: usize) -> Step<()> {
+    fn extend(&mut self, count: usize) -> MachineResult<()> {
         let target = self.above_mark(count + 1)?;
         let into = self.stack[target];
         match (into, count) {
-            (Value::List(_), 1) | (Value::Dict(_), 2) => self.adopt_into(into, target + 1),
+            (PickleValue::List(_), 1) | (PickleValue::Dict(_), 2) => self.adopt_into(into, target + 1),
             _ => Err(self.broken("an item for what is no list, or a pair for what is no dict")),
         }
     }
 
     /// Moves the stack's values from `from` on into a list or dict, each in its compact shape.
-    fn adopt_into(&mut self, target: Value, from: usize) -> Step<()> {
+    fn adopt_into(&mut self, target: PickleValue, from: usize) -> MachineResult<()> {
         self.room()?;
         let handle = match target {
-            Value::List(handle) => handle,
-            Value::Dict(handle) if (self.stack.len() - from).is_multiple_of(2) => handle,
-            Value::Dict(_) => return Err(self.broken("a key without a value")),
+            PickleValue::List(handle) => handle,
+            PickleValue::Dict(handle) if (self.stack.len() - from).is_multiple_of(2) => handle,
+            PickleValue::Dict(_) => return Err(self.broken("a key without a value")),
             _ => return Err(self.broken("items for what is no list or dict")),
         };
         for at in from..self.stack.len() {
             let shaped = self.shaped(self.stack[at]);
             self.stack[at] = shaped;
         }
-        let is_list = matches!(target, Value::List(_));
+        let is_list = matches!(target, PickleValue::List(_));
         if !self.heap.extend(handle, &self.stack[from..], is_list) {
             return Err(self.broken("items for what was complete"));
         }
@@ -389,14 +393,14 @@ impl<S: Shapes> Machine<'_, '_, S> {
     }
 
     /// A value in its compact shape, if its format has one for it; what it was made of is let go.
-    fn shaped(&mut self, value: Value) -> Value {
-        let (Value::List(handle) | Value::Dict(handle)) = value else { return value };
+    fn shaped(&mut self, value: PickleValue) -> PickleValue {
+        let (PickleValue::List(handle) | PickleValue::Dict(handle)) = value else { return value };
         if !self.heap.untried(handle) {
             return value;
         }
         let items = self.heap.items(value);
         let shaped = match value {
-            Value::Dict(_) => self.shapes.dict(items, &self.heap),
+            PickleValue::Dict(_) => self.shapes.dict(items, &self.heap),
             _ => self.shapes.list(items, &self.heap),
         };
         let Some(shaped) = shaped else { return value };
@@ -406,29 +410,29 @@ impl<S: Shapes> Machine<'_, '_, S> {
         shaped
     }
 
-    fn put(&mut self, index: u64) -> Step<()> {
+    fn put(&mut self, index: u64) -> MachineResult<()> {
         let top = self.top()?;
         if !self.memo.put(index, top, self.bytes.position()) {
             return Err(self.out_of_proportion("more places to remember values at than there are values"));
         }
-        if let Value::List(handle) | Value::Dict(handle) = top {
+        if let PickleValue::List(handle) | PickleValue::Dict(handle) = top {
             self.heap.remembered(handle, index);
         }
         Ok(())
     }
 
-    fn get(&mut self, index: u64) -> Step<()> {
+    fn get(&mut self, index: u64) -> MachineResult<()> {
         let value = self.memo.get(index);
         let value = value.ok_or_else(|| self.broken(format!("nothing was remembered at place {index}")))?;
         self.push(value)
     }
 
-    fn signed_length(&mut self, name: &str) -> Step<u64> {
+    fn signed_length(&mut self, name: &str) -> MachineResult<u64> {
         let length = i32::from_le_bytes(self.bytes.array()?);
         u64::try_from(length).map_err(|_| self.broken(format!("{name} of {length} bytes")))
     }
 
-    fn text(&mut self, length: u64) -> Step<()> {
+    fn text(&mut self, length: u64) -> MachineResult<()> {
         if length > MAX_TEXT {
             let what = format!("a text of {length} bytes, where {MAX_TEXT} are believed");
             return Err(self.out_of_proportion(what));
@@ -444,36 +448,36 @@ impl<S: Shapes> Machine<'_, '_, S> {
     }
 
     /// Bytes mean nothing in the formats read here and are passed over.
-    fn raw(&mut self, length: u64) -> Step<()> {
+    fn raw(&mut self, length: u64) -> MachineResult<()> {
         self.bytes.skip(length)?;
-        self.push(Value::Other)
+        self.push(PickleValue::Other)
     }
 
     /// What was complete when the pickle broke off: runs of items are closed from the innermost outwards, and
     /// dicts cut in their middle are left out, but for the outermost.
-    fn salvage(&mut self) -> (Value, Option<Str>) {
+    fn salvage(&mut self) -> (PickleValue, Option<Str>) {
         while let Some(mark) = self.marks.pop() {
             let from = (mark as usize).min(self.stack.len());
             let Some(at) = from.checked_sub(1) else { break };
             match self.stack[at] {
-                list @ Value::List(_) => {
+                list @ PickleValue::List(_) => {
                     let _ = self.adopt_into(list, from);
                 }
-                dict @ Value::Dict(_) if at == 0 => return (dict, self.salvage_dict(dict)),
+                dict @ PickleValue::Dict(_) if at == 0 => return (dict, self.salvage_dict(dict)),
                 _ => {}
             }
             self.stack.truncate(from);
-            if let Value::Dict(_) = self.stack[at] {
-                self.stack[at] = Value::Nothing;
+            if let PickleValue::Dict(_) = self.stack[at] {
+                self.stack[at] = PickleValue::Nothing;
             }
         }
-        let root = self.stack.first().copied().unwrap_or(Value::None);
-        if let Value::Dict(_) = root
+        let root = self.stack.first().copied().unwrap_or(PickleValue::None);
+        if let PickleValue::Dict(_) = root
             && self.stack.len() > 1
         {
             return (root, self.salvage_dict(root));
         }
-        if let Value::List(_) = root {
+        if let PickleValue::List(_) = root {
             let _ = self.adopt_into(root, 1);
         }
         (root, None)
@@ -481,14 +485,14 @@ impl<S: Shapes> Machine<'_, '_, S> {
 
     /// Puts what lies above the outermost dict into it: keys, their values, and after the last of these what
     /// was about to be put into it.
-    fn salvage_dict(&mut self, dict: Value) -> Option<Str> {
+    fn salvage_dict(&mut self, dict: PickleValue) -> Option<Str> {
         let items = self.stack.split_off(1);
         let mut within = None;
         let mut items = items.into_iter().peekable();
         while let Some(key) = items.next() {
-            let (Value::Str(name), Some(value)) = (key, items.next()) else { continue };
+            let (PickleValue::Str(name), Some(value)) = (key, items.next()) else { continue };
             within = Some(name);
-            while let Some(more) = items.next_if(|item| !matches!(item, Value::Str(_))) {
+            while let Some(more) = items.next_if(|item| !matches!(item, PickleValue::Str(_))) {
                 self.stack.push(more);
                 let _ = self.adopt_into(value, 1);
                 self.stack.truncate(1);

@@ -4,7 +4,7 @@
 //! it (a request that was never made is freed, an owner was not told yet) is left out and counted.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::input::Input;
+use crate::read::input::Input;
 use crate::recording::{Device, Failure, Format, Framework, Origin, Recording};
 use plimsoll_memory::{
     Action, Frame, Layout, Model, OwnerId, Owners, Piece, PieceState, Request, RequestId, RunKind, Segment,
@@ -238,7 +238,7 @@ impl Reading {
         let whole = |segment: &Segment| end_of_pieces(segment) == segment.address + segment.bytes;
         let sound = self.ended && self.segments.iter().all(whole);
         if !sound && !self.segments.is_empty() {
-            gaps.push("what lay where at the end was told in part only and is left out".into());
+            gaps.push("the layout at the end is incomplete and is left out".into());
         }
         let layout = (sound && self.has_layout).then_some(Layout { segments: self.segments });
         let refused =
@@ -247,7 +247,7 @@ impl Reading {
                 _ => None,
             });
         if layout.is_none() && self.trace.requests.is_empty() {
-            return Err(Error::new(ErrorKind::Empty, "is a Plimsoll trace in which no memory was asked for"));
+            return Err(Error::new(ErrorKind::Empty, "is a Plimsoll trace without a single request"));
         }
         let failure = refused.map(|(index, request)| {
             let mut names: Vec<&str> = self.owners.stack(request.owner).map(|f| f.name.as_str()).collect();

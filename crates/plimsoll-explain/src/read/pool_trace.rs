@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 /// An allocation or a free, with the pool's figures after it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Moment {
+pub(super) struct AllocatorEvent {
     pub(super) time_ps: u64,
     pub(super) frees: bool,
     pub(super) address: u64,
@@ -29,7 +29,7 @@ pub(super) struct Moment {
 /// What was recorded of one pool.
 #[derive(Debug, Default)]
 pub(super) struct PoolRecord {
-    pub(super) moments: Vec<Moment>,
+    pub(super) events: Vec<AllocatorEvent>,
     pub(super) owners: Owners,
     /// Whether every allocation and free of a stretch of time was recorded, and not only some.
     pub(super) whole: bool,
@@ -43,19 +43,20 @@ pub(super) fn device(
     framework: Framework,
     gaps: &mut Vec<String>,
 ) -> Device {
-    record.moments.sort_by_key(|moment| moment.time_ps);
-    let moments = &record.moments;
-    let last = moments.last();
-    let limit = moments.iter().map(|m| m.live.saturating_add(m.room)).max().filter(|&limit| limit > 0);
+    record.events.sort_by_key(|event| event.time_ps);
+    let events = &record.events;
+    let last = events.last();
+    let limit =
+        events.iter().map(|event| event.live.saturating_add(event.room)).max().filter(|&limit| limit > 0);
     let mut device = Device {
         name: name.to_string(),
         index: name.strip_prefix("GPU_").and_then(|rest| rest.split('_').next()?.parse().ok()),
         limit,
-        live: last.map(|m| m.live),
-        peak_live: moments.iter().map(|m| m.peak.max(m.live)).max(),
+        live: last.map(|event| event.live),
+        peak_live: events.iter().map(|event| event.peak.max(event.live)).max(),
         ..Device::default()
     };
-    let before = moments.first().map_or(0, |first| {
+    let before = events.first().map_or(0, |first| {
         if first.frees {
             first.live.saturating_add(first.taken)
         } else {
@@ -63,14 +64,14 @@ pub(super) fn device(
         }
     });
     if record.whole {
-        device.trace = Some(trace(moments, marks, before, name, gaps));
+        device.trace = Some(trace(events, marks, before, name, gaps));
     }
     // Pools of pinned host memory take pages as they need them, whatever their limit.
     if name.ends_with("bfc")
         && !name.contains("host")
         && record.whole
         && before == 0
-        && let Some(filled) = fills_its_limit(moments, limit.unwrap_or(0))
+        && let Some(filled) = fills_its_limit(events, limit.unwrap_or(0))
     {
         device.reserved = limit.filter(|_| filled);
         let garbage_collection = framework == Framework::TensorFlow;
@@ -82,7 +83,7 @@ pub(super) fn device(
 }
 
 fn trace(
-    moments: &[Moment],
+    events: &[AllocatorEvent],
     marks: &[(u64, String)],
     before: u64,
     name: &str,
@@ -95,30 +96,29 @@ fn trace(
     // Frees that come too late: the address was given out again before, by the clock of another thread.
     let mut late: HashMap<(u64, u64), u32> = HashMap::new();
     let (mut known_before, mut time) = (0_u64, 0);
-    for moment in moments {
-        while let Some((at, mark)) = marks.next_if(|(at, _)| *at <= moment.time_ps) {
+    for event in events {
+        while let Some((at, mark)) = marks.next_if(|(at, _)| *at <= event.time_ps) {
             push_mark(&mut trace, &mut mark_ids, *at, mark);
         }
-        time = moment.time_ps / 1_000_000;
+        time = event.time_ps / 1_000_000;
         let mut request = |owner| {
-            let Moment { requested: bytes, address, .. } = *moment;
+            let AllocatorEvent { requested: bytes, address, .. } = *event;
             trace.push_request(Request { bytes, address, stream: 0, owner })
         };
-        if !moment.frees {
-            let id = request(moment.owner);
-            if let Some((earlier, taken)) = live.insert(moment.address, (id, moment.taken)) {
-                *late.entry((moment.address, taken)).or_default() += 1;
+        if !event.frees {
+            let id = request(event.owner);
+            if let Some((earlier, taken)) = live.insert(event.address, (id, event.taken)) {
+                *late.entry((event.address, taken)).or_default() += 1;
                 trace.push(time, Action::Free(earlier));
             }
             trace.push(time, Action::Allocate(id));
-        } else if let Some(count) = late.get_mut(&(moment.address, moment.taken)).filter(|count| **count > 0)
-        {
+        } else if let Some(count) = late.get_mut(&(event.address, event.taken)).filter(|count| **count > 0) {
             *count -= 1;
-        } else if let Some((id, _)) = live.remove(&moment.address) {
+        } else if let Some((id, _)) = live.remove(&event.address) {
             trace.push(time, Action::Free(id));
         } else {
-            let id = request(moment.owner);
-            known_before = known_before.saturating_add(moment.taken);
+            let id = request(event.owner);
+            known_before = known_before.saturating_add(event.taken);
             trace.initial.push(id);
             trace.push(time, Action::Free(id));
         }
@@ -153,17 +153,17 @@ fn push_mark<'m>(trace: &mut Trace, ids: &mut HashMap<&'m str, u32>, at: u64, ma
 
 /// Whether the pool took all of its limit at the start. Nothing records that, but the fragmentation that was
 /// recorded only comes out right when the holes are counted up to the limit. `None` where there were no holes.
-fn fills_its_limit(moments: &[Moment], limit: u64) -> Option<bool> {
+fn fills_its_limit(events: &[AllocatorEvent], limit: u64) -> Option<bool> {
     const SAMPLES: usize = 64;
-    let base = moments.iter().map(|m| m.address).min()?;
-    let every = (moments.len() / SAMPLES).max(1);
+    let base = events.iter().map(|event| event.address).min()?;
+    let every = (events.len() / SAMPLES).max(1);
     let mut live: BTreeMap<u64, u64> = BTreeMap::new();
     let (mut right, mut wrong) = (0_u32, 0_u32);
-    for (index, moment) in moments.iter().enumerate() {
-        if moment.frees {
-            live.remove(&moment.address);
+    for (index, event) in events.iter().enumerate() {
+        if event.frees {
+            live.remove(&event.address);
         } else {
-            live.insert(moment.address, moment.taken);
+            live.insert(event.address, event.taken);
         }
         if index % every != 0 {
             continue;
@@ -174,11 +174,11 @@ fn fills_its_limit(moments: &[Moment], limit: u64) -> Option<bool> {
             at = at.max(address.saturating_add(taken));
         }
         largest = largest.max(base.saturating_add(limit).saturating_sub(at));
-        let free = limit.saturating_sub(moment.live) as f64;
+        let free = limit.saturating_sub(event.live) as f64;
         let expected = if free > 0.0 { 1.0 - largest as f64 / free } else { 0.0 };
         // Recorded with six digits. A pool without holes looks the same at any size.
-        if expected.max(moment.fragmentation) > 1e-4 {
-            let same = (expected - moment.fragmentation).abs() < 1e-4;
+        if expected.max(event.fragmentation) > 1e-4 {
+            let same = (expected - event.fragmentation).abs() < 1e-4;
             if same { right += 1 } else { wrong += 1 }
         }
     }

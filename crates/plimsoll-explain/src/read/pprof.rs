@@ -1,9 +1,9 @@
 //! JAX's device memory profile (`jax.profiler.save_device_memory_profile`): what is held on each device, by the
 //! Python stack that made it. The format is that of `pprof`.
 
-use super::wire::{Fields, Value, text, whole};
+use super::protobuf::{FieldValue, MessageFields, text, whole};
 use crate::error::{Error, ErrorKind, Result};
-use crate::input::Input;
+use crate::read::input::Input;
 use crate::recording::{Device, Format, Framework, Origin, Recording};
 use plimsoll_memory::{Frame, OwnerId};
 use std::collections::{BTreeMap, HashMap};
@@ -19,18 +19,18 @@ const MOST_FRAMES: usize = 1 << 22;
 /// Whether this begins with what is counted: messages of two small numbers, then samples.
 pub(super) fn looks(start: &[u8]) -> bool {
     let mut types = 0;
-    for (field, value) in Fields::new(start) {
+    for (field, value) in MessageFields::new(start) {
         match (field, value) {
-            (1, Value::Bytes(kind)) if kind.len() <= 12 => {
-                let mut numbers = Fields::new(kind);
+            (1, FieldValue::Bytes(kind)) if kind.len() <= 12 => {
+                let mut numbers = MessageFields::new(kind);
                 let right = numbers.by_ref().all(|(f, value)| f <= 2 && value.number().is_some());
                 if kind.is_empty() || !right || numbers.broken() {
                     return false;
                 }
                 types += 1;
             }
-            (2, Value::Bytes(sample)) => {
-                let mut fields = Fields::new(sample);
+            (2, FieldValue::Bytes(sample)) => {
+                let mut fields = MessageFields::new(sample);
                 let right = fields.by_ref().all(|(f, _)| (1..=3).contains(&f));
                 return types > 0 && right && !fields.broken();
             }
@@ -64,14 +64,14 @@ struct Tables<'b> {
 impl<'b> Tables<'b> {
     fn of(profile: &'b [u8]) -> (Tables<'b>, bool) {
         let mut tables = Tables::default();
-        let mut fields = Fields::new(profile);
+        let mut fields = MessageFields::new(profile);
         for (field, value) in fields.by_ref() {
-            let Value::Bytes(bytes) = value else { continue };
+            let FieldValue::Bytes(bytes) = value else { continue };
             match field {
                 1 => tables.types.push(pair(bytes, 1, 2)),
                 2 => tables.samples.push(bytes),
                 4 => {
-                    let lines = Fields::new(bytes).filter(|(field, _)| *field == 4);
+                    let lines = MessageFields::new(bytes).filter(|(field, _)| *field == 4);
                     let lines = lines.filter_map(|(_, line)| line.bytes()).map(|line| pair(line, 1, 2));
                     tables.locations.insert(pair(bytes, 1, 1).0, lines.collect());
                 }
@@ -119,7 +119,7 @@ impl<'b> Tables<'b> {
 /// Two numbers of a message, by their fields.
 fn pair(message: &[u8], first: u64, second: u64) -> (u64, u64) {
     let mut found = (0, 0);
-    for (field, value) in Fields::new(message) {
+    for (field, value) in MessageFields::new(message) {
         let Some(number) = value.number() else { continue };
         if field == first {
             found.0 = number;
@@ -134,10 +134,10 @@ fn pair(message: &[u8], first: u64, second: u64) -> (u64, u64) {
 /// A list of numbers, packed or one by one.
 fn numbers(message: &[u8], wanted: u64) -> Vec<u64> {
     let mut found = Vec::new();
-    for (_, value) in Fields::new(message).filter(|(field, _)| *field == wanted) {
+    for (_, value) in MessageFields::new(message).filter(|(field, _)| *field == wanted) {
         match value {
-            Value::Number(number) => found.push(number),
-            Value::Bytes(packed) => found.extend(unpacked(packed)),
+            FieldValue::Number(number) => found.push(number),
+            FieldValue::Bytes(packed) => found.extend(unpacked(packed)),
             _ => {}
         }
     }
@@ -185,8 +185,9 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
         if held == 0 || i64::try_from(held).is_err() {
             continue;
         }
-        let labels =
-            Fields::new(sample).filter(|(field, _)| *field == 3).filter_map(|(_, label)| label.bytes());
+        let labels = MessageFields::new(sample)
+            .filter(|(field, _)| *field == 3)
+            .filter_map(|(_, label)| label.bytes());
         let labels: Vec<_> = labels.map(|label| pair(label, 1, 2)).collect();
         let label = |name: &str| {
             let found = labels.iter().find(|(key, _)| tables.string(*key) == name);

@@ -9,9 +9,9 @@ mod trace;
 
 use self::records::{ANNOTATION, EVENT, RawSegment, Records, SEGMENT, WORDS, Words};
 use self::trace::TraceBuilder;
-use super::pickle::{Heap, Str, Value, unpickle};
+use super::pickle::{Heap, PickleValue, Str, unpickle};
 use crate::error::{Error, ErrorKind, Result};
-use crate::input::Input;
+use crate::read::input::Input;
 use crate::recording::{Device, Format, Framework, Origin, Recording};
 use plimsoll_memory::{CachingSettings, Layout, Model, OwnerId, Piece, PieceState, Segment, SegmentClass};
 use std::collections::{BTreeMap, HashMap};
@@ -51,14 +51,17 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
         Some(_) => (within == Some(Words::DEVICE_TRACES), within.is_none_or(|key| key == Words::SEGMENTS)),
     };
     let (segments, traces) = match root {
-        Value::Dict(_) => (lookup(&heap, root, Words::SEGMENTS), lookup(&heap, root, Words::DEVICE_TRACES)),
-        other => (other, Value::None),
+        PickleValue::Dict(_) => {
+            (lookup(&heap, root, Words::SEGMENTS), lookup(&heap, root, Words::DEVICE_TRACES))
+        }
+        other => (other, PickleValue::None),
     };
     let mut devices = segments_by_device(&mut records, &heap, segments, &mut gaps);
-    let traces: Vec<Vec<Value>> = heap.items(traces).iter().map(|&list| heap.items(list).to_vec()).collect();
+    let traces: Vec<Vec<PickleValue>> =
+        heap.items(traces).iter().map(|&list| heap.items(list).to_vec()).collect();
     let known = devices.keys().next_back().map_or(0, |&last| last as usize + 1);
     if let Some(cut) = &unpickled.cut {
-        let events = traces.iter().flatten().any(|item| matches!(item, Value::Run(EVENT, ..)));
+        let events = traces.iter().flatten().any(|item| matches!(item, PickleValue::Run(EVENT, ..)));
         if devices.is_empty() && !events {
             let message = format!("a pickle {}, before anything of a memory snapshot", cut.why);
             return Err(Error::new(ErrorKind::Malformed, message));
@@ -69,7 +72,8 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
             _ => "settings or marks after that are missing",
         };
         gaps.push(format!("the snapshot is {}: {lacks}", cut.why));
-    } else if !matches!(segments, Value::List(_) | Value::None) || lookup_is_missing(&heap, root) {
+    } else if !matches!(segments, PickleValue::List(_) | PickleValue::None) || lookup_is_missing(&heap, root)
+    {
         let message = "a pickle of plain data, but no memory snapshot: it has no `segments`";
         return Err(Error::new(ErrorKind::UnknownFormat, message));
     }
@@ -157,27 +161,30 @@ fn finish(
 }
 
 /// The ids in runs of records of a kind.
-fn runs(items: &[Value], kind: u8) -> impl Iterator<Item = u32> {
+fn runs(items: &[PickleValue], kind: u8) -> impl Iterator<Item = u32> {
     items.iter().flat_map(move |item| match *item {
-        Value::Run(of, first, count) if of == kind => first..first.saturating_add(count),
+        PickleValue::Run(of, first, count) if of == kind => first..first.saturating_add(count),
         _ => 0..0,
     })
 }
 
-fn lookup(heap: &Heap, dict: Value, key: Str) -> Value {
-    let Value::Dict(_) = dict else { return Value::None };
+fn lookup(heap: &Heap, dict: PickleValue, key: Str) -> PickleValue {
+    let PickleValue::Dict(_) = dict else { return PickleValue::None };
     let mut pairs = heap.items(dict).chunks_exact(2).rev();
-    pairs.find(|pair| pair[0] == Value::Str(key)).map_or(Value::None, |pair| pair[1])
+    pairs.find(|pair| pair[0] == PickleValue::Str(key)).map_or(PickleValue::None, |pair| pair[1])
 }
 
 /// Whether this is a dict without what every snapshot has, or a list of anything but segments.
-fn lookup_is_missing(heap: &Heap, root: Value) -> bool {
+fn lookup_is_missing(heap: &Heap, root: PickleValue) -> bool {
     match root {
-        Value::Dict(_) => {
+        PickleValue::Dict(_) => {
             let keys = [Words::SEGMENTS, Words::DEVICE_TRACES];
-            !heap.items(root).chunks_exact(2).any(|pair| keys.iter().any(|&key| pair[0] == Value::Str(key)))
+            !heap
+                .items(root)
+                .chunks_exact(2)
+                .any(|pair| keys.iter().any(|&key| pair[0] == PickleValue::Str(key)))
         }
-        Value::List(_) => !matches!(heap.items(root), [] | [Value::Run(SEGMENT, ..), ..]),
+        PickleValue::List(_) => !matches!(heap.items(root), [] | [PickleValue::Run(SEGMENT, ..), ..]),
         _ => true,
     }
 }
@@ -186,7 +193,7 @@ fn lookup_is_missing(heap: &Heap, root: Value) -> bool {
 fn segments_by_device(
     records: &mut Records,
     heap: &Heap,
-    segments: Value,
+    segments: PickleValue,
     gaps: &mut Vec<String>,
 ) -> BTreeMap<u32, Layout> {
     let mut raw: Vec<RawSegment> = runs(heap.items(segments), SEGMENT)
@@ -277,25 +284,25 @@ fn pieces(records: &Records, segment: &RawSegment) -> (Vec<Piece>, u64, u64) {
 }
 
 /// The allocator's rules, as the snapshot's settings give them.
-fn model(heap: &Heap, settings: Value, layout: Option<&Layout>) -> Model {
+fn model(heap: &Heap, settings: PickleValue, layout: Option<&Layout>) -> Model {
     let expandable = match lookup(heap, settings, Words::EXPANDABLE_SEGMENTS) {
-        Value::Bool(yes) => yes,
+        PickleValue::Bool(yes) => yes,
         _ => layout.is_some_and(|l| l.segments.iter().any(|s| s.class == SegmentClass::Expandable)),
     };
     let max_split_bytes = match lookup(heap, settings, Words::MAX_SPLIT_SIZE) {
         // No limit is -1, or as many bytes as there can be.
-        Value::Int(bytes) => u64::try_from(bytes).ok().filter(|&bytes| bytes < i64::MAX as u64),
+        PickleValue::Int(bytes) => u64::try_from(bytes).ok().filter(|&bytes| bytes < i64::MAX as u64),
         _ => None,
     };
     let garbage_collection_threshold = match lookup(heap, settings, Words::GC_THRESHOLD) {
-        Value::Float(share) if (0.0..=1.0).contains(&share) => share,
+        PickleValue::Float(share) if (0.0..=1.0).contains(&share) => share,
         _ => 0.0,
     };
     let divisions: HashMap<u64, u64> = heap
         .items(lookup(heap, settings, Words::ROUNDUP))
         .chunks_exact(2)
         .filter_map(|pair| match pair {
-            [Value::Str(power), Value::Int(divisions)] => {
+            [PickleValue::Str(power), PickleValue::Int(divisions)] => {
                 Some((heap.text(*power).parse().ok()?, u64::try_from(*divisions).ok()?))
             }
             _ => None,
@@ -312,18 +319,18 @@ fn model(heap: &Heap, settings: Value, layout: Option<&Layout>) -> Model {
 }
 
 /// The settings as the framework names them; of those in parts, the parts that are set.
-fn settings_text(heap: &Heap, settings: Value) -> Vec<(String, String)> {
-    let scalar = |value: Value| match value {
-        Value::Bool(yes) => Some(if yes { "True" } else { "False" }.to_string()),
-        Value::Int(number) => Some(number.to_string()),
-        Value::Float(number) => Some(number.to_string()),
-        Value::Str(text) => Some(heap.text(text).chars().take(MAX_SETTING).collect()),
-        Value::None => Some("None".to_string()),
+fn settings_text(heap: &Heap, settings: PickleValue) -> Vec<(String, String)> {
+    let scalar = |value: PickleValue| match value {
+        PickleValue::Bool(yes) => Some(if yes { "True" } else { "False" }.to_string()),
+        PickleValue::Int(number) => Some(number.to_string()),
+        PickleValue::Float(number) => Some(number.to_string()),
+        PickleValue::Str(text) => Some(heap.text(text).chars().take(MAX_SETTING).collect()),
+        PickleValue::None => Some("None".to_string()),
         _ => None,
     };
-    let text = |value: Value| match value {
-        Value::Dict(_) => {
-            let parts = heap.items(value).chunks_exact(2).filter(|pair| pair[1] != Value::Int(0));
+    let text = |value: PickleValue| match value {
+        PickleValue::Dict(_) => {
+            let parts = heap.items(value).chunks_exact(2).filter(|pair| pair[1] != PickleValue::Int(0));
             let parts = parts.take(16).filter_map(|p| Some(format!("{}:{}", scalar(p[0])?, scalar(p[1])?)));
             Some(parts.collect::<Vec<_>>().join(","))
         }

@@ -4,10 +4,10 @@
 //! A profile is a list of planes. Those of devices are the largest and say nothing of memory, so they are
 //! stepped over; the host's is kept while it is read, because the names of its events come last in it.
 
-use super::pool_trace::{self, Moment, PoolRecord};
-use super::wire::{Fields, Head, Stream, Value, text};
+use super::pool_trace::{self, AllocatorEvent, PoolRecord};
+use super::protobuf::{FieldHeader, FieldValue, MessageFields, MessageStream, text};
 use crate::error::{Error, ErrorKind, Result};
-use crate::input::Input;
+use crate::read::input::Input;
 use crate::recording::{Format, Framework, Origin, Recording};
 use plimsoll_memory::{Frame, OwnerId, Owners};
 use std::cmp::Reverse;
@@ -27,10 +27,10 @@ pub(super) fn looks(start: &[u8]) -> bool {
     let Some((0x0a, mut rest)) = start.split_first() else { return false };
     let Some(end) = rest.iter().take(10).position(|&b| b < 0x80) else { return false };
     rest = &rest[end + 1..];
-    for (field, value) in Fields::new(&rest[..rest.len().min(1024)]) {
+    for (field, value) in MessageFields::new(&rest[..rest.len().min(1024)]) {
         match (field, value) {
-            (1, Value::Number(_)) => {}
-            (2, Value::Bytes(name)) => {
+            (1, FieldValue::Number(_)) => {}
+            (2, FieldValue::Bytes(name)) => {
                 let printable = name.iter().all(|b| (0x20..0x7f).contains(b));
                 return printable && (name.starts_with(b"/") || name == b"Task Environment");
             }
@@ -43,7 +43,7 @@ pub(super) fn looks(start: &[u8]) -> bool {
 /// Reads a profile to its end.
 pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
     let mut found = Found::default();
-    let mut stream = Stream::new(input);
+    let mut stream = MessageStream::new(input);
     if let Err(error) = planes(&mut stream, &mut found) {
         found.gaps.push(format!("The profile breaks off after {} bytes: {error}.", stream.position));
     }
@@ -94,16 +94,17 @@ struct Found {
     jax: bool,
 }
 
-fn planes(stream: &mut Stream<'_, '_>, found: &mut Found) -> std::io::Result<()> {
+fn planes(stream: &mut MessageStream<'_, '_>, found: &mut Found) -> std::io::Result<()> {
     while let Some(head) = stream.head()? {
-        let Head::Bytes(field, length) = head else { continue };
+        let FieldHeader::Bytes(field, length) = head else { continue };
         if field != 1 {
             stream.skip(length)?;
             continue;
         }
         // The name stands at the beginning.
         let start = stream.take(length.min(256))?;
-        let name = Fields::new(&start).find(|(field, _)| *field == 2).and_then(|(_, value)| value.bytes());
+        let name =
+            MessageFields::new(&start).find(|(field, _)| *field == 2).and_then(|(_, value)| value.bytes());
         let rest = length - (start.len() as u64).min(length);
         if name.is_some_and(|name| !name.starts_with(b"/host:")) {
             stream.skip(rest)?;
@@ -133,12 +134,12 @@ struct Names<'b> {
 fn plane(bytes: &[u8], found: &mut Found) {
     let mut names = Names::default();
     let mut lines = Vec::new();
-    let mut fields = Fields::new(bytes);
+    let mut fields = MessageFields::new(bytes);
     for (field, value) in fields.by_ref() {
         match (field, value) {
-            (3, Value::Bytes(line)) => lines.push(line),
-            (4, Value::Bytes(entry)) => drop(named(entry).map(|(id, name)| names.events.insert(id, name))),
-            (5, Value::Bytes(entry)) => drop(named(entry).map(|(id, name)| names.stats.insert(id, name))),
+            (3, FieldValue::Bytes(line)) => lines.push(line),
+            (4, FieldValue::Bytes(entry)) => names.events.extend(named(entry)),
+            (5, FieldValue::Bytes(entry)) => names.stats.extend(named(entry)),
             _ => {}
         }
     }
@@ -169,11 +170,11 @@ fn plane(bytes: &[u8], found: &mut Found) {
 /// An entry of a map from numbers to messages with a name.
 fn named(entry: &[u8]) -> Option<(u64, &[u8])> {
     let (mut id, mut name) = (0, &b""[..]);
-    for (field, value) in Fields::new(entry) {
+    for (field, value) in MessageFields::new(entry) {
         match (field, value) {
-            (1, Value::Number(number)) => id = number,
-            (2, Value::Bytes(message)) => {
-                name = Fields::new(message).find(|(field, _)| *field == 2)?.1.bytes()?;
+            (1, FieldValue::Number(number)) => id = number,
+            (2, FieldValue::Bytes(message)) => {
+                name = MessageFields::new(message).find(|(field, _)| *field == 2)?.1.bytes()?;
             }
             _ => {}
         }
@@ -203,12 +204,12 @@ impl<'b> Line<'b> {
     fn of(bytes: &'b [u8], kinds: &HashMap<u64, bool>, step: Option<u64>) -> Line<'b> {
         let mut line = Line { name: &[], events: Vec::new(), broken: false };
         let mut begin = 0_u64;
-        let mut fields = Fields::new(bytes);
+        let mut fields = MessageFields::new(bytes);
         for (field, value) in fields.by_ref() {
             match (field, value) {
-                (2, Value::Bytes(text)) => line.name = text,
-                (3, Value::Number(nanoseconds)) => begin = nanoseconds.saturating_mul(1000),
-                (4, Value::Bytes(message)) => {
+                (2, FieldValue::Bytes(text)) => line.name = text,
+                (3, FieldValue::Number(nanoseconds)) => begin = nanoseconds.saturating_mul(1000),
+                (4, FieldValue::Bytes(message)) => {
                     line.events.extend(Some(Event::of(message, kinds, step)).filter(|e| e.stats.is_some()));
                 }
                 _ => {}
@@ -218,8 +219,9 @@ impl<'b> Line<'b> {
         let mut times: Vec<u64> = line.events.iter().map(|event| event.start).collect();
         times.sort_unstable();
         if !times.is_empty() {
-            let events =
-                Fields::new(bytes).filter(|(field, _)| *field == 4).filter_map(|(_, value)| value.bytes());
+            let events = MessageFields::new(bytes)
+                .filter(|(field, _)| *field == 4)
+                .filter_map(|(_, value)| value.bytes());
             line.events.extend(events.map(|message| Event::of(message, kinds, step)).filter(|event| {
                 let first = times.partition_point(|&time| time < event.start);
                 let end = event.start.saturating_add(event.duration);
@@ -245,7 +247,8 @@ impl<'b> Line<'b> {
             while scopes.open.pop_if(|scope| scope.end < event.start).is_some() {}
             match (kinds.get(&event.name), event.stats) {
                 (Some(&frees), Some(message)) => {
-                    let Some((pool, mut moment, op)) = moment(message, names, frees, event.start) else {
+                    let Some((pool, mut recorded, op)) = allocator_event(message, names, frees, event.start)
+                    else {
                         continue;
                     };
                     if found.pools.len() >= MOST_POOLS && !found.pools.contains_key(&pool) {
@@ -255,14 +258,14 @@ impl<'b> Line<'b> {
                     let (number, record) =
                         found.pools.entry(pool).or_insert_with(|| (next, PoolRecord::default()));
                     record.whole = true;
-                    moment.owner = if let Some(op) = op {
+                    recorded.owner = if let Some(op) = op {
                         record.owners.child(OwnerId::UNKNOWN, Frame { name: op, ..Frame::default() })
                     } else if frees {
                         OwnerId::UNKNOWN
                     } else {
                         scopes.owner(*number, &mut record.owners)
                     };
-                    record.moments.push(moment);
+                    record.events.push(recorded);
                 }
                 (None, step) => {
                     let end = event.start.saturating_add(event.duration);
@@ -323,13 +326,13 @@ impl<'b> Event<'b> {
     fn of(message: &'b [u8], kinds: &HashMap<u64, bool>, step: Option<u64>) -> Event<'b> {
         let mut event = Event { start: 0, duration: 0, name: 0, stats: None };
         let mut is_step = false;
-        for (field, value) in Fields::new(message) {
+        for (field, value) in MessageFields::new(message) {
             match (field, value) {
-                (1, Value::Number(id)) => event.name = id,
-                (2, Value::Number(offset)) => event.start = offset,
-                (3, Value::Number(duration)) => event.duration = duration,
-                (4, Value::Bytes(stat)) if step.is_some() => {
-                    is_step |= Fields::new(stat).next().and_then(|(_, id)| id.number()) == step;
+                (1, FieldValue::Number(id)) => event.name = id,
+                (2, FieldValue::Number(offset)) => event.start = offset,
+                (3, FieldValue::Number(duration)) => event.duration = duration,
+                (4, FieldValue::Bytes(stat)) if step.is_some() => {
+                    is_step |= MessageFields::new(stat).next().and_then(|(_, id)| id.number()) == step;
                 }
                 _ => {}
             }
@@ -342,15 +345,15 @@ impl<'b> Event<'b> {
 }
 
 /// What a memory event says: its pool, its figures and the op.
-fn moment(
+fn allocator_event(
     message: &[u8],
     names: &Names<'_>,
     frees: bool,
     time_ps: u64,
-) -> Option<(String, Moment, Option<String>)> {
+) -> Option<(String, AllocatorEvent, Option<String>)> {
     let mut pool = None;
     let mut op = None;
-    let mut moment = Moment {
+    let mut recorded = AllocatorEvent {
         time_ps,
         frees,
         address: 0,
@@ -363,41 +366,41 @@ fn moment(
         owner: OwnerId::UNKNOWN,
     };
     let mut reserved = 0;
-    for (_, stat) in Fields::new(message).filter(|(field, _)| *field == 4) {
+    for (_, stat) in MessageFields::new(message).filter(|(field, _)| *field == 4) {
         let (mut name, mut number, mut double, mut string) = (&b""[..], 0, 0.0, None);
-        for (field, value) in Fields::new(stat.bytes()?) {
+        for (field, value) in MessageFields::new(stat.bytes()?) {
             match (field, value) {
-                (1, Value::Number(id)) => name = names.stats.get(&id).copied().unwrap_or_default(),
-                (2, Value::Double(value)) => double = value,
-                (3 | 4, Value::Number(value)) => number = value,
-                (5, Value::Bytes(value)) => string = Some(value),
-                (7, Value::Number(id)) => string = names.stats.get(&id).copied(),
+                (1, FieldValue::Number(id)) => name = names.stats.get(&id).copied().unwrap_or_default(),
+                (2, FieldValue::Double(value)) => double = value,
+                (3 | 4, FieldValue::Number(value)) => number = value,
+                (5, FieldValue::Bytes(value)) => string = Some(value),
+                (7, FieldValue::Number(id)) => string = names.stats.get(&id).copied(),
                 _ => {}
             }
         }
         match name {
             b"allocator_name" => pool = string.map(text),
             b"bytes_reserved" => reserved = number,
-            b"bytes_allocated" => moment.live = number,
-            b"bytes_available" => moment.room = number,
-            b"peak_bytes_in_use" => moment.peak = number,
-            b"requested_bytes" => moment.requested = number,
-            b"allocation_bytes" => moment.taken = number,
-            b"addr" => moment.address = number,
-            b"fragmentation" => moment.fragmentation = double,
+            b"bytes_allocated" => recorded.live = number,
+            b"bytes_available" => recorded.room = number,
+            b"peak_bytes_in_use" => recorded.peak = number,
+            b"requested_bytes" => recorded.requested = number,
+            b"allocation_bytes" => recorded.taken = number,
+            b"addr" => recorded.address = number,
+            b"fragmentation" => recorded.fragmentation = double,
             b"tf_op" => op = string.map(text),
             _ => {}
         }
     }
     // Numbers are signed in the file; one below zero is no size.
     let size = |bytes: u64| if i64::try_from(bytes).is_ok() { bytes } else { 0 };
-    moment.live = size(moment.live);
-    moment.room = size(moment.room).saturating_add(size(reserved));
-    moment.peak = size(moment.peak);
-    moment.requested = size(moment.requested);
-    moment.taken = size(moment.taken).max(moment.requested);
+    recorded.live = size(recorded.live);
+    recorded.room = size(recorded.room).saturating_add(size(reserved));
+    recorded.peak = size(recorded.peak);
+    recorded.requested = size(recorded.requested);
+    recorded.taken = size(recorded.taken).max(recorded.requested);
     let pool = pool.filter(|name| !name.is_empty())?;
-    Some((pool, moment, op.filter(|op| !op.is_empty())))
+    Some((pool, recorded, op.filter(|op| !op.is_empty())))
 }
 
 /// A scope as a frame. Python's are written `$train.py:12 loss`.

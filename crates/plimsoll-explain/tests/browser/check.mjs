@@ -56,6 +56,11 @@ try {
   };
   await shoot('light');
 
+  await check('the page opens at the moment that was explained, and says which', async () => {
+    const label = await page.locator('section.device:not([hidden]) p.moment b').textContent();
+    assert.match(label, /^at the refusal \(event \d+\)$/);
+    assert.ok((await text(page, 'moment')).startsWith(label));
+  });
   await check('a click on the timeline chooses a moment and the address map is drawn again', async () => {
     const [before, words] = [await pixels(page, 'map'), await text(page, 'moment')];
     await page.mouse.click(...await point(page, 'timeline', 0.3, 0.5));
@@ -136,7 +141,7 @@ try {
     await page.focus('#flame');
     await page.keyboard.press('Escape');
     assert.equal(await page.getAttribute('#flame', 'aria-label'), whole);
-    await page.check('#flame-when input[value="moment"]');
+    await page.check('#flame-when input[value="peak"]');
     assert.notEqual(await page.getAttribute('#flame', 'aria-label'), whole);
     await page.fill('#flame-search', '');
   });

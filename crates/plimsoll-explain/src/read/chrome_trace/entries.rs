@@ -1,7 +1,7 @@
 //! The entries of a Chrome trace as they stream by: memory events, spans and marks, in a few bytes each.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::input::Input;
+use crate::read::input::Input;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::collections::HashMap;
 use std::fmt;
@@ -18,7 +18,7 @@ const MAX_DEPTH: usize = 100;
 const MAX_BYTES: u64 = 1 << 44;
 
 /// An allocation, or with negative bytes a free.
-pub(super) struct Change {
+pub(super) struct MemoryEvent {
     pub(super) time: u64,
     pub(super) thread: u32,
     pub(super) address: u64,
@@ -40,7 +40,7 @@ pub(super) struct Span {
 /// All that a trace says of memory.
 #[derive(Default)]
 pub(super) struct Entries {
-    pub(super) changes: Vec<Change>,
+    pub(super) changes: Vec<MemoryEvent>,
     pub(super) spans: Vec<Span>,
     /// Time and name.
     pub(super) marks: Vec<(u64, u32)>,
@@ -95,7 +95,7 @@ impl Entries {
             if bytes == 0 {
                 return;
             }
-            self.changes.push(Change {
+            self.changes.push(MemoryEvent {
                 time,
                 thread,
                 address,
@@ -130,9 +130,9 @@ fn nanoseconds(microseconds: f64) -> Option<u64> {
 /// Reads all entries; says where and why if the trace breaks off.
 pub(super) fn read(input: &mut Input<'_>) -> Result<(Entries, Option<String>)> {
     let mut entries = Entries::default();
-    let guarded = BufReader::new(Guard { input, token: 0, depth: 0, text: Text::Outside });
+    let guarded = BufReader::new(TokenLimit { input, token: 0, depth: 0, text: TokenState::Outside });
     let mut json = serde_json::Deserializer::from_reader(guarded);
-    let Err(error) = json.deserialize_any(Outermost(&mut entries)) else { return Ok((entries, None)) };
+    let Err(error) = json.deserialize_any(TopLevel(&mut entries)) else { return Ok((entries, None)) };
     let at = format!("line {}, column {}", error.line(), error.column());
     let why = match error.classify() {
         serde_json::error::Category::Eof => format!("cut short at {at}"),
@@ -155,22 +155,22 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<(Entries, Option<String>)> {
 }
 
 /// JSON on its way to the parser, which would keep texts of any length and follow nesting of any depth.
-struct Guard<'i, 'd> {
+struct TokenLimit<'i, 'd> {
     input: &'i mut Input<'d>,
     /// Bytes of the text or number under way.
     token: usize,
     depth: usize,
-    text: Text,
+    text: TokenState,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Text {
+enum TokenState {
     Outside,
     Inside,
     Escape,
 }
 
-impl Read for Guard<'_, '_> {
+impl Read for TokenLimit<'_, '_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let next = self.input.fill_buf()?;
         let count = next.len().min(buffer.len());
@@ -179,15 +179,17 @@ impl Read for Guard<'_, '_> {
         for &byte in &buffer[..count] {
             self.token += 1;
             match (self.text, byte) {
-                (Text::Inside, b'"') => (self.text, self.token) = (Text::Outside, 0),
-                (Text::Inside, b'\\') => self.text = Text::Escape,
-                (Text::Inside, _) => {}
-                (Text::Escape, _) => self.text = Text::Inside,
-                (Text::Outside, b'"') => (self.text, self.token) = (Text::Inside, 0),
-                (Text::Outside, b'[' | b'{') => (self.depth, self.token) = (self.depth + 1, 0),
-                (Text::Outside, b']' | b'}') => (self.depth, self.token) = (self.depth.saturating_sub(1), 0),
-                (Text::Outside, b',' | b':' | b' ' | b'\t' | b'\r' | b'\n') => self.token = 0,
-                (Text::Outside, _) => {}
+                (TokenState::Inside, b'"') => (self.text, self.token) = (TokenState::Outside, 0),
+                (TokenState::Inside, b'\\') => self.text = TokenState::Escape,
+                (TokenState::Inside, _) => {}
+                (TokenState::Escape, _) => self.text = TokenState::Inside,
+                (TokenState::Outside, b'"') => (self.text, self.token) = (TokenState::Inside, 0),
+                (TokenState::Outside, b'[' | b'{') => (self.depth, self.token) = (self.depth + 1, 0),
+                (TokenState::Outside, b']' | b'}') => {
+                    (self.depth, self.token) = (self.depth.saturating_sub(1), 0)
+                }
+                (TokenState::Outside, b',' | b':' | b' ' | b'\t' | b'\r' | b'\n') => self.token = 0,
+                (TokenState::Outside, _) => {}
             }
             if self.token > MAX_TOKEN || self.depth > MAX_DEPTH {
                 let what = format!(
@@ -202,9 +204,9 @@ impl Read for Guard<'_, '_> {
 }
 
 /// The outermost value: an object with `traceEvents`, or the list of them.
-struct Outermost<'e>(&'e mut Entries);
+struct TopLevel<'e>(&'e mut Entries);
 
-impl<'de> Visitor<'de> for Outermost<'_> {
+impl<'de> Visitor<'de> for TopLevel<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -214,7 +216,7 @@ impl<'de> Visitor<'de> for Outermost<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<(), A::Error> {
         while let Some(key) = map.next_key::<Scalar>()? {
             if key.text() == Some("traceEvents") {
-                map.next_value_seed(List(&mut *self.0))?;
+                map.next_value_seed(EntryList(&mut *self.0))?;
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
@@ -223,14 +225,14 @@ impl<'de> Visitor<'de> for Outermost<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> std::result::Result<(), A::Error> {
-        List(self.0).visit_seq(seq)
+        EntryList(self.0).visit_seq(seq)
     }
 }
 
 /// The list of events, each of which is added as it is read.
-struct List<'e>(&'e mut Entries);
+struct EntryList<'e>(&'e mut Entries);
 
-impl<'de> DeserializeSeed<'de> for List<'_> {
+impl<'de> DeserializeSeed<'de> for EntryList<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> std::result::Result<(), D::Error> {
@@ -238,7 +240,7 @@ impl<'de> DeserializeSeed<'de> for List<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for List<'_> {
+impl<'de> Visitor<'de> for EntryList<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -282,8 +284,8 @@ macro_rules! lenient {
     ($name:ident { $($key:literal => $field:ident),* $(,)? }) => {
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
-                struct Fields;
-                impl<'de> Visitor<'de> for Fields {
+                struct StructVisitor;
+                impl<'de> Visitor<'de> for StructVisitor {
                     type Value = $name;
 
                     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -319,7 +321,7 @@ macro_rules! lenient {
                         Ok($name::default())
                     }
                 }
-                from.deserialize_any(Fields)
+                from.deserialize_any(StructVisitor)
             }
         }
     };
@@ -386,8 +388,8 @@ impl Scalar {
 
 impl<'de> Deserialize<'de> for Scalar {
     fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
-        struct Any;
-        impl<'de> Visitor<'de> for Any {
+        struct ScalarVisitor;
+        impl<'de> Visitor<'de> for ScalarVisitor {
             type Value = Scalar;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -428,6 +430,6 @@ impl<'de> Deserialize<'de> for Scalar {
                 Ok(Scalar::Other)
             }
         }
-        from.deserialize_any(Any)
+        from.deserialize_any(ScalarVisitor)
     }
 }

@@ -5,7 +5,7 @@
 //! Several dumps may be in one log: a request is retried for ten seconds and dumps each time, and each device
 //! has a pool of its own.
 
-use super::words::{Size, after, index_in, number, number_before, short, size, size_after, word};
+use super::parse::{Size, after, index_in, number, number_before, short, size, size_after, word};
 use plimsoll_memory::{Frame, Layout, OwnerId, Owners, Piece, PieceState, Segment, SegmentClass};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -55,7 +55,7 @@ pub(super) struct Dump {
 }
 
 /// What a dump says of a pool, once all of it was seen.
-pub(super) struct Picture {
+pub(super) struct PoolState {
     pub(super) layout: Option<Layout>,
     pub(super) live: Option<Size>,
     pub(super) reserved: Option<Size>,
@@ -217,7 +217,7 @@ impl Dump {
     }
 
     /// What it all comes to.
-    pub(super) fn picture(&mut self) -> Picture {
+    pub(super) fn state(&mut self) -> PoolState {
         self.chunks.sort_unstable();
         self.chunks.dedup_by_key(|chunk| (chunk.address, chunk.bytes, chunk.live));
         let live = self.live();
@@ -254,7 +254,7 @@ impl Dump {
             (None, regions) => regions.filter(|_| layout.is_some()),
         };
         let largest_seen = self.chunks.iter().filter(|chunk| !chunk.live).map(|chunk| chunk.bytes).max();
-        Picture {
+        PoolState {
             largest_free: match (&layout, self.largest, largest_seen) {
                 (Some(layout), ..) => Some(Size::exact(layout.largest_free())),
                 (None, Some(stated), Some(seen)) if stated.may_be(seen) => Some(Size::exact(seen)),
@@ -300,7 +300,7 @@ impl Dump {
             let end = segments.last().map(|s: &Segment| s.address + s.bytes);
             if end.is_some_and(|end| chunk.address < end) {
                 return Err(format!(
-                    "Chunks of the dump at line {} lie over each other at {:x}: no map is drawn.",
+                    "Chunks of the dump at line {} overlap at {:x}: no map is drawn.",
                     self.line, chunk.address
                 ));
             }
@@ -344,13 +344,13 @@ impl Dump {
 
 /// Who wrote a line: the rank that a launcher put in front, and the thread in the logger's prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Writer {
+struct LogWriter {
     rank: u64,
     thread: Option<u64>,
 }
 
-impl Writer {
-    fn of(line: &str) -> Writer {
+impl LogWriter {
+    fn of(line: &str) -> LogWriter {
         let closing = match line.as_bytes().first() {
             Some(b'[') => line.find(']'),
             Some(b'(') => line.find(')'),
@@ -365,13 +365,13 @@ impl Writer {
             let start = before.rfind(' ')? + 1;
             before[start..].parse().ok()
         });
-        Writer { rank: hasher.finish(), thread }
+        LogWriter { rank: hasher.finish(), thread }
     }
 }
 
 /// All dumps of one pool.
 #[derive(Debug, Default)]
-pub(super) struct Pool {
+pub(super) struct PoolDumps {
     pub(super) count: u64,
     pub(super) complete: Option<Dump>,
     pub(super) partial: Option<Dump>,
@@ -382,8 +382,8 @@ pub(super) struct Pool {
 /// The dumps of a log.
 #[derive(Debug, Default)]
 pub(super) struct Dumps {
-    open: Vec<(Writer, Dump)>,
-    pub(super) pools: BTreeMap<String, Pool>,
+    open: Vec<(LogWriter, Dump)>,
+    pub(super) pools: BTreeMap<String, PoolDumps>,
     /// The pool whose dump was closed last, for wordings that say what was asked after the dump.
     last: Option<String>,
 }
@@ -399,7 +399,7 @@ impl Dumps {
         if let Some(rest) = after(line, "an out of memory trying to allocate ") {
             return self.refused(line, rest, at);
         }
-        let writer = Writer::of(line);
+        let writer = LogWriter::of(line);
         if let Some(name) = after(line, "BFCAllocator dump for ") {
             // The line that says what was asked has begun this dump already, unless the wording has none.
             let name = short(word(name));
@@ -463,20 +463,20 @@ impl Dumps {
         let allocator = after(line, "Allocator (").and_then(|name| name.split(')').next()).unwrap_or("");
         let op = after(rest, "requested by op ").map(word).filter(|op| !op.is_empty()).map(short);
         self.begin(
-            Writer::of(line),
+            LogWriter::of(line),
             Dump { allocator: short(allocator), line: at, asked, op, ..Dump::default() },
         );
         true
     }
 
     /// The open dump that a line belongs to.
-    fn find(&self, writer: Writer) -> Option<usize> {
+    fn find(&self, writer: LogWriter) -> Option<usize> {
         let same = self.open.iter().rposition(|(by, _)| *by == writer);
         let rank = || self.open.iter().rposition(|(by, _)| by.rank == writer.rank);
         same.or_else(rank).or(self.open.len().checked_sub(1))
     }
 
-    fn begin(&mut self, writer: Writer, dump: Dump) {
+    fn begin(&mut self, writer: LogWriter, dump: Dump) {
         if let Some(index) = self.open.iter().position(|(by, _)| *by == writer) {
             let (_, left) = self.open.remove(index);
             self.close(left);

@@ -1,7 +1,7 @@
 //! PyTorch's out-of-memory message, in the wordings it has had since 2018 and on every backend. It is often
 //! all that a person has, and it tells the device's capacity, what others hold, and the pool's two figures.
 
-use super::words::{Size, after, number, short, size, size_after, size_before};
+use super::parse::{Size, after, number, short, size, size_after, size_before};
 use crate::recording::{Device, Failure};
 
 /// A message may be wrapped over this many lines by whatever printed it.

@@ -2,7 +2,7 @@
 //! reached the program, the buffers XLA planned, the figures a program printed. Often the dump is not in the
 //! log at all, because it is written at a level that is switched off.
 
-use super::words::{Size, after, index_in, number, short, size, size_after, word};
+use super::parse::{Size, after, index_in, number, short, size, size_after, word};
 use plimsoll_memory::Frame;
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(super) struct Exhausted {
 
 /// `memory_stats()` of a JAX device, as printed.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Stats {
+pub(super) struct MemoryStats {
     pub(super) live: Option<u64>,
     pub(super) peak: Option<u64>,
     pub(super) limit: Option<u64>,
@@ -33,14 +33,14 @@ pub(super) struct Stats {
 
 /// A buffer or a tensor and who made it.
 #[derive(Debug, Clone)]
-pub(super) struct Held {
+pub(super) struct ListedBuffer {
     pub(super) frame: Frame,
     pub(super) bytes: u64,
 }
 
 /// Which list the lines that follow belong to.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum List {
+enum ListUnderWay {
     #[default]
     None,
     /// XLA's buffers at the peak of one program.
@@ -51,25 +51,25 @@ enum List {
 
 /// What a log says outside of dumps.
 #[derive(Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct RuntimeMessages {
     pub(super) jax: bool,
     pub(super) tensorflow: bool,
     /// The pool of each device: its bytes, and whether all of it was taken at the start.
     pub(super) pools: BTreeMap<u32, (Size, bool)>,
     pub(super) capacity: Option<Size>,
-    pub(super) stats: Option<Stats>,
+    pub(super) stats: Option<MemoryStats>,
     pub(super) exhausted: Option<Exhausted>,
     /// A request for the pool itself that the device refused. The program may have gone on with less.
     pub(super) driver: Option<Exhausted>,
     /// What XLA's program would hold at its peak.
-    pub(super) buffers: Vec<Held>,
+    pub(super) buffers: Vec<ListedBuffer>,
     /// What was in use, by op.
-    pub(super) usage: Vec<Held>,
-    list: List,
+    pub(super) usage: Vec<ListedBuffer>,
+    list: ListUnderWay,
     lines_since: u32,
 }
 
-impl Facts {
+impl RuntimeMessages {
     /// Takes a line outside of a dump.
     pub(super) fn line(&mut self, line: &str, at: u64) {
         self.jax |= line.contains("jax") || line.contains("PJRT") || line.contains("pjrt");
@@ -138,7 +138,7 @@ impl Facts {
         }
         let live = figure("bytes_in_use");
         if live.is_some() {
-            self.stats = Some(Stats {
+            self.stats = Some(MemoryStats {
                 live,
                 peak: figure("peak_bytes_in_use"),
                 limit: figure("bytes_limit"),
@@ -229,21 +229,21 @@ impl Facts {
 
     fn lists(&mut self, line: &str) {
         if line.contains("Peak buffers:") {
-            self.list = List::Buffers;
+            self.list = ListUnderWay::Buffers;
             self.buffers.clear();
         } else if line.contains("Current usage from device:") {
-            self.list = List::Usage;
+            self.list = ListUnderWay::Usage;
             self.usage.clear();
-        } else if self.list == List::Buffers {
+        } else if self.list == ListUnderWay::Buffers {
             self.buffer(line);
-        } else if self.list == List::Usage {
+        } else if self.list == ListUnderWay::Usage {
             match line.split_once(" from ").map(|(before, name)| (size(before), name)) {
                 Some((Some((held, rest)), name)) if rest.trim().is_empty() && self.usage.len() < MOST => {
                     let frame = Frame { name: short(name.trim()), ..Frame::default() };
-                    self.usage.push(Held { frame, bytes: held.bytes });
+                    self.usage.push(ListedBuffer { frame, bytes: held.bytes });
                 }
                 _ if line.trim().is_empty() || line.contains("Remaining ") => {}
-                _ => self.list = List::None,
+                _ => self.list = ListUnderWay::None,
             }
         }
     }
@@ -251,7 +251,7 @@ impl Facts {
     fn buffer(&mut self, line: &str) {
         let text = line.trim_start();
         if text.starts_with("Buffer ") && self.buffers.len() < MOST {
-            self.buffers.push(Held { frame: Frame::default(), bytes: 0 });
+            self.buffers.push(ListedBuffer { frame: Frame::default(), bytes: 0 });
             return;
         }
         let Some(buffer) = self.buffers.last_mut() else { return };

@@ -1,9 +1,9 @@
 //! The bytes of a pickle, taken piece by piece: whole numbers, lines and lengths, each with its position known.
 
-use super::heap::Value;
-use super::{Step, Stop};
+use super::heap::PickleValue;
+use super::{MachineResult, Stop};
 use crate::error::{Error, ErrorKind};
-use crate::input::Input;
+use crate::read::input::Input;
 use std::io::{BufRead, ErrorKind as IoKind};
 
 const BUFFER: usize = 1 << 16;
@@ -34,12 +34,12 @@ impl<'i, 'd> Bytes<'i, 'd> {
     }
 
     /// Takes an opcode and remembers its place.
-    pub(super) fn opcode(&mut self) -> Step<u8> {
+    pub(super) fn opcode(&mut self) -> MachineResult<u8> {
         self.opcode_at = self.position();
         self.byte()
     }
 
-    fn byte(&mut self) -> Step<u8> {
+    fn byte(&mut self) -> MachineResult<u8> {
         if self.at == self.buffer.len() {
             self.refill()?;
         }
@@ -48,7 +48,7 @@ impl<'i, 'd> Bytes<'i, 'd> {
         Ok(byte)
     }
 
-    pub(super) fn array<const N: usize>(&mut self) -> Step<[u8; N]> {
+    pub(super) fn array<const N: usize>(&mut self) -> MachineResult<[u8; N]> {
         let mut array = [0; N];
         if let Some(bytes) = self.within(N) {
             array.copy_from_slice(bytes);
@@ -68,17 +68,17 @@ impl<'i, 'd> Bytes<'i, 'd> {
     }
 
     /// The next bytes, gathered as they come: what is declared and not there takes no memory.
-    pub(super) fn gathered(&mut self, length: u64) -> Step<Vec<u8>> {
+    pub(super) fn gathered(&mut self, length: u64) -> MachineResult<Vec<u8>> {
         let mut gathered = Vec::new();
         self.pieces(length, |piece| gathered.extend_from_slice(piece))?;
         Ok(gathered)
     }
 
-    pub(super) fn skip(&mut self, length: u64) -> Step<()> {
+    pub(super) fn skip(&mut self, length: u64) -> MachineResult<()> {
         self.pieces(length, |_| ())
     }
 
-    fn pieces(&mut self, mut length: u64, mut take: impl FnMut(&[u8])) -> Step<()> {
+    fn pieces(&mut self, mut length: u64, mut take: impl FnMut(&[u8])) -> MachineResult<()> {
         while length > 0 {
             if self.at == self.buffer.len() {
                 self.refill()?;
@@ -92,7 +92,7 @@ impl<'i, 'd> Bytes<'i, 'd> {
     }
 
     /// A line without its end.
-    pub(super) fn line(&mut self, limit: u64) -> Step<Vec<u8>> {
+    pub(super) fn line(&mut self, limit: u64) -> MachineResult<Vec<u8>> {
         let mut line = Vec::new();
         loop {
             match self.byte()? {
@@ -108,10 +108,10 @@ impl<'i, 'd> Bytes<'i, 'd> {
     }
 
     /// A whole number of any length, least byte first; those of more than 64 bits are not kept.
-    pub(super) fn long(&mut self, length: u64) -> Step<Value> {
+    pub(super) fn long(&mut self, length: u64) -> MachineResult<PickleValue> {
         if length > 16 {
             self.skip(length)?;
-            return Ok(Value::Other);
+            return Ok(PickleValue::Other);
         }
         let mut number: i128 = 0;
         let mut sign = 0;
@@ -123,11 +123,11 @@ impl<'i, 'd> Bytes<'i, 'd> {
         if sign == 1 && length < 16 {
             number -= 1 << (8 * length);
         }
-        Ok(i64::try_from(number).map_or(Value::Other, Value::Int))
+        Ok(i64::try_from(number).map_or(PickleValue::Other, PickleValue::Int))
     }
 
     #[cold]
-    fn refill(&mut self) -> Step<()> {
+    fn refill(&mut self) -> MachineResult<()> {
         self.start += self.at as u64;
         self.at = 0;
         self.buffer.clear();
@@ -156,11 +156,11 @@ impl<'i, 'd> Bytes<'i, 'd> {
 }
 
 /// A number in text, of the opcodes `INT`, `LONG` and `FLOAT`. Those too large for 64 bits are not kept.
-pub(super) fn text_number(opcode: u8, text: &str) -> Option<Value> {
+pub(super) fn text_number(opcode: u8, text: &str) -> Option<PickleValue> {
     match (opcode, text) {
-        (b'I', "00") => return Some(Value::Bool(false)),
-        (b'I', "01") => return Some(Value::Bool(true)),
-        (b'F', _) => return text.parse().ok().map(Value::Float),
+        (b'I', "00") => return Some(PickleValue::Bool(false)),
+        (b'I', "01") => return Some(PickleValue::Bool(true)),
+        (b'F', _) => return text.parse().ok().map(PickleValue::Float),
         _ => {}
     }
     let digits = text.strip_suffix('L').unwrap_or(text);
@@ -168,7 +168,7 @@ pub(super) fn text_number(opcode: u8, text: &str) -> Option<Value> {
     if bare.is_empty() || !bare.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }
-    Some(digits.parse().map_or(Value::Other, Value::Int))
+    Some(digits.parse().map_or(PickleValue::Other, PickleValue::Int))
 }
 
 /// Text of the opcodes `STRING`, in quotes and with escapes, and `UNICODE`, with `\u` and `\U` only.

@@ -26,7 +26,7 @@ pub(crate) struct Handle {
 
 /// A value on the machine's stack or in a list or dict.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Value {
+pub(crate) enum PickleValue {
     None,
     Bool(bool),
     Int(i64),
@@ -58,7 +58,7 @@ pub(crate) struct Heap {
 
 #[derive(Default)]
 struct Slot {
-    items: Vec<Value>,
+    items: Vec<PickleValue>,
     tenant: u32,
     /// Where the machine remembers it, so that a record can take its place there.
     remembered: Option<u32>,
@@ -83,23 +83,23 @@ impl Heap {
     }
 
     /// The number of a text; the same text has the same one.
-    pub(super) fn intern(&mut self, text: &[u8]) -> Value {
+    pub(super) fn intern(&mut self, text: &[u8]) -> PickleValue {
         let text = String::from_utf8_lossy(text);
         if let Some(&id) = self.text_ids.get(text.as_ref()) {
-            return Value::Str(id);
+            return PickleValue::Str(id);
         }
         // A text costs its bytes and about as much as this to find it again.
         self.text_bytes += text.len() + 64;
         if self.text_bytes > MAX_TEXTS {
             self.texts_left_out += 1;
             self.text_bytes -= text.len() + 64;
-            return Value::Other;
+            return PickleValue::Other;
         }
         let id = Str(self.texts.len() as u32);
         let text: Arc<str> = text.into();
         self.texts.push(text.clone());
         self.text_ids.insert(text, id);
-        Value::Str(id)
+        PickleValue::Str(id)
     }
 
     /// A text by its number.
@@ -113,8 +113,8 @@ impl Heap {
     }
 
     /// What a list holds, or the keys and values of a dict in turn; nothing for other values.
-    pub(crate) fn items(&self, value: Value) -> &[Value] {
-        let (Value::List(handle) | Value::Dict(handle)) = value else { return &[] };
+    pub(crate) fn items(&self, value: PickleValue) -> &[PickleValue] {
+        let (PickleValue::List(handle) | PickleValue::Dict(handle)) = value else { return &[] };
         let slot = self.slots.get(handle.slot as usize).filter(|slot| slot.tenant == handle.tenant);
         slot.map_or(&[], |slot| &slot.items)
     }
@@ -139,20 +139,20 @@ impl Heap {
 
     /// Adds items to a list or dict; false if it is no more. Lists keep records of a kind that follow one
     /// another by number as one run.
-    pub(super) fn extend(&mut self, handle: Handle, items: &[Value], is_list: bool) -> bool {
+    pub(super) fn extend(&mut self, handle: Handle, items: &[PickleValue], is_list: bool) -> bool {
         let Some(slot) = self.slot(handle) else { return false };
         let before = slot.items.len();
         slot.items.reserve(items.len());
         if is_list {
             for &item in items {
                 match (slot.items.last_mut(), item) {
-                    (_, Value::Nothing) => {}
-                    (Some(Value::Run(kind, first, count)), Value::Record(of, id))
+                    (_, PickleValue::Nothing) => {}
+                    (Some(PickleValue::Run(kind, first, count)), PickleValue::Record(of, id))
                         if *kind == of && first.checked_add(*count) == Some(id) =>
                     {
                         *count += 1;
                     }
-                    (_, Value::Record(kind, id)) => slot.items.push(Value::Run(kind, id, 1)),
+                    (_, PickleValue::Record(kind, id)) => slot.items.push(PickleValue::Run(kind, id, 1)),
                     (_, item) => slot.items.push(item),
                 }
             }
@@ -186,7 +186,7 @@ impl Heap {
             slot.tried = false;
             let count = slot.items.len();
             for item in slot.items.drain(..) {
-                if let Value::List(inner) | Value::Dict(inner) = item {
+                if let PickleValue::List(inner) | PickleValue::Dict(inner) = item {
                     pending.push(inner);
                 }
             }
@@ -222,7 +222,7 @@ impl Memo {
     }
 
     /// Remembers a value; false if places are out of proportion to the file.
-    pub(super) fn put(&mut self, index: u64, value: Value, position: u64) -> bool {
+    pub(super) fn put(&mut self, index: u64, value: PickleValue, position: u64) -> bool {
         if self.used > FREE_PLACES + position / 8 {
             return false;
         }
@@ -240,14 +240,14 @@ impl Memo {
         self.apart.len() <= MAX_APART
     }
 
-    pub(super) fn get(&self, index: u64) -> Option<Value> {
+    pub(super) fn get(&self, index: u64) -> Option<PickleValue> {
         let place = usize::try_from(index).ok().and_then(|index| self.row.get(index));
         let place = place.filter(|place| !place.is_empty()).or_else(|| self.apart.get(&index));
         place.map(|packed| packed.value())
     }
 
     /// Puts a record where its dict or list was remembered.
-    pub(super) fn replace(&mut self, index: u64, value: Value) {
+    pub(super) fn replace(&mut self, index: u64, value: PickleValue) {
         let place = usize::try_from(index).ok().and_then(|index| self.row.get_mut(index));
         if let Some(place) = place.or_else(|| self.apart.get_mut(&index)) {
             *place = Packed::new(value);
@@ -263,17 +263,19 @@ struct Packed(u64);
 impl Packed {
     const EMPTY: Packed = Packed(0);
 
-    fn new(value: Value) -> Self {
+    fn new(value: PickleValue) -> Self {
         let pack = |tag: u64, more: u32, id: u32| Packed(tag << 60 | u64::from(more) << 32 | u64::from(id));
         match value {
-            Value::None => pack(1, 0, 0),
-            Value::Bool(yes) => pack(2, 0, yes.into()),
-            Value::Str(Str(id)) => pack(3, 0, id),
-            Value::List(handle) => pack(4, handle.tenant, handle.slot),
-            Value::Dict(handle) => pack(5, handle.tenant, handle.slot),
-            Value::Record(kind, id) => pack(6, kind.into(), id),
-            Value::Nothing => pack(7, 0, 0),
-            Value::Int(_) | Value::Float(_) | Value::Run(..) | Value::Other => pack(8, 0, 0),
+            PickleValue::None => pack(1, 0, 0),
+            PickleValue::Bool(yes) => pack(2, 0, yes.into()),
+            PickleValue::Str(Str(id)) => pack(3, 0, id),
+            PickleValue::List(handle) => pack(4, handle.tenant, handle.slot),
+            PickleValue::Dict(handle) => pack(5, handle.tenant, handle.slot),
+            PickleValue::Record(kind, id) => pack(6, kind.into(), id),
+            PickleValue::Nothing => pack(7, 0, 0),
+            PickleValue::Int(_) | PickleValue::Float(_) | PickleValue::Run(..) | PickleValue::Other => {
+                pack(8, 0, 0)
+            }
         }
     }
 
@@ -281,18 +283,18 @@ impl Packed {
         self == Self::EMPTY
     }
 
-    fn value(self) -> Value {
+    fn value(self) -> PickleValue {
         let more = (self.0 >> 32) as u32 & TENANTS;
         let id = self.0 as u32;
         match self.0 >> 60 {
-            1 => Value::None,
-            2 => Value::Bool(id == 1),
-            3 => Value::Str(Str(id)),
-            4 => Value::List(Handle { slot: id, tenant: more }),
-            5 => Value::Dict(Handle { slot: id, tenant: more }),
-            6 => Value::Record(more as u8, id),
-            7 => Value::Nothing,
-            _ => Value::Other,
+            1 => PickleValue::None,
+            2 => PickleValue::Bool(id == 1),
+            3 => PickleValue::Str(Str(id)),
+            4 => PickleValue::List(Handle { slot: id, tenant: more }),
+            5 => PickleValue::Dict(Handle { slot: id, tenant: more }),
+            6 => PickleValue::Record(more as u8, id),
+            7 => PickleValue::Nothing,
+            _ => PickleValue::Other,
         }
     }
 }
@@ -305,21 +307,21 @@ mod tests {
     fn what_is_remembered_comes_back_as_it_was() {
         let handle = Handle { slot: u32::MAX, tenant: TENANTS };
         let values = [
-            Value::None,
-            Value::Bool(true),
-            Value::Bool(false),
-            Value::Str(Str(u32::MAX)),
-            Value::List(handle),
-            Value::Dict(handle),
-            Value::Record(255, u32::MAX),
-            Value::Nothing,
-            Value::Other,
+            PickleValue::None,
+            PickleValue::Bool(true),
+            PickleValue::Bool(false),
+            PickleValue::Str(Str(u32::MAX)),
+            PickleValue::List(handle),
+            PickleValue::Dict(handle),
+            PickleValue::Record(255, u32::MAX),
+            PickleValue::Nothing,
+            PickleValue::Other,
         ];
         for value in values {
             assert_eq!(Packed::new(value).value(), value);
         }
         assert_eq!(size_of::<Packed>(), 8);
-        assert_eq!(size_of::<Value>(), 16);
+        assert_eq!(size_of::<PickleValue>(), 16);
     }
 
     #[test]
@@ -327,22 +329,25 @@ mod tests {
         let mut heap = Heap::new(&[]);
         let list = heap.create();
         for id in 0..1000 {
-            assert!(heap.extend(list, &[Value::Record(3, id), Value::Nothing], true));
+            assert!(heap.extend(list, &[PickleValue::Record(3, id), PickleValue::Nothing], true));
         }
-        assert!(heap.extend(list, &[Value::Record(4, 1000)], true));
-        assert_eq!(heap.items(Value::List(list)), [Value::Run(3, 0, 1000), Value::Run(4, 1000, 1)]);
+        assert!(heap.extend(list, &[PickleValue::Record(4, 1000)], true));
+        assert_eq!(
+            heap.items(PickleValue::List(list)),
+            [PickleValue::Run(3, 0, 1000), PickleValue::Run(4, 1000, 1)]
+        );
     }
 
     #[test]
     fn a_slot_used_again_is_not_seen_by_who_knew_its_last_tenant() {
         let mut heap = Heap::new(&[]);
         let first = heap.create();
-        heap.extend(first, &[Value::Int(1)], true);
+        heap.extend(first, &[PickleValue::Int(1)], true);
         heap.release(first);
         let second = heap.create();
-        heap.extend(second, &[Value::Int(2)], true);
-        assert_eq!(heap.items(Value::List(first)), []);
-        assert_eq!(heap.items(Value::List(second)), [Value::Int(2)]);
-        assert!(!heap.extend(first, &[Value::Int(3)], true));
+        heap.extend(second, &[PickleValue::Int(2)], true);
+        assert_eq!(heap.items(PickleValue::List(first)), []);
+        assert_eq!(heap.items(PickleValue::List(second)), [PickleValue::Int(2)]);
+        assert!(!heap.extend(first, &[PickleValue::Int(3)], true));
     }
 }

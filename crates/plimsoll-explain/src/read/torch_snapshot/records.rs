@@ -1,6 +1,6 @@
 //! The records of a snapshot: dicts known by their keys, each as few bytes as it needs.
 
-use super::super::pickle::{Heap, Shapes, Str, Value};
+use super::super::pickle::{Heap, PickleValue, RecordBuilder, Str};
 use plimsoll_memory::{Frame, OwnerId, Owners, PieceState};
 use std::collections::HashMap;
 
@@ -8,8 +8,8 @@ use std::collections::HashMap;
 macro_rules! words {
     ($($name:ident = $text:literal),* $(,)?) => {
         #[expect(non_camel_case_types, clippy::upper_case_acronyms)]
-        enum Number { $($name),* }
-        impl Words { $(pub(super) const $name: Str = Str(Number::$name as u32);)* }
+        enum WordId { $($name),* }
+        impl Words { $(pub(super) const $name: Str = Str(WordId::$name as u32);)* }
         pub(super) const WORDS: &[&str] = &[$($text),*];
     };
 }
@@ -172,8 +172,8 @@ impl Records {
         self.history = Vec::new();
     }
 
-    fn stream(&mut self, value: Value) -> u32 {
-        let Value::Int(stream) = value else { return 0 };
+    fn stream(&mut self, value: PickleValue) -> u32 {
+        let PickleValue::Int(stream) = value else { return 0 };
         if stream == 0 {
             return 0;
         }
@@ -182,8 +182,9 @@ impl Records {
         if self.streams.len() < 1 << 20 { *self.streams.entry(stream).or_insert(next) } else { next }
     }
 
-    fn frame(&mut self, fields: &Fields) -> Option<Value> {
-        let (Value::Str(name), Value::Str(file)) = (fields.get(Words::NAME), fields.get(Words::FILENAME))
+    fn frame(&mut self, fields: &DictFields) -> Option<PickleValue> {
+        let (PickleValue::Str(name), PickleValue::Str(file)) =
+            (fields.get(Words::NAME), fields.get(Words::FILENAME))
         else {
             return None;
         };
@@ -193,25 +194,25 @@ impl Records {
         if id == next {
             self.frames.push((name, file, line));
         }
-        Some(Value::Record(FRAME, id))
+        Some(PickleValue::Record(FRAME, id))
     }
 
     /// The owner that a list of frames, innermost first, stands for.
-    fn stack(&mut self, items: &[Value], heap: &Heap) -> Option<Value> {
+    fn stack(&mut self, items: &[PickleValue], heap: &Heap) -> Option<PickleValue> {
         self.scratch.clear();
         for item in items {
-            let &Value::Run(FRAME, first, count) = item else { return None };
+            let &PickleValue::Run(FRAME, first, count) = item else { return None };
             let room = MAX_FRAMES - self.scratch.len().min(MAX_FRAMES);
             self.scratch.extend((first..first.saturating_add(count)).take(room));
         }
         if let Some(&owner) = self.stacks.get(self.scratch.as_slice()) {
-            return Some(Value::Record(STACK, owner.0));
+            return Some(PickleValue::Record(STACK, owner.0));
         }
         self.stacked += self.scratch.len();
         if self.owners.count() + self.scratch.len() > MAX_OWNERS || self.stacked > MAX_STACKED {
             self.stacked -= self.scratch.len();
             self.stacks_left_out += 1;
-            return Some(Value::Record(STACK, OwnerId::UNKNOWN.0));
+            return Some(PickleValue::Record(STACK, OwnerId::UNKNOWN.0));
         }
         let name_of = |name: Str| {
             let text = heap.text(name);
@@ -226,11 +227,11 @@ impl Records {
             });
         }
         self.stacks.insert(self.scratch.as_slice().into(), owner);
-        Some(Value::Record(STACK, owner.0))
+        Some(PickleValue::Record(STACK, owner.0))
     }
 
-    fn event_of(&mut self, fields: &Fields) -> Option<Value> {
-        let Value::Str(action) = fields.get(Words::ACTION) else { return None };
+    fn event_of(&mut self, fields: &DictFields) -> Option<PickleValue> {
+        let PickleValue::Str(action) = fields.get(Words::ACTION) else { return None };
         let kind = match action {
             Words::ALLOC => Kind::Alloc,
             Words::FREE_COMPLETED => Kind::Free,
@@ -239,10 +240,10 @@ impl Records {
             Words::OOM => Kind::Refuse,
             Words::SNAPSHOT => Kind::Snapshot,
             Words::USER_DEFINED => Kind::UserDefined,
-            Words::FREE_REQUESTED => return Some(Value::Nothing),
+            Words::FREE_REQUESTED => return Some(PickleValue::Nothing),
             _ => {
                 self.unknown += 1;
-                return Some(Value::Nothing);
+                return Some(PickleValue::Nothing);
             }
         };
         let address_key = if kind == Kind::Refuse { Words::DEVICE_FREE } else { Words::ADDR };
@@ -251,12 +252,12 @@ impl Records {
         let is_mark = matches!(kind, Kind::Snapshot | Kind::UserDefined);
         if !is_mark && (bytes.is_none() || (address.is_none() && kind != Kind::Refuse)) {
             self.unusable += 1;
-            return Some(Value::Nothing);
+            return Some(PickleValue::Nothing);
         }
         let id = self.event_count;
         if id == u32::MAX {
             self.beyond += 1;
-            return Some(Value::Nothing);
+            return Some(PickleValue::Nothing);
         }
         let event = RawEvent {
             time: fields.bytes(Words::TIME).unwrap_or(0),
@@ -274,14 +275,14 @@ impl Records {
             }
         }
         self.event_count += 1;
-        Some(Value::Record(EVENT, id))
+        Some(PickleValue::Record(EVENT, id))
     }
 
-    fn block(&mut self, fields: &Fields) -> Option<Value> {
-        let Value::Str(state) = fields.get(Words::STATE) else { return None };
+    fn block(&mut self, fields: &DictFields) -> Option<PickleValue> {
+        let PickleValue::Str(state) = fields.get(Words::STATE) else { return None };
         let Some(bytes) = fields.bytes(Words::SIZE).filter(|&bytes| bytes <= MAX_BYTES) else {
             self.unusable += 1;
-            return Some(Value::Nothing);
+            return Some(PickleValue::Nothing);
         };
         let state = match state {
             Words::ACTIVE_ALLOCATED => PieceState::Live,
@@ -291,7 +292,7 @@ impl Records {
         };
         // Older snapshots tell of a block by the requests it served, the latest first.
         let history = match fields.get(Words::HISTORY) {
-            Value::Record(HISTORY, id) => self.history.get(id as usize).copied(),
+            PickleValue::Record(HISTORY, id) => self.history.get(id as usize).copied(),
             _ => None,
         };
         let requested = fields.bytes(Words::REQUESTED_SIZE).or(history.map(|(requested, _)| requested));
@@ -306,59 +307,60 @@ impl Records {
         Some(self.numbered(|records| &mut records.blocks, BLOCK, block))
     }
 
-    fn segment(&mut self, fields: &Fields) -> Option<Value> {
+    fn segment(&mut self, fields: &DictFields) -> Option<PickleValue> {
         let address = fields.bytes(Words::ADDRESS)?;
         let bytes = fields.bytes(Words::TOTAL_SIZE)?;
         let device = fields.bytes(Words::DEVICE).unwrap_or(0);
         let blocks = match fields.get(Words::BLOCKS) {
-            Value::Run(BLOCK, first, count) => (first, count),
+            PickleValue::Run(BLOCK, first, count) => (first, count),
             _ => (0, 0),
         };
         let fits = bytes <= MAX_BYTES && address.checked_add(bytes).is_some();
         let (true, Ok(device)) = (fits, u32::try_from(device)) else {
             self.unusable += 1;
-            return Some(Value::Nothing);
+            return Some(PickleValue::Nothing);
         };
         let size_class = match fields.get(Words::SEGMENT_TYPE) {
-            Value::Str(class) => Some(class),
+            PickleValue::Str(class) => Some(class),
             _ => None,
         };
-        let expandable = fields.get(Words::IS_EXPANDABLE) == Value::Bool(true);
+        let expandable = fields.get(Words::IS_EXPANDABLE) == PickleValue::Bool(true);
         let stream = self.stream(fields.get(Words::STREAM));
         let segment = RawSegment { device, address, bytes, stream, size_class, expandable, blocks };
         Some(self.numbered(|records| &mut records.segments, SEGMENT, segment))
     }
 
-    fn annotation(&mut self, fields: &Fields) -> Option<Value> {
-        let (Value::Str(name), Some(time)) = (fields.get(Words::NAME), fields.bytes(Words::TIME)) else {
+    fn annotation(&mut self, fields: &DictFields) -> Option<PickleValue> {
+        let (PickleValue::Str(name), Some(time)) = (fields.get(Words::NAME), fields.bytes(Words::TIME))
+        else {
             return None;
         };
-        if fields.get(Words::STAGE) != Value::Str(Words::START) {
-            return Some(Value::Nothing);
+        if fields.get(Words::STAGE) != PickleValue::Str(Words::START) {
+            return Some(PickleValue::Nothing);
         }
         let device = fields.bytes(Words::DEVICE).and_then(|device| u32::try_from(device).ok()).unwrap_or(0);
         let annotation = Annotation { device, name, time };
         Some(self.numbered(|records| &mut records.annotations, ANNOTATION, annotation))
     }
 
-    fn numbered<T>(&mut self, of: impl Fn(&mut Self) -> &mut Vec<T>, kind: u8, record: T) -> Value {
+    fn numbered<T>(&mut self, of: impl Fn(&mut Self) -> &mut Vec<T>, kind: u8, record: T) -> PickleValue {
         let Ok(id) = u32::try_from(of(self).len()) else {
             self.beyond += 1;
-            return Value::Nothing;
+            return PickleValue::Nothing;
         };
         of(self).push(record);
-        Value::Record(kind, id)
+        PickleValue::Record(kind, id)
     }
 }
 
-impl Shapes for Records {
-    fn dict(&mut self, entries: &[Value], _: &Heap) -> Option<Value> {
+impl RecordBuilder for Records {
+    fn dict(&mut self, entries: &[PickleValue], _: &Heap) -> Option<PickleValue> {
         if entries.len() > 2 * MAX_KEYS {
             return None;
         }
-        let mut fields = Fields([Value::Nothing; KEYS]);
+        let mut fields = DictFields([PickleValue::Nothing; KEYS]);
         for pair in entries.chunks_exact(2) {
-            if let Value::Str(Str(key)) = pair[0]
+            if let PickleValue::Str(Str(key)) = pair[0]
                 && let Some(field) = fields.0.get_mut(key as usize)
             {
                 *field = pair[1];
@@ -382,40 +384,40 @@ impl Shapes for Records {
         }
     }
 
-    fn list(&mut self, items: &[Value], heap: &Heap) -> Option<Value> {
+    fn list(&mut self, items: &[PickleValue], heap: &Heap) -> Option<PickleValue> {
         match items {
-            [] => Some(Value::None),
-            [Value::Run(FRAME, ..), ..] => self.stack(items, heap),
+            [] => Some(PickleValue::None),
+            [PickleValue::Run(FRAME, ..), ..] => self.stack(items, heap),
             // The blocks of a segment; of a block's history the latest entry counts.
-            [Value::Run(BLOCK, ..)] => Some(items[0]),
-            [Value::Run(HISTORY, first, _), ..] => Some(Value::Record(HISTORY, *first)),
+            [PickleValue::Run(BLOCK, ..)] => Some(items[0]),
+            [PickleValue::Run(HISTORY, first, _), ..] => Some(PickleValue::Record(HISTORY, *first)),
             _ => None,
         }
     }
 }
 
 /// The values of a dict under the keys that are known.
-struct Fields([Value; KEYS]);
+struct DictFields([PickleValue; KEYS]);
 
-impl Fields {
-    fn get(&self, key: Str) -> Value {
-        self.0.get(key.0 as usize).copied().unwrap_or(Value::Nothing)
+impl DictFields {
+    fn get(&self, key: Str) -> PickleValue {
+        self.0.get(key.0 as usize).copied().unwrap_or(PickleValue::Nothing)
     }
 
     fn has(&self, key: Str) -> bool {
-        self.get(key) != Value::Nothing
+        self.get(key) != PickleValue::Nothing
     }
 
     fn bytes(&self, key: Str) -> Option<u64> {
         match self.get(key) {
-            Value::Int(number) => u64::try_from(number).ok(),
+            PickleValue::Int(number) => u64::try_from(number).ok(),
             _ => None,
         }
     }
 
     fn owner(&self) -> OwnerId {
         match self.get(Words::FRAMES) {
-            Value::Record(STACK, owner) => OwnerId(owner),
+            PickleValue::Record(STACK, owner) => OwnerId(owner),
             _ => OwnerId::UNKNOWN,
         }
     }

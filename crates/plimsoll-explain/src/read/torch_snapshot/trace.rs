@@ -1,7 +1,7 @@
 //! From a device's list of events to a trace: what the recorder's ring no longer had is told from what was freed without having been allocated and from what lay there at
 //! the end.
 
-use super::super::by_address::{ByAddress, freed};
+use super::super::match_frees::{FreeMatcher, freed};
 use super::super::pickle::{Heap, Str};
 use super::records::{Annotation, Kind, RawEvent, Words};
 use crate::recording::Failure;
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 /// Builds the trace of one device, event by event.
 #[derive(Default)]
 pub(super) struct TraceBuilder {
-    pub(super) requests: ByAddress,
+    pub(super) requests: FreeMatcher,
     marks: Vec<Str>,
     mark_ids: HashMap<Str, u32>,
     time: u64,

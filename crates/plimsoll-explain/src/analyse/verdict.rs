@@ -1,0 +1,118 @@
+//! Verdicts: what is wrong, in a sentence, with the numbers that show it.
+//!
+//! Each kind is a test of its own over the same facts, and several can hold. They are listed in the order in which
+//! a person would want to hear them: first what the program does wrong, then what stands in its way, then what is
+//! merely so.
+
+mod fragmented;
+mod leaking;
+mod refused;
+mod reserved_idle;
+
+pub(crate) use leaking::Leak;
+
+use crate::analyse::call_site::call_site;
+use crate::analyse::facts::Facts;
+use crate::explanation::{Verdict, VerdictKind};
+use crate::text::plain;
+use plimsoll_memory::{Action, Model, OwnerId, format_bytes};
+
+/// All that holds; never empty.
+pub(crate) fn verdicts(facts: &Facts<'_>, leak: Option<&Leak>) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    verdicts.extend(leak.map(|leak| leak.verdict(facts)).or_else(|| leaking::many_equal_blocks(facts)));
+    verdicts.extend(fragmented::verdict(facts));
+    verdicts.extend(refused::other_process(facts));
+    // A leak outgrows any limit: then the leak is the finding, and no limit is too low.
+    if leak.is_none() {
+        verdicts.extend(refused::limit_low(facts));
+    }
+    if leak.is_none() && !has(&verdicts, VerdictKind::OtherProcess) {
+        verdicts.extend(refused::transient_peak(facts));
+        verdicts.extend(refused::too_big(facts));
+    }
+    verdicts.extend(reserved_idle::verdict(facts));
+    if verdicts.is_empty() {
+        verdicts.push(rest(facts));
+    }
+    if let (Some(who), Some(first)) = (who_was_refused(facts), verdicts.first_mut()) {
+        first.proof.push(format!("the request that was refused: {who}"));
+    }
+    verdicts
+}
+
+/// Who asked for what was refused, where that is known.
+fn who_was_refused(facts: &Facts<'_>) -> Option<String> {
+    let device = facts.device;
+    let owner = match (facts.refusal_event(), &device.trace) {
+        (Some(event), Some(trace)) => match trace.events.get(event)?.action {
+            Action::Refuse(id) => trace.request(id).owner,
+            _ => OwnerId::UNKNOWN,
+        },
+        _ => OwnerId::UNKNOWN,
+    };
+    match (owner, device.failure.as_ref().and_then(|failure| failure.op.as_ref())) {
+        (OwnerId::UNKNOWN, op) => op.filter(|op| !op.is_empty()).map(|op| plain(op)),
+        (owner, _) => Some(call_site(&device.owners, owner).location),
+    }
+}
+
+fn has(verdicts: &[Verdict], kind: VerdictKind) -> bool {
+    verdicts.iter().any(|verdict| verdict.kind == kind)
+}
+
+/// Whether the pool takes memory as it goes, not all at the start.
+fn grows(facts: &Facts<'_>) -> bool {
+    match &facts.device.model {
+        Some(Model::Bfc(settings)) => settings.growth,
+        _ => true,
+    }
+}
+
+/// What is said when nothing else holds.
+fn rest(facts: &Facts<'_>) -> Verdict {
+    if let (true, Some(refused)) = (facts.is_refusal(), facts.refused) {
+        let hole = facts
+            .largest_free()
+            .map_or(String::new(), |hole| format!(", the largest hole is {}", format_bytes(hole)));
+        let sentence = format!(
+            "Fragmented: {} were refused though that much was free{hole}; the recording does not show what was in \
+             the way.",
+            format_bytes(refused)
+        );
+        let proof = vec![format!("requested: {refused} bytes; in use: {} bytes", facts.live.unwrap_or(0))];
+        return Verdict { kind: VerdictKind::Fragmented, sentence, proof };
+    }
+    let live = facts.live.unwrap_or(0);
+    let mut proof = Vec::new();
+    if let Some(peak) = facts.peak_live() {
+        proof.push(format!("most in use at once: {peak} bytes"));
+    }
+    if let Some(history) = &facts.history
+        && let (Some(first), Some(last)) = (history.step_ends.get(1), history.step_ends.last())
+    {
+        let steps = history.step_ends.len();
+        proof.push(format!("live at the end of step 2: {first} bytes; of step {steps}: {last} bytes"));
+    }
+    // Only steps can show that nothing grows; one moment cannot.
+    let steps = facts.history.as_ref().is_some_and(|history| history.steps.is_some());
+    let end = if steps { "nothing grows" } else { "nothing was refused" };
+    let sentence = match (facts.peak_live(), facts.peak_reserved()) {
+        (Some(peak), Some(reserved)) if reserved > 0 => {
+            proof.push(format!("most reserved by the pool: {reserved} bytes"));
+            format!(
+                "Healthy: at its peak the program used {} of the {} its pool had reserved, and {end}.",
+                format_bytes(peak),
+                format_bytes(reserved)
+            )
+        }
+        (Some(peak), _) => {
+            format!("Healthy: the program used {} at its peak, and {end}.", format_bytes(peak))
+        }
+        _ => format!("Healthy: {} are in use, and {end}.", format_bytes(live)),
+    };
+    if !steps {
+        proof.push("growth cannot be told: the recording has no steps".into());
+    }
+    Verdict { kind: VerdictKind::Healthy, sentence, proof }
+}

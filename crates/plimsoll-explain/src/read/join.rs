@@ -1,0 +1,178 @@
+//! Several files of one run, as one recording: the snapshot knows the blocks, the message knows the device.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::recording::{Device, Framework, Recording};
+use plimsoll_memory::{Action, Frame, OwnerId, Owners, Request};
+
+/// Joins recordings of one run, device by device. Where two know the same thing, the first file is believed.
+pub(crate) fn join(recordings: Vec<Recording>) -> Result<Recording> {
+    let mut recordings = recordings.into_iter();
+    let mut joined =
+        recordings.next().ok_or_else(|| Error::new(ErrorKind::Empty, "no file was given to explain"))?;
+    for next in recordings {
+        let framework = same_framework(joined.origin.framework, next.origin.framework).ok_or_else(|| {
+            let message = format!(
+                "{} is of {}, {} of {}: give the files of one run",
+                joined.origin.files.join(", "),
+                joined.origin.framework.name(),
+                next.origin.files.join(", "),
+                next.origin.framework.name()
+            );
+            Error::new(ErrorKind::Mixed, message)
+        })?;
+        joined.origin.framework = framework;
+        joined.origin.files.extend(next.origin.files);
+        joined.origin.formats.extend(next.origin.formats);
+        joined.origin.gaps.extend(next.origin.gaps);
+        for device in next.devices {
+            match joined.devices.iter_mut().find(|known| same_device(known, &device)) {
+                Some(known) => complete(known, device),
+                None => joined.devices.push(device),
+            }
+        }
+    }
+    Ok(joined)
+}
+
+fn same_framework(a: Framework, b: Framework) -> Option<Framework> {
+    use Framework::{Jax, TensorFlow, TensorFlowOrJax};
+    match (a, b) {
+        _ if a == b => Some(a),
+        (TensorFlowOrJax, Jax | TensorFlow) => Some(b),
+        (Jax | TensorFlow, TensorFlowOrJax) => Some(a),
+        _ => None,
+    }
+}
+
+fn same_device(a: &Device, b: &Device) -> bool {
+    match (a.index, b.index) {
+        (Some(a), Some(b)) => a == b,
+        _ => a.name == b.name,
+    }
+}
+
+/// Adds to a device what another file knows of it.
+fn complete(known: &mut Device, other: Device) {
+    fn fill<T>(known: &mut Option<T>, other: Option<T>) {
+        if known.is_none() {
+            *known = other;
+        }
+    }
+    fill(&mut known.capacity, other.capacity);
+    fill(&mut known.limit, other.limit);
+    fill(&mut known.device_free, other.device_free);
+    fill(&mut known.process, other.process);
+    fill(&mut known.reserved, other.reserved);
+    fill(&mut known.peak_live, other.peak_live);
+    fill(&mut known.largest_free, other.largest_free);
+    // What was in use is taken from files that tell of one moment. A peak tells nothing of a refusal or of an end.
+    if known.reported_at_peak && !other.reported_at_peak && tells_what_was_in_use(&other) {
+        known.live = None;
+        known.live_by_owner.clear();
+        known.reported_at_peak = false;
+    }
+    let same_moment = if tells_what_was_in_use(known) {
+        known.reported_at_peak == other.reported_at_peak
+    } else {
+        known.reported_at_peak = other.reported_at_peak;
+        true
+    };
+    if same_moment {
+        fill(&mut known.live, other.live);
+    }
+    fill(&mut known.model, other.model);
+    match (&mut known.failure, other.failure) {
+        (Some(known), Some(other)) if !known.exact && other.exact => *known = other,
+        (known, other) => fill(known, other),
+    }
+    if known.others.is_empty() {
+        known.others = other.others;
+    }
+    for setting in other.settings {
+        if !known.settings.iter().any(|(name, _)| *name == setting.0) {
+            known.settings.push(setting);
+        }
+    }
+    // Owners are numbered per file.
+    let owner = adopt(&mut known.owners, &other.owners);
+    let renumbered = |id: OwnerId| owner.get(id.0 as usize).copied().unwrap_or(OwnerId::UNKNOWN);
+    if known.layout.is_none() {
+        known.layout = other.layout.map(|mut layout| {
+            let pieces = layout.segments.iter_mut().flat_map(|segment| &mut segment.pieces);
+            pieces.for_each(|piece| piece.owner = renumbered(piece.owner));
+            layout
+        });
+    }
+    if known.trace.is_none() {
+        known.trace = other.trace.map(|mut trace| {
+            trace.requests.iter_mut().for_each(|request| request.owner = renumbered(request.owner));
+            trace
+        });
+    }
+    if known.live_by_owner.is_empty() && same_moment {
+        let held = other.live_by_owner.into_iter();
+        known.live_by_owner = held.map(|(id, bytes, count)| (renumbered(id), bytes, count)).collect();
+    }
+    end_with_the_failure(known);
+}
+
+/// Whether a file says how much was in use at the moment it is of.
+fn tells_what_was_in_use(device: &Device) -> bool {
+    device.layout.is_some() || device.live.is_some() || !device.live_by_owner.is_empty()
+}
+
+/// Takes over the owners of another file, and returns what each is called here.
+fn adopt(owners: &mut Owners, other: &Owners) -> Vec<OwnerId> {
+    let mut names = vec![OwnerId::UNKNOWN];
+    for id in (1..other.count() as u32).map(OwnerId) {
+        // A caller has a lower number than those it calls.
+        let parent = names.get(other.parent(id).0 as usize).copied().unwrap_or(OwnerId::UNKNOWN);
+        names.push(other.frame(id).map_or(OwnerId::UNKNOWN, |frame| owners.child(parent, frame.clone())));
+    }
+    names
+}
+
+/// Adds the request that a log saw refused to the end of a trace that did not see it.
+fn end_with_the_failure(device: &mut Device) {
+    let (Some(trace), Some(failure)) = (&mut device.trace, &mut device.failure) else { return };
+    if failure.event.is_some() || trace.events.iter().any(|event| matches!(event.action, Action::Refuse(_))) {
+        return;
+    }
+    let frame = failure.op.as_ref().map(|op| Frame { name: op.clone(), ..Frame::default() });
+    let owner = frame.map_or(OwnerId::UNKNOWN, |frame| device.owners.child(OwnerId::UNKNOWN, frame));
+    let time = trace.events.last().map_or(0, |event| event.time);
+    let id = trace.push_request(Request { bytes: failure.requested, address: 0, stream: 0, owner });
+    trace.push(time, Action::Refuse(id));
+    failure.event = Some(trace.events.len() - 1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recording::{Failure, Format, Origin};
+
+    fn of(device: Device) -> Recording {
+        let formats = vec![Format::BfcLog];
+        let origin =
+            Origin { files: Vec::new(), formats, framework: Framework::TensorFlow, gaps: Vec::new() };
+        Recording { origin, devices: vec![Device { index: Some(0), ..device }] }
+    }
+
+    #[test]
+    fn a_peak_never_stands_in_for_what_was_in_use_when_a_request_was_refused() {
+        let failure = Failure { requested: 9, exact: true, event: None, op: None };
+        let log = Device { live: Some(70), failure: Some(failure), ..Device::default() };
+        let owners = vec![(OwnerId::UNKNOWN, 100, 1)];
+        let peak =
+            Device { live: Some(100), live_by_owner: owners, reported_at_peak: true, ..Device::default() };
+        for files in [[log.clone(), peak.clone()], [peak.clone(), log]] {
+            let joined = join(files.map(of).to_vec()).unwrap();
+            let device = &joined.devices[0];
+            assert_eq!((device.live, device.reported_at_peak), (Some(70), false));
+            assert!(device.live_by_owner.is_empty());
+        }
+        let joined = join(vec![of(Device::default()), of(peak)]).unwrap();
+        assert_eq!((joined.devices[0].live, joined.devices[0].reported_at_peak), (Some(100), true));
+        assert_eq!(joined.devices[0].live_by_owner.len(), 1);
+    }
+}

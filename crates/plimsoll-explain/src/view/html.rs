@@ -1,0 +1,119 @@
+//! The page: an explanation as one HTML file that can be kept, sent and opened years later.
+//!
+//! Everything is in the file: no fonts, scripts or data come from elsewhere, and a content policy in the page
+//! forbids it to ask. What is read (verdicts, books, advice) is plain HTML and needs no script; what is
+//! explored (timeline, address map, flame graph) is drawn by the page's script from columns of numbers, so that
+//! a hundred thousand events stay quick. It opens at the moment that was explained, with the explanation's figures. Names in a recording are untrusted: they enter the page as escaped text
+//! or as JSON in which `<` cannot occur, and the script only ever sets them as text.
+
+mod blob;
+mod device;
+mod groups;
+mod header;
+mod lifetimes;
+
+use crate::explanation::Explanation;
+use crate::recording::{Device, Recording};
+use crate::text::plain;
+use blob::Blob;
+use serde_json::json;
+use std::io::{self, Write};
+
+const PAGE: &str = include_str!("html/page.html");
+const STYLE: &str = include_str!("html/page.css");
+/// The parts of the script, in the order in which they build on each other.
+const SCRIPT: [&str; 6] = [
+    include_str!("html/data.js"),
+    include_str!("html/draw.js"),
+    include_str!("html/timeline.js"),
+    include_str!("html/map.js"),
+    include_str!("html/flame.js"),
+    include_str!("html/page.js"),
+];
+
+/// One device on the page: what is said of it, and what was recorded.
+struct View<'a> {
+    name: &'a str,
+    explanation: Option<&'a Explanation>,
+    device: Option<&'a Device>,
+}
+
+/// Writes an explanation as one self-contained HTML page, with the recording to explore around it.
+///
+/// ```
+/// use plimsoll_explain::{Device, Framework, Origin, Recording, explain, write_html};
+/// let origin = Origin { files: vec!["run".into()], formats: vec![], framework: Framework::Jax, gaps: vec![] };
+/// let device = Device { name: "GPU 0".into(), ..Device::default() };
+/// let recording = Recording { origin, devices: vec![device] };
+/// let explanation = explain(&recording);
+/// let mut page = Vec::new();
+/// write_html(&recording, &explanation, &mut page)?;
+/// assert!(page.starts_with(b"<!doctype html>"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+/// If `out` cannot be written to.
+pub fn write_html(recording: &Recording, explanation: &Explanation, out: &mut dyn Write) -> io::Result<()> {
+    let views = views(recording, explanation);
+    let mut blob = Blob::default();
+    let devices: Vec<_> = views.iter().map(|view| device::describe(view, &mut blob)).collect();
+    let files = plain(&recording.origin.files.join(", "));
+    let meta = json!({ "framework": recording.origin.framework.name(), "devices": devices });
+
+    let mut rest = PAGE;
+    while let Some((before, after)) = rest.split_once("{{") {
+        let (slot, after) = after.split_once("}}").unwrap_or((after, ""));
+        out.write_all(before.as_bytes())?;
+        match slot {
+            "title" => out.write_all(escape(&files).as_bytes())?,
+            "style" => out.write_all(STYLE.as_bytes())?,
+            "header" => header::write(recording, &views, out)?,
+            "meta" => out.write_all(script_json(&meta).as_bytes())?,
+            "blob" => blob.write(out)?,
+            "script" => SCRIPT.iter().try_for_each(|part| out.write_all(part.as_bytes()))?,
+            _ => {}
+        }
+        rest = after;
+    }
+    out.write_all(rest.as_bytes())
+}
+
+/// Pairs what is said of each device with what was recorded of it. The device explained first comes first.
+fn views<'a>(recording: &'a Recording, explanation: &'a Explanation) -> Vec<View<'a>> {
+    let mut devices: Vec<Option<&Device>> = recording.devices.iter().map(Some).collect();
+    let mut views: Vec<View<'a>> = std::iter::once(explanation)
+        .chain(&explanation.others)
+        .map(|explanation| {
+            let of_name = |device: &Option<&Device>| device.is_some_and(|d| d.name == explanation.device);
+            let device = devices.iter().position(of_name).and_then(|at| devices[at].take());
+            View { name: &explanation.device, explanation: Some(explanation), device }
+        })
+        .collect();
+    let unexplained = devices.into_iter().flatten();
+    views.extend(unexplained.map(|d| View { name: &d.name, explanation: None, device: Some(d) }));
+    views
+}
+
+/// Text for the body of an element or a quoted attribute.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            _ => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// JSON for the body of a script element: no `<` can end it, and no line separator can break it.
+fn script_json(value: &serde_json::Value) -> String {
+    let json = value.to_string();
+    let json = json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
+    json.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
+}

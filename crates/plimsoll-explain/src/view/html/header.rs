@@ -1,0 +1,226 @@
+//! What is read first on a page: verdicts with their proof, closed books, advice. Plain HTML, for each device.
+
+use super::{View, escape};
+use crate::explanation::{Advice, Books, Explanation, Verdict, VerdictKind};
+use crate::moment::Moment;
+use crate::recording::{Device, Recording};
+use crate::text::plain;
+use plimsoll_memory::format_bytes;
+use std::io::{self, Write};
+
+/// Facts of a proof that are seen without asking for the others.
+const FACTS: usize = 6;
+
+/// Writes the header: where the recording comes from, then a section for each device.
+pub(super) fn write(recording: &Recording, views: &[View<'_>], out: &mut dyn Write) -> io::Result<()> {
+    let origin = &recording.origin;
+    let formats: Vec<&str> = origin.formats.iter().map(|format| format.name()).collect();
+    writeln!(
+        out,
+        r#"<p class="origin">{} · {}"#,
+        escape(origin.framework.name()),
+        escape(&formats.join(", "))
+    )?;
+    writeln!(out, r#"· <span class="files">{}</span></p>"#, text(&origin.files.join(", ")))?;
+    if !origin.gaps.is_empty() {
+        let sentences: Vec<String> = origin.gaps.iter().map(|gap| text(gap)).collect();
+        writeln!(out, r#"<p class="gaps"><b>Note.</b> {}</p>"#, sentences.join(" "))?;
+    }
+    for (number, view) in views.iter().enumerate() {
+        let hidden = if number == 0 { "" } else { " hidden" };
+        writeln!(
+            out,
+            r#"<section class="device" data-device="{number}" aria-label="{}"{hidden}>"#,
+            text(view.name)
+        )?;
+        match view.explanation {
+            Some(explanation) => {
+                let moment = explanation.snapshot.moment;
+                writeln!(
+                    out,
+                    r#"<p class="moment">Verdicts, books, map and holders are <b>{moment}</b>.</p>"#
+                )?;
+                explanation.verdicts.iter().try_for_each(|v| verdict(v, out))?;
+                figures(explanation, view.device, out)?;
+                books(&explanation.books, explanation.snapshot.moment, out)?;
+                advice(&explanation.advice, out)?;
+            }
+            None => view.device.map_or(Ok(()), |device| recorded_figures(device, out))?,
+        }
+        writeln!(out, "</section>")?;
+    }
+    Ok(())
+}
+
+/// Untrusted text, without what would turn the direction of writing.
+fn text(untrusted: &str) -> String {
+    escape(&plain(untrusted))
+}
+
+/// A number of bytes in words, exact when pointed at.
+fn bytes(bytes: u64) -> String {
+    format!(r#"<span title="{} bytes">{}</span>"#, grouped(bytes), format_bytes(bytes))
+}
+
+/// A number with its thousands apart.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
+}
+
+fn verdict(verdict: &Verdict, out: &mut dyn Write) -> io::Result<()> {
+    let (kind, words) = match verdict.kind {
+        VerdictKind::TooBig => ("too-big", "Too big"),
+        VerdictKind::Fragmented => ("fragmented", "Fragmented"),
+        VerdictKind::Leaking => ("leaking", "Leaking"),
+        VerdictKind::ReservedIdle => ("reserved-idle", "Reserved, idle"),
+        VerdictKind::TransientPeak => ("transient-peak", "Transient peak"),
+        VerdictKind::LimitLow => ("limit-low", "Limit low"),
+        VerdictKind::OtherProcess => ("other-process", "Other process"),
+        VerdictKind::Healthy => ("healthy", "Healthy"),
+    };
+    writeln!(out, r#"<article class="verdict {kind}"><h2><span class="kind">{words}</span>"#)?;
+    writeln!(out, "<span>{}</span></h2>", text(&verdict.sentence))?;
+    let (first, more) = verdict.proof.split_at(verdict.proof.len().min(FACTS));
+    let list = |facts: &[String], out: &mut dyn Write| {
+        let items: String = facts.iter().map(|fact| format!("<li>{}</li>", text(fact))).collect();
+        writeln!(out, r#"<ul class="proof">{items}</ul>"#)
+    };
+    if !first.is_empty() {
+        list(first, out)?;
+    }
+    if !more.is_empty() {
+        writeln!(out, "<details><summary>{} more facts</summary>", more.len())?;
+        list(more, out)?;
+        writeln!(out, "</details>")?;
+    }
+    writeln!(out, "</article>")
+}
+
+/// The figures of the moment that is explained, and the bounds that hold at any.
+fn figures(explanation: &Explanation, device: Option<&Device>, out: &mut dyn Write) -> io::Result<()> {
+    let snapshot = &explanation.snapshot;
+    writeln!(out, r#"<dl class="figures">"#)?;
+    if let Some(refused) = &snapshot.refused {
+        let about = if refused.exact { "" } else { "about " };
+        let asked = bytes(refused.requested);
+        writeln!(out, "<div><dt>Asked for and refused</dt><dd>{about}{asked}</dd></div>")?;
+    }
+    figure(&format!("In use {}", snapshot.moment), snapshot.live_bytes, out)?;
+    figure(&format!("Reserved {}", snapshot.moment), snapshot.reserved_bytes, out)?;
+    figure("Largest hole", snapshot.fragmentation.map(|found| found.largest_hole_bytes), out)?;
+    figure("Most in use", explanation.peak.as_ref().map(|peak| peak.live_bytes), out)?;
+    figure("Limit", device.and_then(|device| device.limit), out)?;
+    figure("Device", device.and_then(|device| device.capacity), out)?;
+    writeln!(out, "</dl>")
+}
+
+/// What was reported of a device of which nothing is said.
+fn recorded_figures(device: &Device, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, r#"<dl class="figures">"#)?;
+    figure("In use, as recorded", device.live_bytes(), out)?;
+    figure("Reserved, as recorded", device.reserved_bytes(), out)?;
+    figure("Limit", device.limit, out)?;
+    figure("Device", device.capacity, out)?;
+    writeln!(out, "</dl>")
+}
+
+fn figure(name: &str, value: Option<u64>, out: &mut dyn Write) -> io::Result<()> {
+    match value {
+        Some(value) => writeln!(out, "<div><dt>{name}</dt><dd>{}</dd></div>", bytes(value)),
+        None => Ok(()),
+    }
+}
+
+fn books(books: &Books, moment: Moment, out: &mut dyn Write) -> io::Result<()> {
+    if books.lines.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, r#"<div class="books"><h3>Books of {}, {moment}</h3><div class="bar">"#, text(&books.of))?;
+    for (number, line) in books.lines.iter().enumerate() {
+        let share = percent(line.bytes, books.total_bytes);
+        write!(
+            out,
+            r#"<i class="swatch-{}" style="width:{share:.3}%" title="{}: {} bytes, {share:.1} %"></i>"#,
+            number % 12,
+            text(&line.name),
+            grouped(line.bytes)
+        )?;
+    }
+    writeln!(
+        out,
+        r#"</div><table><thead><tr><th>What<th class="number">Bytes<th class="number">Share<th></tr></thead>"#
+    )?;
+    for (number, line) in books.lines.iter().enumerate() {
+        let share = percent(line.bytes, books.total_bytes);
+        let (name, swatch) = (text(&line.name), number % 12);
+        writeln!(
+            out,
+            r#"<tr><td><i class="key swatch-{swatch}"></i>{name}<td class="number">{}"#,
+            bytes(line.bytes)
+        )?;
+        writeln!(
+            out,
+            r#"<td class="number">{share:.1} %<td class="thin"><i style="width:{share:.3}%"></i></tr>"#
+        )?;
+    }
+    let total = bytes(books.total_bytes);
+    writeln!(
+        out,
+        r#"<tfoot><tr><th>Sum<td class="number">{total}<td class="number">100 %<td></tr></tfoot></table></div>"#
+    )
+}
+
+fn advice(advice: &[Advice], out: &mut dyn Write) -> io::Result<()> {
+    if advice.is_empty() {
+        return Ok(());
+    }
+    let most = advice.iter().filter_map(|a| a.peak_reserved_bytes).max().unwrap_or(0);
+    writeln!(
+        out,
+        r#"<div class="advice"><h3>What to change, and what replay says of it</h3><table><thead><tr>"#
+    )?;
+    writeln!(
+        out,
+        r#"<th>Change<th>Would survive<th class="number">Peak reserved<th><th>Because<th></tr></thead>"#
+    )?;
+    for (number, advice) in advice.iter().enumerate() {
+        let (class, survives) = match advice.would_survive {
+            Some(true) => ("yes", "yes"),
+            Some(false) => ("no", "no"),
+            None => ("open", "cannot tell"),
+        };
+        let peak = advice.peak_reserved_bytes.map_or_else(|| "–".to_string(), bytes);
+        let share = percent(advice.peak_reserved_bytes.unwrap_or(0), most);
+        let (change, because) = (text(&advice.change), text(&advice.because));
+        writeln!(
+            out,
+            r#"<tr><td class="change">{change}<td><span class="survives {class}">{survives}</span>"#
+        )?;
+        writeln!(
+            out,
+            r#"<td class="number">{peak}<td class="thin"><i style="width:{share:.3}%"></i><td>{because}<td>"#
+        )?;
+        if advice.timeline.is_some() {
+            let label = format!("Draw over the timeline: {}", plain(&advice.change));
+            let label = escape(&label);
+            writeln!(
+                out,
+                r#"<button class="overlay" data-advice="{number}" aria-pressed="false" aria-label="{label}">compare</button>"#
+            )?;
+        }
+        writeln!(out, "</tr>")?;
+    }
+    writeln!(out, "</table></div>")
+}
