@@ -4,6 +4,7 @@ use crate::driver::Driver;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ranges::Ranges;
+use crate::runtime::Eager;
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdevice_attribute_enum as Attribute,
     CUmemAllocationGranularity_flags_enum as Granularity, CUmemAllocationHandleType, CUmemAllocationProp,
@@ -54,6 +55,8 @@ pub struct CudaDevice {
     /// What compiles and runs kernels; made when the first is asked for, as most of what it loads is not needed
     /// to look at memory.
     engine: Arc<OnceLock<Result<Arc<Engine>>>>,
+    /// What runs programs without a plan; made when the first is run.
+    eager: Arc<OnceLock<Result<Eager>>>,
 }
 
 pub(crate) struct Shared {
@@ -110,13 +113,18 @@ impl CudaDevice {
         let mut shared = Shared { driver, id, device, context, ranges, arenas, at_open: 0 };
         let info = shared.memory_info()?;
         shared.at_open = info.total_bytes.saturating_sub(info.free_bytes);
-        Ok(CudaDevice { shared: Arc::new(shared), engine: Arc::default() })
+        Ok(CudaDevice { shared: Arc::new(shared), engine: Arc::default(), eager: Arc::default() })
     }
 
     /// What compiles and runs kernels on the device.
     pub(crate) fn engine(&self) -> Result<&Arc<Engine>> {
         let make = || Engine::new(self.shared.clone()).map(Arc::new);
         self.engine.get_or_init(make).as_ref().map_err(Clone::clone)
+    }
+
+    /// What runs programs on the device without a plan.
+    pub(crate) fn eager(&self) -> Result<&Eager> {
+        self.eager.get_or_init(|| Eager::new(&self.shared)).as_ref().map_err(Clone::clone)
     }
 
     /// Which device this is.

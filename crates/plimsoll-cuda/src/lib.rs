@@ -47,6 +47,7 @@ mod queue;
 mod ranges;
 mod recurrent;
 mod routine;
+mod runtime;
 mod scratch;
 mod selftest;
 mod small;

@@ -3,6 +3,7 @@
 //! Most machines that build this have no GPU, and the one it runs on has a driver nobody tested it with. So the
 //! checks are part of the program: a person runs them where it matters, and each says what it saw in numbers.
 
+mod eager;
 mod memory;
 mod pages;
 mod pool;
@@ -33,6 +34,7 @@ pub fn selftest(device: &CudaDevice) -> Vec<Check> {
     pages::run(device, &mut checks);
     pool::run(device, &mut checks);
     pool::run_to_the_end(device, &mut checks);
+    eager::run(device, &mut checks);
     checks
 }
 
