@@ -1,10 +1,10 @@
 //! An op and the loop that follows it: as one kernel where there is one, or one after the other, with the op's result in
 //! workspace in between.
 
-use crate::dot;
-use crate::engine::Engine;
+use crate::codegen::engine::Engine;
+use crate::codegen::loops;
 use crate::error::Result;
-use crate::loops;
+use crate::gemm::dot;
 use crate::prepare::prepare;
 use crate::routine::{ALIGNMENT, Call, Routine};
 use cudarc::driver::sys::CUdeviceptr;

@@ -1,13 +1,13 @@
 //! Which routine runs a kernel.
 
 use crate::attention;
+use crate::codegen::engine::Engine;
+use crate::codegen::loops;
 use crate::conv;
-use crate::dnn::Direction;
-use crate::dot;
-use crate::engine::Engine;
+use crate::conv::dnn::Direction;
 use crate::epilogue::prepare_with_epilogue;
 use crate::error::{Error, ErrorKind, Result};
-use crate::loops;
+use crate::gemm::dot;
 use crate::ops::{
     batch_norm, cross_entropy, gather, layer_norm, movement, pool2d, projected_cross_entropy, reduce,
 };

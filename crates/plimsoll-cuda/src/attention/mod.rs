@@ -13,9 +13,9 @@
 mod geometry;
 mod plan;
 
-use crate::engine::Engine;
+use crate::codegen::engine::Engine;
+use crate::codegen::function::{Argument, Function};
 use crate::error::Result;
-use crate::function::{Argument, Function};
 use crate::routine::{Call, Routine};
 use geometry::Geometry;
 use plan::{Launch, Place, Plan};
@@ -23,7 +23,7 @@ use plimsoll_graph::op::Attention;
 use plimsoll_graph::program::Operand;
 use std::sync::Arc;
 #[cfg(test)]
-use {crate::engine::Properties, plimsoll_graph::Op};
+use {crate::codegen::engine::Properties, plimsoll_graph::Op};
 
 /// Prepares `Op::Attention`. Operands may be strided views.
 pub(crate) fn prepare(

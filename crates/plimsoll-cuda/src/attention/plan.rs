@@ -3,8 +3,8 @@
 //! Nothing here needs a device but its properties, so what is launched can be tested anywhere.
 
 use super::geometry::{Geometry, define};
-use crate::engine::Properties;
-use crate::number::number;
+use crate::codegen::dtype_defines::number;
+use crate::codegen::engine::Properties;
 use plimsoll_graph::DType;
 
 const EXTENTS: &str = include_str!("extents.cu");

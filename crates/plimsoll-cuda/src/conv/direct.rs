@@ -1,10 +1,10 @@
 //! Convolutions as they are defined, for what the library does not take.
 
 use super::Geometry;
-use crate::dnn::Direction;
-use crate::engine::Engine;
+use crate::codegen::engine::Engine;
+use crate::codegen::function::{Argument, Function};
+use crate::conv::dnn::Direction;
 use crate::error::Result;
-use crate::function::{Argument, Function};
 use crate::routine::{Call, Routine};
 use plimsoll_graph::DType;
 use plimsoll_graph::op::Conv2d;

@@ -7,7 +7,7 @@
 use super::stages::{Place, Stages, Traits, count};
 use super::tiles::{self, Tiles};
 use super::{accumulator, name};
-use crate::engine::Engine;
+use crate::codegen::engine::Engine;
 use crate::error::Result;
 use crate::routine::Routine;
 use plimsoll_graph::DType;

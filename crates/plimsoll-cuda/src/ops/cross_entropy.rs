@@ -6,7 +6,7 @@
 
 use super::stages::{Place, Stages, Traits, blocks, count};
 use super::{accumulator, name, reduce, team};
-use crate::engine::{Engine, Properties};
+use crate::codegen::engine::{Engine, Properties};
 use crate::error::Result;
 use crate::routine::Routine;
 use plimsoll_graph::DType;

@@ -10,7 +10,7 @@
 
 use super::stages::{Place, Stages, Traits, blocks, count};
 use super::{name, pack};
-use crate::engine::Engine;
+use crate::codegen::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::routine::Routine;
 use plimsoll_graph::program::Operand;

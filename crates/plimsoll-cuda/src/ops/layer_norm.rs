@@ -9,7 +9,7 @@ use super::batch_norm::{self, settle_sums};
 use super::stages::{Place, Stages, Traits, blocks, count};
 use super::tiles::Tiles;
 use super::{accumulator, name, pack};
-use crate::engine::Engine;
+use crate::codegen::engine::Engine;
 use crate::error::Result;
 use crate::routine::Routine;
 use plimsoll_graph::DType;

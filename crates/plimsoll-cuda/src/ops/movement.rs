@@ -2,7 +2,7 @@
 
 use super::stages::{Place, Stages, Traits, blocks, count};
 use super::{name, pack};
-use crate::engine::Engine;
+use crate::codegen::engine::Engine;
 use crate::error::Result;
 use crate::routine::Routine;
 use plimsoll_graph::DType;

@@ -10,9 +10,9 @@
 use super::cross_entropy::Rows;
 use super::reduce;
 use super::stages::Stages;
-use crate::engine::{Engine, Properties};
+use crate::codegen::engine::{Engine, Properties};
 use crate::error::Result;
-use crate::product::{Gemm, Product};
+use crate::gemm::cublaslt_gemm::{Gemm, Product};
 use crate::routine::{ALIGNMENT, Call, Routine};
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use plimsoll_graph::DType;

@@ -7,7 +7,7 @@
 use super::stages::{Place, Stages, Traits, blocks, count};
 use super::tiles::{self, Tiles};
 use super::{accumulator, name, pack, team};
-use crate::engine::{Engine, Properties};
+use crate::codegen::engine::{Engine, Properties};
 use crate::error::Result;
 use crate::routine::Routine;
 use plimsoll_graph::op::Reduction;

@@ -1,8 +1,8 @@
 //! A kernel of a program as launches one after another.
 
-use crate::engine::Engine;
+use crate::codegen::engine::Engine;
+use crate::codegen::function::{Argument, Function};
 use crate::error::{Error, ErrorKind, Result};
-use crate::function::{Argument, Function};
 use crate::routine::{ALIGNMENT, Call, Routine};
 use std::fmt::Write;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 
 use super::stages::{MOST_ARGUMENTS, Place, Stages};
 use super::*;
-use crate::engine::Properties;
+use crate::codegen::engine::Properties;
 use crate::error::Result;
 use plimsoll_graph::op::{Pad, Pool2d, PoolKind, Reduction};
 use plimsoll_graph::program::{BufferId, Operand, View};

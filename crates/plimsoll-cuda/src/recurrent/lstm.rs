@@ -1,9 +1,9 @@
 //! A long short-term memory layer over time, and its gradient.
 
 use super::{Backward, Forward, Layer, Scratch};
-use crate::engine::Engine;
+use crate::codegen::engine::Engine;
+use crate::codegen::function::Argument;
 use crate::error::Result;
-use crate::function::Argument;
 use crate::routine::{Call, Routine};
 use plimsoll_graph::program::Operand;
 use std::sync::Arc;

@@ -9,12 +9,12 @@
 pub(crate) mod gru;
 pub(crate) mod lstm;
 
-use crate::engine::Engine;
+use crate::codegen::dtype_defines::number;
+use crate::codegen::engine::Engine;
+use crate::codegen::function::{Argument, Function};
 use crate::error::{Error, ErrorKind, Result};
-use crate::function::{Argument, Function};
-use crate::number::number;
+use crate::gemm::cublaslt_gemm::{Gemm, Product};
 use crate::prepare::prepare;
-use crate::product::{Gemm, Product};
 use crate::routine::{ALIGNMENT, Call, Routine};
 use cudarc::driver::sys::CUdeviceptr;
 use plimsoll_graph::op::Reduction;

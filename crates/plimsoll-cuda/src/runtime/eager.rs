@@ -6,14 +6,14 @@
 //! autotuning) takes far longer than running it, so what was prepared is kept by what the kernel computes on which
 //! types and views, never by addresses.
 
-use crate::copy_within::CopyWithin;
-use crate::device::{CudaDevice, Shared};
-use crate::engine::Engine;
+use crate::codegen::engine::Engine;
+use crate::driver::device::{CudaDevice, Shared};
+use crate::driver::source::CudaSource;
+use crate::driver::stream::Stream;
 use crate::error::{Error, ErrorKind, Result};
 use crate::prepare::prepare;
 use crate::routine::{Call, Routine};
-use crate::source::CudaSource;
-use crate::stream::Stream;
+use crate::runtime::copy_within::CopyWithin;
 use cudarc::driver::sys::CUdeviceptr;
 use plimsoll_graph::Program;
 use plimsoll_graph::program::{Body, Buffer, BufferId, Home, Kernel, Operand, Role};

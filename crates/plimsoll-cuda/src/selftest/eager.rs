@@ -1,7 +1,7 @@
 //! Checks of programs that run without a plan, in blocks of a pool that are used again while work is under way.
 
 use super::{Check, Failure, Outcome, check, ensure};
-use crate::device::CudaDevice;
+use crate::driver::device::CudaDevice;
 use plimsoll_graph::program::{Body, Buffer, BufferId, Home, Keep, Kernel, Operand, Role, View};
 use plimsoll_graph::{DType, Program, Shape, Step, lower};
 use plimsoll_memory::{Block, Pool};

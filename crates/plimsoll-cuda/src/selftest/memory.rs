@@ -1,8 +1,8 @@
 //! Memory that checks write to and read from, and what they write.
 
 use super::Failure;
-use crate::device::CudaDevice;
-use crate::source::CudaSource;
+use crate::driver::device::CudaDevice;
+use crate::driver::source::CudaSource;
 use plimsoll_memory::{PhysicalDevice, Pool, PoolSettings};
 use std::ptr;
 

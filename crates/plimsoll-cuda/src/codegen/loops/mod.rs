@@ -1,0 +1,141 @@
+//! Fused loops as generated CUDA C++.
+//!
+//! A fused loop is a straight-line program; what makes it fast is that nothing of it is interpreted. So each loop
+//! becomes the text of a kernel in which extents, strides and types are constants, and the compiler does the rest. What
+//! follows from batch and length alone is left to the launch where that costs nothing, so that a step of another length
+//! is made of the same code. Everything up to the text is a pure function of the loop and of what the device can do: it
+//! is tested without one.
+//!
+//! Each register is rounded to its type and reductions have one order, which the length of a row alone decides, so
+//! that a value has the same bits whichever loop it is computed in and however that loop is cut.
+
+mod elements;
+mod epilogue;
+mod geometry;
+mod multi_tensor;
+mod nest;
+mod rows;
+mod scalar;
+mod split;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use crate::codegen::engine::{Engine, Properties};
+use crate::codegen::function::{Argument, Function};
+use crate::error::{Error, ErrorKind, Result};
+use crate::routine::{Call, Routine};
+pub(crate) use epilogue::{Follower, follower, follower_of_elements};
+pub(crate) use multi_tensor::{Part, part, prepare_together};
+use nest::Nest;
+pub(crate) use nest::Place;
+use plimsoll_graph::program::{Loop, Operand};
+use std::sync::Arc;
+use writer::Launch;
+pub(crate) use writer::PRELUDE;
+
+/// What is launched for a loop, one after another, and the bytes of workspace it takes.
+#[derive(Debug, Default)]
+struct Plan {
+    launches: Vec<Launch>,
+    workspace: u64,
+}
+
+/// Prepares a fused loop.
+///
+/// # Errors
+/// If the loop has a function of a type that there is none of, or does not compile.
+pub(crate) fn prepare(
+    engine: &Arc<Engine>,
+    body: &Loop,
+    reads: &[Operand],
+    writes: &[Operand],
+) -> Result<Box<dyn Routine>> {
+    let plan = plan(body, reads, writes, engine.properties())?;
+    let mut launches = Vec::with_capacity(plan.launches.len());
+    for launch in plan.launches {
+        let function = engine.compile(&launch.source, launch.name, 0)?;
+        let Launch { blocks, threads, arguments, numbers, .. } = launch;
+        launches.push(Prepared { function, blocks, threads, arguments, numbers });
+    }
+    Ok(Box::new(Fused { launches, workspace: plan.workspace }))
+}
+
+/// The launches of a loop.
+fn plan(body: &Loop, reads: &[Operand], writes: &[Operand], device: &Properties) -> Result<Plan> {
+    let mut plan = Plan::default();
+    if writes.iter().all(|write| write.view.shape.elements() == 0) {
+        return Ok(plan);
+    }
+    plan_into(&Nest::new(body, reads, writes), device, &mut plan)?;
+    Ok(plan)
+}
+
+/// The sources that a loop is compiled from.
+#[cfg(test)]
+pub(crate) fn sources(
+    body: &Loop,
+    reads: &[Operand],
+    writes: &[Operand],
+    device: &Properties,
+) -> Result<Vec<String>> {
+    Ok(plan(body, reads, writes, device)?.launches.into_iter().map(|launch| launch.source).collect())
+}
+
+fn plan_into(nest: &Nest, device: &Properties, plan: &mut Plan) -> Result<()> {
+    let needed = nest.needed((0..nest.writes.len()).map(|write| nest.stored(write)));
+    if !(0..needed.len()).any(|register| needed[register] && nest.reduction(register).is_some()) {
+        return split::plan_writes(nest, device, plan);
+    }
+    match split::layout(nest, device) {
+        Some(layout) => split::plan(nest, layout, device, plan)?,
+        None => {
+            plan.launches.extend(rows::plan(nest, device)?);
+            plan.workspace = plan.workspace.max(split::workspace_of_fewer_rows(nest, device));
+        }
+    }
+    Ok(())
+}
+
+fn too_large(error: plimsoll_graph::Error) -> Error {
+    Error::new(ErrorKind::Unsupported, error.to_string())
+}
+
+/// A fused loop, ready to run.
+struct Fused {
+    launches: Vec<Prepared>,
+    workspace: u64,
+}
+
+struct Prepared {
+    function: Function,
+    blocks: u32,
+    threads: u32,
+    arguments: Vec<Place>,
+    numbers: Vec<u64>,
+}
+
+impl Routine for Fused {
+    fn workspace(&self) -> u64 {
+        self.workspace
+    }
+
+    unsafe fn run(&self, call: &Call<'_>) -> Result<()> {
+        for launch in &self.launches {
+            let address = |place: &Place| {
+                Argument::Address(match *place {
+                    Place::Read(read) => call.reads[read],
+                    Place::Write(write) => call.writes[write],
+                    Place::Workspace(offset) => call.workspace + offset,
+                })
+            };
+            let numbers = launch.numbers.iter().map(|&number| Argument::U64(number));
+            let arguments: Vec<Argument> = launch.arguments.iter().map(address).chain(numbers).collect();
+            let grid = [launch.blocks, 1, 1];
+            // SAFETY: the kernel's parameters are the addresses of these operands, which the caller vouches for, and the
+            // numbers that it was written with; each thread stays within the views, and the views within the buffers.
+            unsafe { launch.function.launch(call.stream, grid, launch.threads, 0, &arguments)? };
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,435 @@
+//! Matrix products of views.
+//!
+//! Transposed, permuted and broadcast operands are matters of strides. What remains is to say a batch over any number of
+//! axes with the one that the library has: neighbouring axes that step alike are one axis, a batch of rows against one
+//! matrix is a longer matrix, the longest axis that is left is the batch, and what is left over is a loop. An operand
+//! that the library has no name for is packed first.
+
+use crate::codegen::engine::Engine;
+use crate::codegen::function::Argument;
+use crate::codegen::loops::{Follower, Place, follower, follower_of_elements};
+use crate::error::Result;
+use crate::gemm::cublaslt_gemm::{Gemm, Layout, Product};
+use crate::gemm::gather_strided::Pack;
+use crate::gemm::hopper::HopperProduct;
+use crate::gemm::small_gemm::SmallProduct;
+use crate::routine::{ALIGNMENT, Call, Routine};
+use cudarc::driver::sys::{CUdeviceptr, CUstream};
+use plimsoll_graph::DType;
+use plimsoll_graph::program::{Loop, Operand, WithEpilogue};
+use std::sync::Arc;
+
+/// Prepares `Op::Dot`. Operands may be strided views.
+pub(crate) fn prepare(
+    engine: &Arc<Engine>,
+    transpose_a: bool,
+    transpose_b: bool,
+    reads: &[Operand],
+) -> Result<Box<dyn Routine>> {
+    let products = Products::new(transpose_a, transpose_b, &reads[0], &reads[1]);
+    Ok(Box::new(Dot::new(engine, products, reads[0].dtype)?))
+}
+
+/// Prepares `Op::Dot` and the loop that follows it as one kernel, if there is one: the product is one of our own, and
+/// the loop can follow within it. Reads are the product's, and then the loop's from its second on.
+pub(crate) fn prepare_followed(
+    engine: &Arc<Engine>,
+    transpose_a: bool,
+    transpose_b: bool,
+    then: &WithEpilogue,
+    reads: &[Operand],
+    writes: &[Operand],
+) -> Result<Option<Box<dyn Routine>>> {
+    let products = Products::new(transpose_a, transpose_b, &reads[0], &reads[1]);
+    let dot = Dot::new(engine, products, reads[0].dtype)?;
+    let Some(Way::Own(own)) = &dot.product else { return Ok(None) };
+    if !dot.products.axes.is_empty() {
+        return Ok(None);
+    }
+    let Some((product, arguments)) = own.followed(&then.body, &then.loop_reads(reads), writes)? else {
+        return Ok(None);
+    };
+    Ok(Some(Box::new(Followed { dot, product, operands: then.operands, arguments })))
+}
+
+/// An axis of a batch: how many matrices there are along it, and the distances between those of a, b and c.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Axis {
+    count: usize,
+    steps: [usize; 3],
+}
+
+/// Products of `m × k` by `k × n`, over the axes of a batch, the innermost first.
+#[derive(Clone, Debug, PartialEq)]
+struct Products {
+    m: usize,
+    n: usize,
+    k: usize,
+    /// The offset and the distances between rows and between columns of a and b.
+    a: [usize; 3],
+    b: [usize; 3],
+    axes: Vec<Axis>,
+}
+
+impl Products {
+    fn new(transpose_a: bool, transpose_b: bool, a: &Operand, b: &Operand) -> Products {
+        let lead = a.view.shape.rank() - 2;
+        let matrix = |operand: &Operand, transposed: bool| {
+            let view = operand.view;
+            let (rows, columns) = if transposed { (lead + 1, lead) } else { (lead, lead + 1) };
+            let strides = [view.offset, view.strides[rows], view.strides[columns]];
+            (view.shape[rows], view.shape[columns], strides)
+        };
+        let ((m, k, a_strides), (_, n, b_strides)) = (matrix(a, transpose_a), matrix(b, transpose_b));
+        let mut products = Products { m, n, k, a: a_strides, b: b_strides, axes: Vec::new() };
+        let mut step = m * n;
+        for axis in (0..lead).rev() {
+            let count = a.view.shape[axis];
+            products.push(Axis { count, steps: [a.view.strides[axis], b.view.strides[axis], step] });
+            step *= count;
+        }
+        products
+    }
+
+    /// Takes in the next axis outwards.
+    fn push(&mut self, axis: Axis) {
+        if axis.count == 1 {
+            return;
+        }
+        let continues_rows = axis.steps[1] == 0 && axis.steps[0] == self.m * self.a[1];
+        if self.axes.is_empty() && continues_rows {
+            self.m *= axis.count;
+            return;
+        }
+        match self.axes.last_mut() {
+            Some(inner) if inner.steps.map(|step| step * inner.count) == axis.steps => {
+                inner.count *= axis.count
+            }
+            _ => self.axes.push(axis),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.m == 0 || self.n == 0 || self.axes.iter().any(|axis| axis.count == 0)
+    }
+
+    /// The extents of an operand's matrices, and where it lies.
+    fn matrix(&mut self, operand: usize) -> (usize, usize, &mut [usize; 3]) {
+        match operand {
+            0 => (self.m, self.k, &mut self.a),
+            _ => (self.k, self.n, &mut self.b),
+        }
+    }
+
+    /// Puts an operand where its packed copy lies; the axes of the view that is copied, the innermost last, and the
+    /// bytes they have in all. An axis along which it is repeated is not copied.
+    fn pack(&mut self, operand: usize) -> Vec<crate::gemm::gather_strided::Axis> {
+        let (rows, columns, place) = self.matrix(operand);
+        let mut axes = vec![(columns, place[2]), (rows, place[1])];
+        *place = [0, columns, 1];
+        let mut step = rows * columns;
+        for axis in &mut self.axes {
+            if axis.steps[operand] != 0 {
+                axes.push((axis.count, axis.steps[operand]));
+                axis.steps[operand] = step;
+                step *= axis.count;
+            }
+        }
+        axes.reverse();
+        axes
+    }
+}
+
+/// How matrices are multiplied.
+enum Way {
+    Library(Product),
+    Own(Own),
+}
+
+/// Kernels of our own, within which loops can follow.
+enum Own {
+    Small(SmallProduct),
+    Hopper(HopperProduct),
+}
+
+impl Own {
+    /// The same product with a loop that follows it, and what that takes; none if it cannot follow.
+    fn followed(
+        &self,
+        body: &Loop,
+        reads: &[Operand],
+        writes: &[Operand],
+    ) -> Result<Option<(Own, Vec<Place>)>> {
+        Ok(match self {
+            Own::Small(product) => match follower_of_elements(body, reads, writes)? {
+                Some(Follower { text, arguments }) => Some((Own::Small(product.followed(&text)?), arguments)),
+                None => None,
+            },
+            Own::Hopper(product) => match follower(body, reads, writes)? {
+                Some(Follower { text, arguments }) => {
+                    product.followed(&text)?.map(|product| (Own::Hopper(product), arguments))
+                }
+                None => None,
+            },
+        })
+    }
+
+    /// # Safety
+    /// The addresses must be those of matrices as they were described, and the arguments what follows takes, valid when
+    /// it runs: the result's address, if nothing does.
+    unsafe fn run(&self, operands: [CUdeviceptr; 2], arguments: &[Argument], stream: CUstream) -> Result<()> {
+        match self {
+            // SAFETY: as the caller vouches.
+            Own::Small(product) => unsafe { product.run(operands, arguments, stream) },
+            // SAFETY: as the caller vouches.
+            Own::Hopper(product) => unsafe { product.run(operands, arguments, stream) },
+        }
+    }
+}
+
+impl Way {
+    fn new(engine: &Arc<Engine>, gemm: &Gemm) -> Result<Way> {
+        if SmallProduct::suits(gemm, engine.tf32()) {
+            return Ok(Way::Own(Own::Small(SmallProduct::new(engine, gemm)?)));
+        }
+        let library = Product::new(engine, gemm)?;
+        let own = HopperProduct::instead_of(&library, engine, gemm)?;
+        Ok(own.map_or(Way::Library(library), |own| Way::Own(Own::Hopper(own))))
+    }
+
+    fn workspace(&self) -> u64 {
+        match self {
+            Way::Library(product) => product.workspace(),
+            Way::Own(_) => 0,
+        }
+    }
+
+    /// # Safety
+    /// The addresses must be those of matrices as they were described, and of workspace, valid when it runs.
+    unsafe fn run(
+        &self,
+        addresses: [CUdeviceptr; 3],
+        workspace: CUdeviceptr,
+        stream: CUstream,
+    ) -> Result<()> {
+        match self {
+            // SAFETY: as the caller vouches.
+            Way::Library(product) => unsafe { product.run(addresses, workspace, stream) },
+            Way::Own(own) => {
+                let [a, b, c] = addresses;
+                // SAFETY: as the caller vouches.
+                unsafe { own.run([a, b], &[Argument::Address(c)], stream) }
+            }
+        }
+    }
+}
+
+struct Dot {
+    products: Products,
+    /// The bytes of an element.
+    size: usize,
+    product: Option<Way>,
+    /// The axis that is batched, which is not looped over.
+    batched: Option<usize>,
+    /// For a and b: the copy, the offset of what is copied, and where in the workspace it goes.
+    packs: [Option<(Pack, usize, u64)>; 2],
+    workspace: u64,
+    /// What enqueues zeros, where there is nothing to add up.
+    engine: Arc<Engine>,
+}
+
+impl Dot {
+    fn new(engine: &Arc<Engine>, mut products: Products, dtype: DType) -> Result<Dot> {
+        let size = dtype.size();
+        let (mut packs, mut end) = ([None, None], 0);
+        if products.is_empty() || products.k == 0 {
+            return Ok(Dot {
+                products,
+                size,
+                product: None,
+                batched: None,
+                packs,
+                workspace: 0,
+                engine: engine.clone(),
+            });
+        }
+        for (operand, pack) in packs.iter_mut().enumerate() {
+            let (rows, columns, place) = products.matrix(operand);
+            let [offset, row, column] = *place;
+            if Layout::of(rows, columns, [row, column, 0]).is_some() {
+                continue;
+            }
+            let axes = products.pack(operand);
+            let bytes = axes.iter().map(|axis| axis.0).product::<usize>() * size;
+            *pack = Some((Pack::new(engine, size, &axes)?, offset, end));
+            end = (end + bytes as u64).next_multiple_of(ALIGNMENT);
+        }
+        let longest = (0..products.axes.len()).max_by_key(|&axis| products.axes[axis].count);
+        let (batch, steps) =
+            longest.map_or((1, [0; 3]), |i| (products.axes[i].count, products.axes[i].steps));
+        let Products { m, n, k, a, b, .. } = products;
+        // What every address of an operand is a multiple of: its offset, and the steps of the axes that are looped over.
+        let looped = products.axes.iter().enumerate().filter(|(i, _)| Some(*i) != longest);
+        let looped: Vec<Axis> = looped.map(|(_, axis)| *axis).collect();
+        let alignment = [a[0], b[0], 0].into_iter().enumerate().map(|(operand, offset)| {
+            let places = looped.iter().map(|axis| axis.steps[operand]).chain([offset]);
+            places.fold(ALIGNMENT, |least, place| least.min(aligned((place * size) as u64)))
+        });
+        let alignment: Vec<u64> = alignment.collect();
+        let gemm = Gemm {
+            m,
+            n,
+            k,
+            batch,
+            a: [a[1], a[2], steps[0]],
+            b: [b[1], b[2], steps[1]],
+            c: [n, steps[2]],
+            dtype,
+            result: dtype,
+            accumulate: false,
+            alignment: [alignment[0], alignment[1], alignment[2]],
+        };
+        let product = Way::new(engine, &gemm)?;
+        let workspace = end + product.workspace();
+        let product = Some(product);
+        Ok(Dot { products, size, product, batched: longest, packs, workspace, engine: engine.clone() })
+    }
+}
+
+impl Dot {
+    /// Where the operands' first matrices are, after those that cannot be taken as they lie have been copied.
+    ///
+    /// # Safety
+    /// As for [`Routine::run`], of what is read and the workspace.
+    unsafe fn operands(
+        &self,
+        reads: &[CUdeviceptr],
+        workspace: CUdeviceptr,
+        stream: CUstream,
+    ) -> Result<[CUdeviceptr; 2]> {
+        let mut starts = [reads[0], reads[1]];
+        let offsets = [self.products.a[0], self.products.b[0]];
+        for (operand, offset) in offsets.into_iter().enumerate() {
+            starts[operand] += (offset * self.size) as u64;
+        }
+        for (operand, pack) in self.packs.iter().enumerate() {
+            let Some((pack, offset, place)) = pack else { continue };
+            let from = reads[operand] + (offset * self.size) as u64;
+            starts[operand] = workspace + place;
+            // SAFETY: the view is within its buffer, and the copy is within the workspace.
+            unsafe { pack.run(from, starts[operand], stream) }?;
+        }
+        Ok(starts)
+    }
+}
+
+/// The largest power of two that divides an offset, up to the alignment of buffers.
+fn aligned(offset: u64) -> u64 {
+    if offset == 0 { ALIGNMENT } else { (1 << offset.trailing_zeros().min(63)).min(ALIGNMENT) }
+}
+
+impl Routine for Dot {
+    fn workspace(&self) -> u64 {
+        self.workspace
+    }
+
+    unsafe fn run(&self, call: &Call<'_>) -> Result<()> {
+        let Products { m, n, axes, .. } = &self.products;
+        let Some(product) = &self.product else {
+            let bytes = axes.iter().map(|axis| axis.count).product::<usize>() * m * n * self.size;
+            // SAFETY: the result has so many bytes.
+            return unsafe { self.engine.zero(call.writes[0], bytes as u64, call.stream) };
+        };
+        // SAFETY: as the caller vouches.
+        let [a, b] = unsafe { self.operands(call.reads, call.workspace, call.stream) }?;
+        let starts = [a, b, call.writes[0]];
+        // Copies come first in the workspace.
+        let scratch = call.workspace + (self.workspace - product.workspace());
+        let looped =
+            || axes.iter().enumerate().filter(|(i, _)| Some(*i) != self.batched).map(|(_, axis)| axis);
+        for repeat in 0..looped().map(|axis| axis.count).product() {
+            let (mut addresses, mut rest): (_, usize) = (starts, repeat);
+            for axis in looped() {
+                let index = rest % axis.count;
+                rest /= axis.count;
+                for (address, step) in addresses.iter_mut().zip(axis.steps) {
+                    *address += (index * step * self.size) as u64;
+                }
+            }
+            // SAFETY: the views are within their buffers, and the result is dense in its own.
+            unsafe { product.run(addresses, scratch, call.stream) }?;
+        }
+        Ok(())
+    }
+}
+
+/// A product and the loop that follows it, as one kernel.
+struct Followed {
+    dot: Dot,
+    product: Own,
+    /// How many of the reads are the product's.
+    operands: usize,
+    /// What the loop takes: its reads and writes.
+    arguments: Vec<Place>,
+}
+
+impl Routine for Followed {
+    fn workspace(&self) -> u64 {
+        self.dot.workspace
+    }
+
+    unsafe fn run(&self, call: &Call<'_>) -> Result<()> {
+        // SAFETY: as the caller vouches.
+        let operands = unsafe { self.dot.operands(call.reads, call.workspace, call.stream) }?;
+        let address = |place: &Place| match *place {
+            // The first is the product's result, which has no address.
+            Place::Read(read) => call.reads[self.operands + read - 1],
+            Place::Write(write) => call.writes[write],
+            Place::Workspace(offset) => call.workspace + offset,
+        };
+        let arguments: Vec<Argument> =
+            self.arguments.iter().map(|place| Argument::Address(address(place))).collect();
+        // SAFETY: the loop takes the addresses of these operands, for which the caller vouches as for the product's.
+        unsafe { self.product.run(operands, &arguments, call.stream) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_graph::program::{BufferId, View};
+    use plimsoll_graph::{MAX_RANK, Shape};
+
+    fn operand(dims: &[usize], strides: &[usize]) -> Operand {
+        let shape = Shape::new(dims).expect("a shape");
+        let mut all = [0; MAX_RANK];
+        all[..strides.len()].copy_from_slice(strides);
+        Operand { buffer: BufferId(0), dtype: DType::F32, view: View { shape, offset: 0, strides: all } }
+    }
+
+    #[test]
+    fn a_matrix_repeated_over_the_batch_multiplies_one_longer_matrix() {
+        let a = operand(&[4, 5, 6, 7], &[210, 42, 7, 1]);
+        let b = operand(&[4, 5, 7, 3], &[0, 0, 3, 1]);
+        let products = Products::new(false, false, &a, &b);
+        assert_eq!((products.m, products.n, products.k), (120, 3, 7));
+        assert!(products.axes.is_empty());
+    }
+
+    #[test]
+    fn packing_copies_each_matrix_once_and_leaves_it_dense() {
+        // Every other column of a, repeated over the outer axis.
+        let a = operand(&[2, 3, 4, 5], &[0, 40, 10, 2]);
+        let b = operand(&[2, 3, 5, 6], &[90, 30, 6, 1]);
+        let mut products = Products::new(false, false, &a, &b);
+        assert_eq!(products.pack(0), vec![(3, 40), (4, 10), (5, 2)]);
+        assert_eq!(products.a, [0, 5, 1]);
+        let steps: Vec<[usize; 3]> = products.axes.iter().map(|axis| axis.steps).collect();
+        assert_eq!(steps, vec![[20, 30, 24], [0, 90, 72]]);
+    }
+
+    #[test]
+    fn addresses_are_as_aligned_as_their_offsets() {
+        assert_eq!([0, 2, 48, 256, 1 << 40].map(aligned), [256, 2, 16, 256, 256]);
+    }
+}

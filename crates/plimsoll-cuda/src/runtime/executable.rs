@@ -1,0 +1,581 @@
+//! A plan bound to one memory: a run of it is one launch of a graph.
+//!
+//! Launching a kernel takes the host longer than many kernels take the device. So the launches of a plan are captured
+//! once, when it is loaded, with the copies to and from the host as branches beside them; a step is then launched
+//! whole.
+
+use crate::codegen::engine::Engine;
+use crate::codegen::loops::{self, Part};
+use crate::driver::device::CudaDevice;
+use crate::driver::stream::{Event, Graph, Stream};
+use crate::error::{Error, ErrorKind, Result};
+use crate::prepare::prepare;
+use crate::routine::{ALIGNMENT, Call, Routine};
+use crate::runtime::copy_within::CopyWithin;
+use crate::runtime::in_flight::Queue;
+#[cfg(doc)]
+use crate::runtime::in_flight::UNDER_WAY;
+use crate::runtime::launch_groups;
+use crate::runtime::memory::{Memory, Place};
+use crate::runtime::small_results::Leaving;
+use crate::runtime::stream_assignment::{self, Access, KERNELS, LANES, Placed};
+use cudarc::driver::sys::CUdeviceptr;
+use plimsoll_graph::Program;
+use plimsoll_graph::program::{Body, BufferId, Home, Keep, Kernel, Operand};
+use plimsoll_plan::Plan;
+use std::mem;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+/// The lanes of copies.
+const TO_DEVICE: usize = KERNELS;
+const TO_HOST: usize = KERNELS + 1;
+
+/// A program, ready to run at fixed addresses of one memory.
+///
+/// Several executables may be bound to one memory; running one takes it mutably, so they run one at a time. What
+/// survives a step lies at the same offsets in all plans of one model.
+pub struct Executable {
+    /// The steps that were captured: what they need lives as long as the graph.
+    steps: Vec<Step>,
+    leaving: Leaving,
+    graph: Graph,
+    starts: [u64; 2],
+    states: Vec<Place>,
+    inputs: Vec<Place>,
+    outputs: Vec<Place>,
+    /// Where inputs and outputs lie in the memory of a turn.
+    input_offsets: Vec<u64>,
+    output_offsets: Vec<u64>,
+    /// Whether inputs may come in before the run before has ended.
+    ahead: bool,
+    /// What tells it from all others.
+    identity: u64,
+}
+
+/// What one kernel of the plan does to the device.
+enum Step {
+    Launch {
+        routine: Box<dyn Routine>,
+        reads: Box<[CUdeviceptr]>,
+        writes: Box<[CUdeviceptr]>,
+        workspace: CUdeviceptr,
+        /// The bytes of workspace.
+        scratch: u64,
+    },
+    /// All bytes of one place go to another, one of them on the host.
+    Copy { from: Place, to: Place },
+    /// A copy has ended. What uses its bytes comes after it in any case.
+    Wait,
+    /// It is part of a launch before it.
+    Joined,
+}
+
+impl CudaDevice {
+    /// The scratch bytes a kernel needs on this device. What is compiled for it is kept.
+    ///
+    /// # Errors
+    /// If the device has no kernel for it, or what is needed to make it is missing.
+    pub fn workspace(&self, kernel: &Kernel) -> Result<u64> {
+        match kernel.body {
+            Body::Copy | Body::Wait => Ok(0),
+            _ => Ok(prepare(self.engine()?, kernel)?.workspace()),
+        }
+    }
+
+    /// Compiles what the kernels of a program need, on all processors of the machine at once. What is asked for
+    /// afterwards is there.
+    ///
+    /// # Errors
+    /// If the device has no kernel for one, or what is needed to make it is missing.
+    pub fn compile(&self, program: &Program) -> Result<()> {
+        let engine = self.engine()?;
+        let kernels: Vec<&Kernel> = program.kernels.iter().chain(&program.rematerializations).collect();
+        let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
+        let threads = thread::available_parallelism().map_or(1, |n| n.get()).min(kernels.len());
+        thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    while let Some(kernel) = kernels.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        if matches!(kernel.body, Body::Copy | Body::Wait) {
+                            continue;
+                        }
+                        if let Err(error) = prepare(engine, kernel) {
+                            failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                            next.store(kernels.len(), Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+        });
+        failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    }
+
+    /// Whether matrix products of f32 that are loaded from now on may round their operands to the 19 bits of TF32, which
+    /// is several times as fast. They may not unless this says so.
+    ///
+    /// # Errors
+    /// If the device cannot be asked what it can do.
+    pub fn allow_tf32(&self, allowed: bool) -> Result<()> {
+        self.engine()?.allow_tf32(allowed);
+        Ok(())
+    }
+
+    /// Binds a program and its plan to memory.
+    ///
+    /// # Errors
+    /// If the plan is not one of this program or does not fit the memory, or the device has no kernel for something in
+    /// it.
+    pub fn load(&self, program: &Program, plan: &Plan, memory: &mut Memory) -> Result<Executable> {
+        self.compile(program)?;
+        Executable::new(self.engine()?, program, plan, memory)
+    }
+}
+
+impl Executable {
+    fn new(engine: &Arc<Engine>, program: &Program, plan: &Plan, memory: &mut Memory) -> Result<Executable> {
+        let fits = plan.offsets.len() == program.buffers.len()
+            && plan.workspace_offsets.len() == program.kernels.len()
+            && plan.order.len() == program.kernels.len()
+            && plan.alignment.is_multiple_of(ALIGNMENT);
+        if !fits {
+            return Err(Error::new(ErrorKind::Plan, "the plan was not made for this program on this device"));
+        }
+        let outside = |what: &str, bytes: u64| {
+            let message = format!(
+                "{what} of {bytes} bytes lies outside the arena of {} bytes (on the host {}); the plan needs {} ({})",
+                memory.device_bytes(),
+                memory.host_bytes(),
+                plan.peak_bytes,
+                plan.host_bytes
+            );
+            Error::new(ErrorKind::Plan, message)
+        };
+        let place = |id: BufferId| {
+            let buffer = &program.buffers[id.index()];
+            let place =
+                Place { home: buffer.home, offset: plan.offsets[id.index()], bytes: buffer.bytes() as u64 };
+            let inside = match place.home {
+                Home::Device => memory.device.address(place.offset, place.bytes).is_some(),
+                Home::Host => memory.host.address(place.offset, place.bytes).is_some(),
+            };
+            if inside { Ok(place) } else { Err(outside(&buffer.name, place.bytes)) }
+        };
+        let address = |kernel: &Kernel, id: BufferId| {
+            let buffer = &program.buffers[id.index()];
+            let Place { home, offset, bytes } = place(id)?;
+            let address = memory.device.address(offset, bytes).filter(|_| home == Home::Device);
+            address.ok_or_else(|| {
+                let message = format!(
+                    "`{}` of `{}` uses `{}`, which is on the host",
+                    kernel.name(),
+                    kernel.scope,
+                    buffer.name
+                );
+                Error::new(ErrorKind::Plan, message)
+            })
+        };
+        let span = |place: &Place| {
+            let start = match place.home {
+                Home::Device => memory.device.address(place.offset, place.bytes),
+                Home::Host => memory.host.address(place.offset, place.bytes).map(|address| address as u64),
+            };
+            let start = start.unwrap_or(0);
+            start..start + place.bytes
+        };
+        let range = |operand: &Operand| Ok(span(&place(operand.buffer)?));
+        let mut steps = Vec::with_capacity(program.kernels.len());
+        let mut accesses = Vec::with_capacity(program.kernels.len());
+        for &index in &plan.order {
+            let kernel = &program.kernels[index as usize];
+            steps.push(match kernel.body {
+                Body::Copy => {
+                    let [from, to] = [place(kernel.reads[0].buffer)?, place(kernel.writes[0].buffer)?];
+                    if from.bytes != to.bytes {
+                        let message =
+                            format!("a copy of {} bytes goes to a buffer of {}", from.bytes, to.bytes);
+                        return Err(Error::new(ErrorKind::Plan, message));
+                    }
+                    match (from.home, to.home) {
+                        (Home::Device, Home::Device) => Step::Launch {
+                            routine: Box::new(CopyWithin::new(engine, from.bytes)?),
+                            reads: [address(kernel, kernel.reads[0].buffer)?].into(),
+                            writes: [address(kernel, kernel.writes[0].buffer)?].into(),
+                            workspace: 0,
+                            scratch: 0,
+                        },
+                        _ => Step::Copy { from, to },
+                    }
+                }
+                Body::Wait => Step::Wait,
+                _ => {
+                    let routine = prepare(engine, kernel)?;
+                    let bytes = routine.workspace();
+                    let workspace = memory
+                        .device
+                        .address(plan.workspace_offsets[index as usize], bytes)
+                        .ok_or_else(|| outside("a workspace", bytes))?;
+                    let reads: Result<_> = kernel.reads.iter().map(|o| address(kernel, o.buffer)).collect();
+                    let writes: Result<_> = kernel.writes.iter().map(|o| address(kernel, o.buffer)).collect();
+                    Step::Launch { routine, reads: reads?, writes: writes?, workspace, scratch: bytes }
+                }
+            });
+            let mut access = Access {
+                reads: kernel.reads.iter().map(range).collect::<Result<_>>()?,
+                writes: kernel.writes.iter().map(range).collect::<Result<_>>()?,
+                lane: None,
+            };
+            match steps.last() {
+                Some(Step::Launch { workspace, scratch, .. }) => {
+                    access.writes.push(*workspace..workspace + scratch);
+                }
+                Some(Step::Copy { to, .. }) => {
+                    access.lane = Some(if to.home == Home::Host { TO_HOST } else { TO_DEVICE });
+                }
+                Some(Step::Wait) => access = Access::default(),
+                _ => {}
+            }
+            accesses.push(access);
+        }
+        let kernels = plan.order.iter().map(|&index| &program.kernels[index as usize]);
+        join(engine, kernels, &mut steps, &mut accesses)?;
+        let places = |ids: &[BufferId]| ids.iter().map(|&id| place(id)).collect::<Result<Vec<Place>>>();
+        let (states, inputs, outputs) =
+            (places(&program.states)?, places(&program.inputs)?, places(&program.outputs)?);
+        if let Some(place) = inputs.iter().chain(&outputs).find(|place| place.home == Home::Host) {
+            let message = format!("an input or output of {} bytes is kept on the host", place.bytes);
+            return Err(Error::new(ErrorKind::Plan, message));
+        }
+        let ((input_offsets, input_bytes), (output_offsets, output_bytes)) =
+            (offsets(&inputs), offsets(&outputs));
+        // What survives a step is used for nothing else while another runs.
+        let ahead = program.inputs.iter().all(|id| program.buffers[id.index()].keep == Keep::Always);
+        let spans = |places: &[Place]| places.iter().map(span).collect::<Vec<Range<u64>>>();
+        let (arrivals, results) = (spans(&inputs), spans(&outputs));
+        let leaving = Leaving::new(engine, &results)?;
+        memory.queue.make_room(input_bytes, if leaving.has_results { 0 } else { output_bytes })?;
+        static LOADED: AtomicU64 = AtomicU64::new(0);
+        Ok(Executable {
+            graph: capture(&steps, accesses, arrivals, (&leaving, results), memory)?,
+            steps,
+            leaving,
+            starts: starts(memory),
+            states,
+            inputs,
+            outputs,
+            input_offsets,
+            output_offsets,
+            ahead,
+            identity: LOADED.fetch_add(1, Ordering::Relaxed),
+        })
+    }
+
+    /// Begins a run of the program, once `fill` has written each of its inputs; at most [`UNDER_WAY`] are under way at
+    /// a time, and each is collected in its turn.
+    ///
+    /// # Errors
+    /// If as many runs are under way already, an input cannot be had, the driver refuses, or something before it failed.
+    ///
+    /// # Panics
+    /// If `memory` is not the one it was loaded for.
+    pub fn begin<E: From<Error>>(
+        &self,
+        memory: &mut Memory,
+        mut fill: impl FnMut(usize, &mut [u8]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        self.check(memory);
+        let turn = memory.queue.next()?;
+        for (index, (input, &offset)) in self.inputs.iter().zip(&self.input_offsets).enumerate() {
+            let room = turn.inputs.address(offset, input.bytes).ok_or_else(outside_of_turn)?;
+            // SAFETY: so many bytes are there. The run whose turn this was before has been collected, so that no copy from
+            // there is under way, and the queue is borrowed from a memory that is borrowed mutably.
+            fill(index, unsafe { slice_mut(room, input.bytes) })?;
+        }
+        self.launch(memory)?;
+        memory.queue.begin(self.identity);
+        Ok(())
+    }
+
+    /// Enqueues the copies of inputs, the graph, and the copies of outputs.
+    fn launch(&self, memory: &Memory) -> Result<()> {
+        let Memory { queue, stream, device, shared, .. } = memory;
+        let turn = queue.next()?;
+        // Inputs that have a place of their own come in while the run before still computes, once it has taken its own.
+        if !(self.ahead && queue.last == Some(self.identity)) {
+            queue.taken.record(stream)?;
+        }
+        queue.copies.wait(&queue.taken)?;
+        for (input, &offset) in self.inputs.iter().zip(&self.input_offsets) {
+            let from = turn.inputs.address(offset, input.bytes).ok_or_else(outside_of_turn)?;
+            let to = device.address(input.offset, input.bytes).ok_or_else(outside_of_turn)?;
+            shared.with_context(|driver| {
+                let bytes = input.bytes as usize;
+                // SAFETY: both are so long. What is copied from is not written before this run is collected; what is
+                // copied to is not used before the copy has arrived, nor any more by what came before.
+                let code = unsafe {
+                    (driver.functions.copy_to_device_async)(to, from.cast(), bytes, queue.copies.stream)
+                };
+                driver.check(code, || format!("copy an input of {bytes} bytes to {}", shared.id))
+            })?;
+        }
+        queue.arrived.record(&queue.copies)?;
+        stream.wait(&queue.arrived)?;
+        // SAFETY: every address in the graph is inside the arenas, which live as long as the memory does and are borrowed
+        // mutably by `begin`, and are not unmapped before all work is done. That buffers which live at once do not
+        // overlap, and reads come after their writes, is what `plimsoll_plan::check` verifies of every plan.
+        unsafe { self.graph.launch(stream) }?;
+        let copied = if self.leaving.has_results { &[] } else { &*self.outputs };
+        for (output, &offset) in copied.iter().zip(&self.output_offsets) {
+            let from = device.address(output.offset, output.bytes).ok_or_else(outside_of_turn)?;
+            let to = turn.outputs.address(offset, output.bytes).ok_or_else(outside_of_turn)?;
+            shared.with_context(|driver| {
+                let bytes = output.bytes as usize;
+                // SAFETY: both are so long, and what is copied to is not read before the run has been waited for.
+                let code =
+                    unsafe { (driver.functions.copy_to_host_async)(to.cast(), from, bytes, stream.stream) };
+                driver.check(code, || format!("copy an output of {bytes} bytes from {}", shared.id))
+            })?;
+        }
+        turn.done.record(stream)
+    }
+
+    /// Waits for the oldest run under way, which was one of this executable, and shows its outputs.
+    ///
+    /// # Errors
+    /// If none is under way, or the run failed.
+    ///
+    /// # Panics
+    /// If `memory` is not the one it was loaded for.
+    pub fn collect(&self, memory: &mut Memory, mut read: impl FnMut(usize, &[u8])) -> Result<()> {
+        self.check(memory);
+        let number = memory.queue.collect()?;
+        let Queue { turns, outbox, .. } = &memory.queue;
+        for (index, (output, &offset)) in self.outputs.iter().zip(&self.output_offsets).enumerate() {
+            let from = match self.leaving.has_results {
+                true => outbox.result(number, index, output.bytes),
+                false => turns[number as usize].outputs.address(offset, output.bytes),
+            };
+            let from = from.ok_or_else(outside_of_turn)?;
+            // SAFETY: so many bytes are there, and what wrote them has ended.
+            read(index, unsafe { slice_mut(from, output.bytes) });
+        }
+        Ok(())
+    }
+
+    /// Runs the program once, on the inputs of the last run, one kernel after another, and returns the seconds of each in the
+    /// plan's order. Kernels that are launched together have their time at the first of them, and next to none at the others.
+    ///
+    /// # Errors
+    /// If the driver refuses it.
+    ///
+    /// # Panics
+    /// If `memory` is not the one it was loaded for.
+    pub fn time_kernels(&self, memory: &mut Memory) -> Result<Vec<f64>> {
+        self.check(memory);
+        memory.synchronize()?;
+        let shared = &memory.shared;
+        let times = || (0..=self.steps.len()).map(|_| Event::timed(shared)).collect::<Result<Vec<Event>>>();
+        let marks = times()?;
+        marks[0].record(&memory.stream)?;
+        for (step, mark) in self.steps.iter().zip(&marks[1..]) {
+            shared.with_context(|_| enqueue(step, memory, &memory.stream))?;
+            mark.record(&memory.stream)?;
+        }
+        let seconds = |pair: &[Event]| Ok(f64::from(pair[0].milliseconds_to(&pair[1])?) * 1e-3);
+        let seconds = marks.windows(2).map(seconds).collect();
+        memory.synchronize()?;
+        seconds
+    }
+
+    /// The bytes of a state.
+    pub fn state_bytes(&self, index: usize) -> usize {
+        self.states[index].bytes as usize
+    }
+
+    /// Writes a state before a run.
+    ///
+    /// # Errors
+    /// If it has another number of bytes, or the driver refuses.
+    pub fn write_state(&self, memory: &mut Memory, index: usize, bytes: &[u8]) -> Result<()> {
+        self.check(memory);
+        memory.write(self.states[index], bytes)
+    }
+
+    /// Reads a state after a run.
+    ///
+    /// # Errors
+    /// If it has another number of bytes, or the run failed.
+    pub fn read_state(&self, memory: &Memory, index: usize, bytes: &mut [u8]) -> Result<()> {
+        self.check(memory);
+        memory.read(self.states[index], bytes)
+    }
+
+    fn check(&self, memory: &Memory) {
+        assert_eq!(starts(memory), self.starts, "an executable runs only in the memory it was loaded for");
+    }
+}
+
+fn outside_of_turn() -> Error {
+    Error::new(ErrorKind::BadRange, "an input or output outside its memory")
+}
+
+/// # Safety
+/// So many bytes must be there, and used by no one else.
+unsafe fn slice_mut<'a>(start: *mut u8, bytes: u64) -> &'a mut [u8] {
+    // SAFETY: the caller vouches for it.
+    unsafe { std::slice::from_raw_parts_mut(start, bytes as usize) }
+}
+
+/// The offsets of buffers that lie one after another, and their end.
+fn offsets(places: &[Place]) -> (Vec<u64>, u64) {
+    let mut end = 0;
+    let offsets = places.iter().map(|place| {
+        let start: u64 = end;
+        end = (start + place.bytes).next_multiple_of(ALIGNMENT);
+        start
+    });
+    (offsets.collect(), end)
+}
+
+fn starts(memory: &Memory) -> [u64; 2] {
+    [memory.device.address(0, 0).unwrap_or(0), memory.host.address(0, 0).map_or(0, |address| address as u64)]
+}
+
+/// Makes one launch of steps that can be launched together, in the place of the first of them.
+fn join<'a>(
+    engine: &Arc<Engine>,
+    kernels: impl Iterator<Item = &'a Kernel>,
+    steps: &mut [Step],
+    accesses: &mut [Access],
+) -> Result<()> {
+    let parts: Vec<Option<Part>> = kernels.map(loops::part).collect();
+    let kinds: Vec<Option<&str>> = parts.iter().map(|part| Some(part.as_ref()?.source())).collect();
+    for group in launch_groups::groups(&kinds, accesses) {
+        let (mut all_reads, mut all_writes, mut access) = (vec![], vec![], Access::default());
+        for &member in &group {
+            if let Step::Launch { reads, writes, .. } = mem::replace(&mut steps[member], Step::Joined) {
+                all_reads.extend(reads);
+                all_writes.extend(writes);
+            }
+            let Access { reads, writes, .. } = mem::take(&mut accesses[member]);
+            access.reads.extend(reads);
+            access.writes.extend(writes);
+        }
+        let members: Vec<&Part> = group.iter().filter_map(|&member| parts[member].as_ref()).collect();
+        steps[group[0]] = Step::Launch {
+            routine: loops::prepare_together(engine, &members)?,
+            reads: all_reads.into(),
+            writes: all_writes.into(),
+            workspace: 0,
+            scratch: 0,
+        };
+        accesses[group[0]] = access;
+    }
+    Ok(())
+}
+
+/// The graph of a plan's steps, on lanes beside each other as far as what they touch allows. The inputs that have arrived
+/// are taken when nothing reads them any more, and results leave when they are there.
+fn capture(
+    steps: &[Step],
+    mut accesses: Vec<Access>,
+    arrivals: Vec<Range<u64>>,
+    (leaving, results): (&Leaving, Vec<Range<u64>>),
+    memory: &Memory,
+) -> Result<Graph> {
+    let shared = &memory.shared;
+    // As if something then wrote them, but ahead of the steps after the last that reads them.
+    let reads = |access: &Access| access.reads.iter().any(|read| arrivals.contains(read));
+    let taken = accesses.iter().rposition(reads).map_or(0, |last| last + 1);
+    accesses.insert(taken, Access { reads: vec![], writes: arrivals, lane: Some(TO_HOST) });
+    accesses.push(Access { reads: results, writes: vec![], lane: Some(TO_HOST) });
+    let end = accesses.len();
+    let placed = stream_assignment::place(&accesses);
+    let mut awaited = vec![false; end];
+    placed.iter().flat_map(|placed| &placed.waits).for_each(|&number| awaited[number] = true);
+    let streams = (0..LANES).map(|_| Stream::new(shared)).collect::<Result<Vec<Stream>>>()?;
+    let begun = Event::new(shared)?;
+    let mut ended: Vec<Option<Event>> = (0..end).map(|_| None).collect();
+    streams[0].capture(|| {
+        begun.record(&streams[0])?;
+        for stream in &streams[1..] {
+            stream.wait(&begun)?;
+        }
+        let mut steps = steps.iter();
+        for (number, Placed { lane, waits }) in placed.iter().enumerate() {
+            let stream = &streams[*lane];
+            for before in waits.iter().filter_map(|&before| ended[before].as_ref()) {
+                stream.wait(before)?;
+            }
+            if number == taken {
+                memory.queue.taken.record_in_graph(stream)?;
+            } else if let Some(step) = steps.next() {
+                enqueue(step, memory, stream)?;
+            } else {
+                // SAFETY: outputs are inside the arena and kept to the end of the plan, the outbox lives as long as the
+                // memory, and runs in it are one after another, each with one such kernel.
+                unsafe { leaving.run(&memory.queue.outbox, stream.stream)? };
+            }
+            if awaited[number] {
+                let event = Event::new(shared)?;
+                event.record(stream)?;
+                ended[number] = Some(event);
+            }
+        }
+        // A graph ends when all its branches have, and each has begun in it.
+        for stream in &streams[1..] {
+            let event = Event::new(shared)?;
+            event.record(stream)?;
+            streams[0].wait(&event)?;
+            ended.push(Some(event));
+        }
+        Ok(())
+    })
+}
+
+/// Enqueues a step.
+fn enqueue(step: &Step, memory: &Memory, stream: &Stream) -> Result<()> {
+    match step {
+        Step::Launch { routine, reads, writes, workspace, .. } => {
+            let call = Call { reads, writes, workspace: *workspace, stream: stream.stream };
+            // SAFETY: the addresses are inside the device's arena and aligned, as the plan's alignment is, and every
+            // buffer is large enough for its operand. What is enqueued here runs under the promises of
+            // `Executable::launch`, or in a memory that is borrowed mutably, after everything whose bytes it uses.
+            unsafe { routine.run(&call) }
+        }
+        Step::Copy { from, to } => copy(memory, *from, *to, stream),
+        Step::Wait | Step::Joined => Ok(()),
+    }
+}
+
+/// Enqueues the copy of a buffer between device and host.
+fn copy(memory: &Memory, from: Place, to: Place, stream: &Stream) -> Result<()> {
+    let bytes = from.bytes as usize;
+    if bytes == 0 {
+        return Ok(());
+    }
+    let outside = || Error::new(ErrorKind::Plan, format!("a copy of {bytes} bytes lies outside the arenas"));
+    let device = |place: Place| memory.device.address(place.offset, place.bytes).ok_or_else(outside);
+    let host = |place: Place| memory.host.address(place.offset, place.bytes).ok_or_else(outside);
+    memory.shared.with_context(|driver| {
+        let functions = &driver.functions;
+        // SAFETY: both buffers are inside their arenas and of these bytes.
+        let code = unsafe {
+            match (from.home, to.home) {
+                (Home::Device, Home::Host) => {
+                    (functions.copy_to_host_async)(host(to)?.cast(), device(from)?, bytes, stream.stream)
+                }
+                (Home::Host, Home::Device) => {
+                    (functions.copy_to_device_async)(device(to)?, host(from)?.cast(), bytes, stream.stream)
+                }
+                _ => {
+                    let message = "a copy between device and host has one of them at each end";
+                    return Err(Error::new(ErrorKind::Plan, message));
+                }
+            }
+        };
+        driver.check(code, || format!("copy {bytes} bytes between {} and the host", memory.shared.id))
+    })
+}
