@@ -34,5 +34,5 @@ pub use routine::ALIGNMENT;
 pub use runtime::executable::Executable;
 pub use runtime::in_flight::UNDER_WAY;
 pub use runtime::memory::{Books, Memory};
-pub use runtime::nontemporal_copy::write_past_caches;
+pub use runtime::nontemporal_copy::write_nontemporal;
 pub use selftest::{Check, selftest, selftest_host};

@@ -24,10 +24,9 @@ use std::sync::Arc;
 pub(crate) fn prepare(engine: &Arc<Engine>, kernel: &Kernel) -> Result<Box<dyn Routine>> {
     let Kernel { body, reads, writes, .. } = kernel;
     let op = match body {
-        // Fused loops.
         Body::Loop(body) => return loops::prepare(engine, body, reads, writes),
         Body::Op(op) => op,
-        Body::WithEpilogue(then) => return prepare_with_epilogue(engine, kernel, then),
+        Body::WithEpilogue(fused) => return prepare_with_epilogue(engine, kernel, fused),
         // The executor copies by itself, on a stream of its own.
         Body::Copy | Body::Wait => return unsupported(kernel, engine),
     };

@@ -37,3 +37,25 @@ pub(crate) struct Call<'a> {
     /// What the work is enqueued on.
     pub(crate) stream: CUstream,
 }
+
+/// What an argument of a kernel points to. Where that is, each call says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PointerTo {
+    /// One of the kernel's reads.
+    Read(usize),
+    /// One of the kernel's writes.
+    Write(usize),
+    /// These bytes into the workspace.
+    Workspace(u64),
+}
+
+impl PointerTo {
+    /// The address in one call.
+    pub(crate) fn address(self, call: &Call<'_>) -> CUdeviceptr {
+        match self {
+            PointerTo::Read(read) => call.reads[read],
+            PointerTo::Write(write) => call.writes[write],
+            PointerTo::Workspace(offset) => call.workspace + offset,
+        }
+    }
+}

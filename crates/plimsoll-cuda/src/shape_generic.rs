@@ -105,12 +105,12 @@ fn sources(kernel: &Kernel, device: &Properties) -> crate::Result<Vec<String>> {
     let Kernel { body, reads, writes, .. } = kernel;
     match body {
         Body::Loop(body) => loops::sources(body, reads, writes, device),
-        // What follows a product is in one kernel with it, or one of its own.
-        Body::WithEpilogue(then) => {
-            let reads = then.loop_reads(reads);
-            let follower = loops::follower(&then.body, &reads, writes)?;
-            let mut all = loops::sources(&then.body, &reads, writes, device)?;
-            all.extend(follower.map(|follower| follower.text));
+        // An epilogue is part of its product's kernel, or a loop of its own.
+        Body::WithEpilogue(fused) => {
+            let reads = fused.loop_reads(reads);
+            let epilogue = loops::tile_epilogue(&fused.body, &reads, writes)?;
+            let mut all = loops::sources(&fused.body, &reads, writes, device)?;
+            all.extend(epilogue.map(|epilogue| epilogue.text));
             Ok(all)
         }
         Body::Op(Op::Dot { .. }) | Body::Copy | Body::Wait => Ok(vec![]),

@@ -17,8 +17,8 @@ use crate::codegen::engine::Engine;
 use crate::codegen::function::{Argument, Function};
 use crate::error::Result;
 use crate::routine::{Call, Routine};
-use geometry::Geometry;
-use plan::{Launch, Place, Plan};
+use geometry::AttentionShape;
+use plan::{AttentionLaunch, AttentionPlan};
 use plimsoll_graph::op::Attention;
 use plimsoll_graph::program::Operand;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) fn prepare(
     attention: Attention,
     reads: &[Operand],
 ) -> Result<Box<dyn Routine>> {
-    compile(engine, plan::forward(&Geometry::forward(attention, reads)?, engine.properties()))
+    compile(engine, plan::forward(&AttentionShape::forward(attention, reads)?, engine.properties()))
 }
 
 /// Prepares `Op::AttentionGrad`, or `Op::JointAttentionGrad` where there is one result. Operands may be strided views, but
@@ -42,7 +42,7 @@ pub(crate) fn prepare_grad(
     reads: &[Operand],
     writes: &[Operand],
 ) -> Result<Box<dyn Routine>> {
-    let geometry = Geometry::backward(attention, reads, writes.len() == 1)?;
+    let geometry = AttentionShape::backward(attention, reads, writes.len() == 1)?;
     compile(engine, plan::backward(&geometry, engine.properties()))
 }
 
@@ -56,10 +56,10 @@ pub(crate) fn source(
 ) -> Option<Result<String>> {
     let plan = match *op {
         Op::Attention(attention) => {
-            Geometry::forward(attention, reads).map(|geometry| plan::forward(&geometry, device))
+            AttentionShape::forward(attention, reads).map(|geometry| plan::forward(&geometry, device))
         }
         Op::AttentionGrad(attention) | Op::JointAttentionGrad(attention) => {
-            Geometry::backward(attention, reads, writes.len() == 1)
+            AttentionShape::backward(attention, reads, writes.len() == 1)
                 .map(|geometry| plan::backward(&geometry, device))
         }
         _ => return None,
@@ -67,8 +67,8 @@ pub(crate) fn source(
     Some(plan.map(|plan| plan.source))
 }
 
-fn compile(engine: &Arc<Engine>, plan: Plan) -> Result<Box<dyn Routine>> {
-    let Plan { source, launches, workspace } = plan;
+fn compile(engine: &Arc<Engine>, plan: AttentionPlan) -> Result<Box<dyn Routine>> {
+    let AttentionPlan { source, launches, workspace } = plan;
     let compiled = launches.into_iter().map(|launch| {
         let function = engine.compile(&source, launch.name, launch.shared)?;
         Ok((function, launch))
@@ -78,7 +78,7 @@ fn compile(engine: &Arc<Engine>, plan: Plan) -> Result<Box<dyn Routine>> {
 
 /// Launches one after the other.
 struct Compiled {
-    launches: Vec<(Function, Launch)>,
+    launches: Vec<(Function, AttentionLaunch)>,
     workspace: u64,
 }
 
@@ -92,12 +92,7 @@ impl Routine for Compiled {
             let arguments: Vec<Argument> = launch
                 .arguments
                 .iter()
-                .map(|place| match *place {
-                    Place::Read(index) => call.reads[index],
-                    Place::Write(index) => call.writes[index],
-                    Place::Workspace => call.workspace,
-                })
-                .map(Argument::Address)
+                .map(|pointer| Argument::Address(pointer.address(call)))
                 .chain([Argument::Extents(launch.extents)])
                 .collect();
             // SAFETY: the kernels take addresses in the order the plan has, which are those of operands with the extents

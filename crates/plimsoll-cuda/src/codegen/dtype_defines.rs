@@ -3,7 +3,7 @@
 use plimsoll_graph::DType;
 
 /// The text that defines what elements of a float type are kept as and computed with.
-pub(crate) fn number(dtype: DType) -> String {
+pub(crate) fn dtype_defines(dtype: DType) -> String {
     let (element, stored, number) = match dtype {
         DType::F64 => (64, "double", "double"),
         DType::BF16 => (17, "unsigned short", "float"),

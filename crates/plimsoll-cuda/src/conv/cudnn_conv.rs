@@ -1,10 +1,10 @@
 //! Convolutions by cuDNN.
 
-use super::{FEW_CHANNELS, Geometry};
+use super::{ConvShape, FEW_CHANNELS};
 use crate::codegen::engine::Engine;
-use crate::conv::dnn::{Candidate, Direction, Dnn, Functions, Opaque};
+use crate::conv::dnn::{ConvCandidate, Direction, Dnn, Functions, Opaque};
 use crate::error::{Error, ErrorKind, Result};
-use crate::gemm::gather_strided::Pack;
+use crate::gemm::gather_strided::GatherStrided;
 use crate::routine::{ALIGNMENT, Call, Routine};
 use plimsoll_graph::DType;
 use plimsoll_graph::op::Conv2d;
@@ -33,10 +33,10 @@ pub(super) struct Planned {
     descriptions: Descriptions,
     algorithm: c_int,
     /// Turns the filter to have the channels out first, or back.
-    turn: Pack,
+    turn: GatherStrided,
     /// Copies the images into ones with a border, or out of them, and where the first pixel is in those; where the
     /// padding is not the same on both sides, or tensor cores take no pixels of so few channels.
-    border: Option<(Pack, u64)>,
+    border: Option<(GatherStrided, u64)>,
     /// Whether channels of zeros follow the filter's own.
     widened: bool,
     /// Bytes of the turned filter, the images with a border, and the library's own.
@@ -44,7 +44,7 @@ pub(super) struct Planned {
 }
 
 impl Planned {
-    pub(super) fn new(engine: &Arc<Engine>, direction: Direction, geometry: &Geometry) -> Result<Planned> {
+    pub(super) fn new(engine: &Arc<Engine>, direction: Direction, geometry: &ConvShape) -> Result<Planned> {
         let dnn = engine.dnn()?;
         let size = geometry.dtype.size();
         let Conv2d { padding: [top, bottom, left, right], groups, stride, dilation } = geometry.conv;
@@ -77,7 +77,7 @@ impl Planned {
             Direction::Filter => {
                 let axes =
                     [(height, width * inner), (width, inner), (inner, 1), (results, height * width * inner)];
-                Pack::new(engine, size, &axes)?
+                GatherStrided::new(engine, size, &axes)?
             }
             _ => {
                 let wide = described.channels / groups;
@@ -87,7 +87,7 @@ impl Planned {
                     (width, inner * results, wide),
                     (inner, results, 1),
                 ];
-                Pack::between(engine, size, &axes)?
+                GatherStrided::between(engine, size, &axes)?
             }
         };
         let whole = |bytes: usize| (bytes as u64).next_multiple_of(ALIGNMENT);
@@ -102,11 +102,11 @@ impl Planned {
 fn bordered(
     engine: &Arc<Engine>,
     direction: Direction,
-    geometry: &Geometry,
-    described: &Geometry,
-) -> Result<(Pack, u64)> {
+    geometry: &ConvShape,
+    described: &ConvShape,
+) -> Result<(GatherStrided, u64)> {
     let size = geometry.dtype.size();
-    let steps = |of: &Geometry| {
+    let steps = |of: &ConvShape| {
         let row = of.image[1] * of.channels;
         [of.image[0] * row, row, of.channels]
     };
@@ -120,7 +120,7 @@ fn bordered(
     ];
     let [top, _, left, _] = if described.conv == geometry.conv { [0; 4] } else { geometry.conv.padding };
     let first = top * framed[1] + left * framed[2];
-    Ok((Pack::between(engine, size, &axes)?, (first * size) as u64))
+    Ok((GatherStrided::between(engine, size, &axes)?, (first * size) as u64))
 }
 
 /// The first deterministic way that the library proposes within the limit, or the one with the least workspace.
@@ -128,7 +128,7 @@ fn choose(dnn: &Dnn, direction: Direction, descriptions: &Descriptions) -> Resul
     let (propose, workspace, _) = dnn.functions.of(direction);
     let Descriptions { convolution, operands: [first, second, result], math, .. } = *descriptions;
     let handle = dnn.handle();
-    let (mut found, mut count) = ([Candidate::default(); CANDIDATES], 0);
+    let (mut found, mut count) = ([ConvCandidate::default(); CANDIDATES], 0);
     // SAFETY: the descriptions live, and there is room for as many candidates as are asked for.
     let code = unsafe {
         let room = CANDIDATES as c_int;
@@ -137,7 +137,7 @@ fn choose(dnn: &Dnn, direction: Direction, descriptions: &Descriptions) -> Resul
     dnn.check(code, || format!("propose ways to compute {direction:?}"))?;
     let found = found.iter().take(count.max(0) as usize);
     // The convolution says what math is allowed; a way that needs tensor cores for f32 would round to TF32.
-    let allowed = |way: &Candidate| math != MATH_FMA || !matches!(way.math, MATH_TENSOR | MATH_CONVERTED);
+    let allowed = |way: &ConvCandidate| math != MATH_FMA || !matches!(way.math, MATH_TENSOR | MATH_CONVERTED);
     let sound = found.filter(|way| way.state == 0 && way.deterministic == DETERMINISTIC && allowed(way));
     let mut least: Option<(c_int, usize)> = None;
     for way in sound {
@@ -262,7 +262,7 @@ unsafe impl Send for Descriptions {}
 unsafe impl Sync for Descriptions {}
 
 impl Descriptions {
-    fn new(dnn: &Dnn, direction: Direction, geometry: &Geometry) -> Result<Descriptions> {
+    fn new(dnn: &Dnn, direction: Direction, geometry: &ConvShape) -> Result<Descriptions> {
         let attempt = || format!("describe {geometry:?}");
         let check = |code| dnn.check(code, attempt);
         let too_large = |_| Error::new(ErrorKind::Unsupported, format!("too large for cuDNN: {geometry:?}"));

@@ -16,7 +16,7 @@ pub(crate) type Opaque = *mut c_void;
 /// A way to compute a convolution, as the library proposes it.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Candidate {
+pub(crate) struct ConvCandidate {
     pub(crate) algorithm: c_int,
     pub(crate) state: Code,
     time: f32,
@@ -27,8 +27,16 @@ pub(crate) struct Candidate {
 }
 
 /// Proposes ways to compute: handle, first and second operand, convolution, result, room, found, candidates.
-type Propose =
-    unsafe extern "C" fn(Opaque, Opaque, Opaque, Opaque, Opaque, c_int, *mut c_int, *mut Candidate) -> Code;
+type Propose = unsafe extern "C" fn(
+    Opaque,
+    Opaque,
+    Opaque,
+    Opaque,
+    Opaque,
+    c_int,
+    *mut c_int,
+    *mut ConvCandidate,
+) -> Code;
 /// Says what workspace a way needs: handle, first and second operand, convolution, result, algorithm, bytes.
 type Workspace = unsafe extern "C" fn(Opaque, Opaque, Opaque, Opaque, Opaque, c_int, *mut usize) -> Code;
 /// Computes: handle, factor, first and second operand with their addresses, convolution, algorithm, workspace and its
@@ -69,21 +77,21 @@ library! {
         convolution_math = c"cudnnSetConvolutionMathType" (Opaque, c_uint) -> Code;
         convolution_destroy = c"cudnnDestroyConvolutionDescriptor" (Opaque) -> Code;
         forward_propose = c"cudnnGetConvolutionForwardAlgorithm_v7"
-            (Opaque, Opaque, Opaque, Opaque, Opaque, c_int, *mut c_int, *mut Candidate) -> Code;
+            (Opaque, Opaque, Opaque, Opaque, Opaque, c_int, *mut c_int, *mut ConvCandidate) -> Code;
         forward_workspace = c"cudnnGetConvolutionForwardWorkspaceSize"
             (Opaque, Opaque, Opaque, Opaque, Opaque, c_int, *mut usize) -> Code;
         forward = c"cudnnConvolutionForward"
             (Opaque, *const c_void, Opaque, u64, Opaque, u64, Opaque, c_int, u64, usize, *const c_void, Opaque, u64)
             -> Code;
         input_propose = c"cudnnGetConvolutionBackwardDataAlgorithm_v7"
-            (Opaque, Opaque, Opaque, Opaque, Opaque, c_int, *mut c_int, *mut Candidate) -> Code;
+            (Opaque, Opaque, Opaque, Opaque, Opaque, c_int, *mut c_int, *mut ConvCandidate) -> Code;
         input_workspace = c"cudnnGetConvolutionBackwardDataWorkspaceSize"
             (Opaque, Opaque, Opaque, Opaque, Opaque, c_int, *mut usize) -> Code;
         input = c"cudnnConvolutionBackwardData"
             (Opaque, *const c_void, Opaque, u64, Opaque, u64, Opaque, c_int, u64, usize, *const c_void, Opaque, u64)
             -> Code;
         filter_propose = c"cudnnGetConvolutionBackwardFilterAlgorithm_v7"
-            (Opaque, Opaque, Opaque, Opaque, Opaque, c_int, *mut c_int, *mut Candidate) -> Code;
+            (Opaque, Opaque, Opaque, Opaque, Opaque, c_int, *mut c_int, *mut ConvCandidate) -> Code;
         filter_workspace = c"cudnnGetConvolutionBackwardFilterWorkspaceSize"
             (Opaque, Opaque, Opaque, Opaque, Opaque, c_int, *mut usize) -> Code;
         filter = c"cudnnConvolutionBackwardFilter"

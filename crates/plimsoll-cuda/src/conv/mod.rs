@@ -11,7 +11,7 @@ pub(crate) mod dnn;
 use crate::codegen::engine::Engine;
 use crate::conv::dnn::Direction;
 use crate::error::{ErrorKind, Result};
-use crate::gemm::cublaslt_gemm::{Gemm, Product};
+use crate::gemm::cublaslt_gemm::{CublasLtGemm, Gemm};
 use crate::routine::{ALIGNMENT, Call, Routine};
 use plimsoll_graph::DType;
 use plimsoll_graph::op::Conv2d;
@@ -23,7 +23,7 @@ const FEW_CHANNELS: usize = 8;
 
 /// The extents of a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Geometry {
+struct ConvShape {
     dtype: DType,
     batch: usize,
     /// Height and width of the images.
@@ -37,10 +37,10 @@ struct Geometry {
     conv: Conv2d,
 }
 
-impl Geometry {
-    fn new(conv: Conv2d, image: &Operand, filter: &Operand, out: &Operand) -> Geometry {
+impl ConvShape {
+    fn new(conv: Conv2d, image: &Operand, filter: &Operand, out: &Operand) -> ConvShape {
         let (i, f, o) = (image.view.shape, filter.view.shape, out.view.shape);
-        Geometry {
+        ConvShape {
             dtype: image.dtype,
             batch: i[0],
             image: [i[1], i[2]],
@@ -92,7 +92,7 @@ pub(crate) fn prepare(
         Direction::Input => (&writes[0], &reads[0], &reads[1]),
         Direction::Filter => (&reads[0], &writes[0], &reads[1]),
     };
-    let geometry = Geometry::new(conv, image, filter, out);
+    let geometry = ConvShape::new(conv, image, filter, out);
     if [geometry.image_elements(), geometry.filter_elements(), geometry.out_elements()].contains(&0) {
         let bytes = geometry.elements(direction) * geometry.dtype.size();
         return Ok(Box::new(Zero { engine: engine.clone(), bytes: bytes as u64 }));
@@ -129,11 +129,11 @@ impl Routine for Zero {
 }
 
 /// A filter of one tap: a product of pixels and channels.
-struct Pointwise(Product);
+struct Pointwise(CublasLtGemm);
 
 impl Pointwise {
-    fn new(engine: &Arc<Engine>, direction: Direction, geometry: &Geometry) -> Result<Pointwise> {
-        let Geometry { batch, image: [height, width], channels, results, dtype, .. } = *geometry;
+    fn new(engine: &Arc<Engine>, direction: Direction, geometry: &ConvShape) -> Result<Pointwise> {
+        let ConvShape { batch, image: [height, width], channels, results, dtype, .. } = *geometry;
         let pixels = batch * height * width;
         let ([m, n, k], a, b) = match direction {
             Direction::Forward => ([pixels, results, channels], [channels, 1, 0], [results, 1, 0]),
@@ -154,7 +154,7 @@ impl Pointwise {
             accumulate: false,
             alignment: [ALIGNMENT; 3],
         };
-        let product = Product::new(engine, &gemm)?;
+        let product = CublasLtGemm::new(engine, &gemm)?;
         Ok(match direction {
             Direction::Input => Pointwise(product.exchanged()),
             _ => Pointwise(product),

@@ -10,21 +10,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Ranges of addresses that are reserved, and the pages of them that are mapped.
 #[derive(Debug, Default)]
-pub(crate) struct Ranges {
-    by_address: BTreeMap<u64, Range>,
+pub(crate) struct AddressBook {
+    by_address: BTreeMap<u64, ReservedRange>,
 }
 
 #[derive(Debug)]
-struct Range {
+struct ReservedRange {
     bytes: u64,
     page: u64,
     mapped: BTreeSet<u64>,
 }
 
-impl Ranges {
+impl AddressBook {
     /// Enters a range that was reserved and is mapped in pages of `page` bytes.
     pub(crate) fn enter(&mut self, address: u64, bytes: u64, page: u64) {
-        self.by_address.insert(address, Range { bytes, page, mapped: BTreeSet::new() });
+        self.by_address.insert(address, ReservedRange { bytes, page, mapped: BTreeSet::new() });
     }
 
     /// Takes out a range with all of its pages.
@@ -105,7 +105,7 @@ impl Ranges {
     }
 
     /// The range that holds all of a part, and where it starts.
-    fn find(&self, address: u64, bytes: u64) -> Result<(u64, &Range)> {
+    fn find(&self, address: u64, bytes: u64) -> Result<(u64, &ReservedRange)> {
         let range = self.by_address.range(..=address).next_back();
         match (range, address.checked_add(bytes)) {
             (Some((&start, range)), Some(end)) if end - start <= range.bytes => Ok((start, range)),
@@ -125,19 +125,19 @@ mod tests {
     const PAGE: u64 = 1 << 21;
     const START: u64 = 100 * PAGE;
 
-    fn ranges() -> Ranges {
-        let mut ranges = Ranges::default();
-        ranges.enter(START, 10 * PAGE, PAGE);
-        ranges.enter(START + 20 * PAGE, PAGE, PAGE);
-        ranges
+    fn book() -> AddressBook {
+        let mut book = AddressBook::default();
+        book.enter(START, 10 * PAGE, PAGE);
+        book.enter(START + 20 * PAGE, PAGE, PAGE);
+        book
     }
 
     #[test]
     fn only_whole_unmapped_pages_of_one_range_can_be_mapped() {
-        let mut ranges = ranges();
-        assert_eq!(ranges.unmapped_pages(START + PAGE, 2 * PAGE), Ok(vec![START + PAGE, START + 2 * PAGE]));
-        assert_eq!(ranges.unmapped_pages(START, 10 * PAGE).map(|pages| pages.len()), Ok(10));
-        ranges.set_mapped(START + 2 * PAGE, true);
+        let mut book = book();
+        assert_eq!(book.unmapped_pages(START + PAGE, 2 * PAGE), Ok(vec![START + PAGE, START + 2 * PAGE]));
+        assert_eq!(book.unmapped_pages(START, 10 * PAGE).map(|pages| pages.len()), Ok(10));
+        book.set_mapped(START + 2 * PAGE, true);
         for (address, bytes) in [
             (START, 11 * PAGE),
             (START + 1, PAGE),
@@ -149,22 +149,22 @@ mod tests {
             (START, u64::MAX),
             (0, PAGE),
         ] {
-            let error = ranges.unmapped_pages(address, bytes).expect_err("not to be mapped");
+            let error = book.unmapped_pages(address, bytes).expect_err("not to be mapped");
             assert_eq!(error.kind(), ErrorKind::BadRange);
         }
     }
 
     #[test]
     fn only_bytes_with_memory_behind_all_of_them_can_be_touched() {
-        let mut ranges = ranges();
+        let mut book = book();
         for page in [1, 2, 4] {
-            ranges.set_mapped(START + page * PAGE, true);
+            book.set_mapped(START + page * PAGE, true);
         }
-        assert_eq!(ranges.mapped_bytes(), 3 * PAGE);
-        assert_eq!(ranges.check_mapped(START + PAGE, 2 * PAGE), Ok(()));
-        assert_eq!(ranges.check_mapped(START + 2 * PAGE - 1, 2), Ok(()));
-        assert_eq!(ranges.check_mapped(START + 5 * PAGE - 1, 1), Ok(()));
-        assert_eq!(ranges.check_mapped(START, 0), Ok(()));
+        assert_eq!(book.mapped_bytes(), 3 * PAGE);
+        assert_eq!(book.check_mapped(START + PAGE, 2 * PAGE), Ok(()));
+        assert_eq!(book.check_mapped(START + 2 * PAGE - 1, 2), Ok(()));
+        assert_eq!(book.check_mapped(START + 5 * PAGE - 1, 1), Ok(()));
+        assert_eq!(book.check_mapped(START, 0), Ok(()));
         for (address, bytes) in [
             (START + PAGE - 1, 2),
             (START + 2 * PAGE, PAGE + 1),
@@ -174,22 +174,22 @@ mod tests {
             (5, 1),
             (u64::MAX, 1),
         ] {
-            assert!(ranges.check_mapped(address, bytes).is_err(), "{bytes} at {address:#x}");
+            assert!(book.check_mapped(address, bytes).is_err(), "{bytes} at {address:#x}");
         }
     }
 
     #[test]
     fn what_is_unmapped_or_removed_is_gone() {
-        let mut ranges = ranges();
-        ranges.set_mapped(START, true);
-        ranges.set_mapped(START + PAGE, true);
-        assert_eq!(ranges.mapped_pages(START, 10 * PAGE), [START, START + PAGE]);
-        ranges.set_mapped(START, false);
-        assert_eq!(ranges.mapped_pages(START, 10 * PAGE), [START + PAGE]);
-        assert!(ranges.check_mapped(START, 1).is_err());
-        assert_eq!(ranges.reserved(START), Ok(10 * PAGE));
-        ranges.remove(START);
-        assert_eq!(ranges.mapped_bytes(), 0);
-        assert!(ranges.reserved(START).is_err());
+        let mut book = book();
+        book.set_mapped(START, true);
+        book.set_mapped(START + PAGE, true);
+        assert_eq!(book.mapped_pages(START, 10 * PAGE), [START, START + PAGE]);
+        book.set_mapped(START, false);
+        assert_eq!(book.mapped_pages(START, 10 * PAGE), [START + PAGE]);
+        assert!(book.check_mapped(START, 1).is_err());
+        assert_eq!(book.reserved(START), Ok(10 * PAGE));
+        book.remove(START);
+        assert_eq!(book.mapped_bytes(), 0);
+        assert!(book.reserved(START).is_err());
     }
 }

@@ -13,8 +13,8 @@ impl CudaDevice {
     /// # Errors
     /// If there is no memory behind all of them, or the driver refuses.
     pub fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
-        let ranges = self.shared.ranges();
-        ranges.check_mapped(address, bytes.len() as u64)?;
+        let book = self.shared.address_book();
+        book.check_mapped(address, bytes.len() as u64)?;
         self.shared.with_context(|driver| {
             let from = bytes.as_ptr().cast::<c_void>();
             // SAFETY: the source is a live slice, and the books say that memory is behind the destination.
@@ -28,8 +28,8 @@ impl CudaDevice {
     /// # Errors
     /// If there is no memory behind all of them, or the driver refuses.
     pub fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
-        let ranges = self.shared.ranges();
-        ranges.check_mapped(address, bytes.len() as u64)?;
+        let book = self.shared.address_book();
+        book.check_mapped(address, bytes.len() as u64)?;
         self.shared.with_context(|driver| {
             let to = bytes.as_mut_ptr().cast::<c_void>();
             // SAFETY: the destination is a live slice, and the books say that memory is behind the source.
@@ -43,8 +43,8 @@ impl CudaDevice {
     /// # Errors
     /// If there is no memory behind all of them, or the driver refuses.
     pub fn fill(&self, address: u64, bytes: u64, value: u8) -> Result<()> {
-        let ranges = self.shared.ranges();
-        ranges.check_mapped(address, bytes)?;
+        let book = self.shared.address_book();
+        book.check_mapped(address, bytes)?;
         self.shared.with_context(|driver| {
             // SAFETY: the books say that memory is behind all of the range.
             let code = unsafe { (driver.functions.set_bytes)(address, value, bytes as usize) };

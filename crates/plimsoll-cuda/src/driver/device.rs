@@ -1,7 +1,7 @@
 //! One CUDA device that is in use: its context, and the books of its addresses.
 
 use crate::codegen::engine::Engine;
-use crate::driver::address_book::Ranges;
+use crate::driver::address_book::AddressBook;
 use crate::driver::functions::Driver;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::Eager;
@@ -64,7 +64,7 @@ pub(crate) struct Shared {
     pub(crate) id: DeviceId,
     pub(crate) device: CUdevice,
     context: CUcontext,
-    ranges: Mutex<Ranges>,
+    address_book: Mutex<AddressBook>,
     /// Bytes that are mapped by arenas.
     pub(crate) arenas: AtomicU64,
     /// Bytes of the device that were taken when it was opened.
@@ -109,8 +109,8 @@ impl CudaDevice {
         let code = unsafe { (driver.functions.primary_context_retain)(&mut context, device) };
         driver
             .check(code, || format!("make a context on {id}, which takes a few hundred MiB of its memory"))?;
-        let (ranges, arenas) = (Mutex::default(), AtomicU64::new(0));
-        let mut shared = Shared { driver, id, device, context, ranges, arenas, at_open: 0 };
+        let (address_book, arenas) = (Mutex::default(), AtomicU64::new(0));
+        let mut shared = Shared { driver, id, device, context, address_book, arenas, at_open: 0 };
         let info = shared.memory_info()?;
         shared.at_open = info.total_bytes.saturating_sub(info.free_bytes);
         Ok(CudaDevice { shared: Arc::new(shared), engine: Arc::default(), eager: Arc::default() })
@@ -142,7 +142,7 @@ impl CudaDevice {
 
     /// Bytes of the device that are mapped behind addresses by this handle and its copies.
     pub fn mapped_bytes(&self) -> u64 {
-        self.shared.ranges().mapped_bytes() + self.shared.arenas.load(Ordering::Relaxed)
+        self.shared.address_book().mapped_bytes() + self.shared.arenas.load(Ordering::Relaxed)
     }
 
     /// The least unit in which memory is mapped.
@@ -162,8 +162,8 @@ impl fmt::Debug for CudaDevice {
 
 impl Shared {
     /// The books. A panic elsewhere leaves them as they were between two calls of the driver, which is valid.
-    pub(crate) fn ranges(&self) -> MutexGuard<'_, Ranges> {
-        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn address_book(&self) -> MutexGuard<'_, AddressBook> {
+        self.address_book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs `work` with the device's context current on this thread, and puts back the one that was.

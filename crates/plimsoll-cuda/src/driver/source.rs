@@ -80,7 +80,7 @@ impl CudaSource {
             driver.check(code, attempt)?;
             Ok(address)
         })?;
-        shared.ranges().enter(address, whole as u64, self.page);
+        shared.address_book().enter(address, whole as u64, self.page);
         self.reserved.push(address);
         if !address.is_multiple_of(self.page) {
             self.try_release(address)?;
@@ -95,8 +95,8 @@ impl CudaSource {
 
     fn try_map(&mut self, address: u64, bytes: u64) -> Result<()> {
         let shared = &*self.device.shared;
-        let mut ranges = shared.ranges();
-        let pages = ranges.unmapped_pages(address, bytes)?;
+        let mut book = shared.address_book();
+        let pages = book.unmapped_pages(address, bytes)?;
         if pages.is_empty() {
             return Ok(());
         }
@@ -107,8 +107,8 @@ impl CudaSource {
             allow_access(driver, shared, address, bytes).inspect_err(|_| self.take_back(driver, &pages))
         });
         match result {
-            Ok(()) => pages.iter().for_each(|&page| ranges.set_mapped(page, true)),
-            Err(error) => return Err(self.explain(error, bytes, ranges.mapped_bytes())),
+            Ok(()) => pages.iter().for_each(|&page| book.set_mapped(page, true)),
+            Err(error) => return Err(self.explain(error, bytes, book.mapped_bytes())),
         }
         Ok(())
     }
@@ -164,8 +164,8 @@ impl CudaSource {
 
     fn try_unmap(&mut self, address: u64, bytes: u64) -> Result<()> {
         let shared = &*self.device.shared;
-        let mut ranges = shared.ranges();
-        let pages = ranges.mapped_pages(address, bytes);
+        let mut book = shared.address_book();
+        let pages = book.mapped_pages(address, bytes);
         if pages.is_empty() {
             return Ok(());
         }
@@ -178,14 +178,14 @@ impl CudaSource {
                 // SAFETY: the page was mapped as one, and all work that could use it is done.
                 let code = unsafe { (driver.functions.mem_unmap)(page, self.page as usize) };
                 driver.check(code, || format!("unmap the page at {page:#x} of {}", shared.id))?;
-                ranges.set_mapped(page, false);
+                book.set_mapped(page, false);
             }
             Ok(())
         })
     }
 
     fn try_release(&mut self, address: u64) -> Result<()> {
-        let bytes = self.device.shared.ranges().reserved(address)?;
+        let bytes = self.device.shared.address_book().reserved(address)?;
         self.try_unmap(address, bytes)?;
         let shared = &*self.device.shared;
         shared.with_context(|driver| {
@@ -193,7 +193,7 @@ impl CudaSource {
             let code = unsafe { (driver.functions.mem_address_free)(address, bytes as usize) };
             driver.check(code, || format!("give back the range at {address:#x} of {}", shared.id))
         })?;
-        shared.ranges().remove(address);
+        shared.address_book().remove(address);
         self.reserved.retain(|&start| start != address);
         Ok(())
     }

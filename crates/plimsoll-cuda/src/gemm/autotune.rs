@@ -1,4 +1,4 @@
-//! Trials: how long a way to compute a product takes on the device at hand.
+//! Autotuning: how long a kernel takes for a product, measured on the device at hand.
 
 use crate::driver::device::Shared;
 use crate::driver::scratch::Scratch;
@@ -8,10 +8,10 @@ use crate::gemm::cublaslt_gemm::Gemm;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use std::sync::Arc;
 
-/// Memory for the matrices of a product, and what times are taken with.
-pub(crate) struct Trial {
+/// Times kernels of one product, in memory of its own.
+pub(crate) struct GemmTimer {
     shared: Arc<Shared>,
-    /// Where the matrices are; it is kept as long as they are used.
+    /// Where the matrices are; kept while they are used.
     _scratch: Scratch,
     addresses: [CUdeviceptr; 3],
     workspace: CUdeviceptr,
@@ -20,17 +20,17 @@ pub(crate) struct Trial {
     end: Event,
 }
 
-impl Trial {
-    /// Room for a product, and for this much workspace.
+impl GemmTimer {
+    /// With memory for the product's matrices and this much workspace.
     ///
     /// # Errors
     /// If the device has not so much memory.
-    pub(crate) fn new(shared: &Arc<Shared>, gemm: &Gemm, workspace: u64) -> Result<Trial> {
+    pub(crate) fn new(shared: &Arc<Shared>, gemm: &Gemm, workspace: u64) -> Result<GemmTimer> {
         let bytes = gemm.bytes().map(|bytes| bytes.next_multiple_of(256));
         let scratch = Scratch::new(shared, bytes.iter().sum::<u64>() + workspace)?;
         let a = scratch.address;
         let addresses = [a, a + bytes[0], a + bytes[0] + bytes[1]];
-        Ok(Trial {
+        Ok(GemmTimer {
             shared: shared.clone(),
             _scratch: scratch,
             addresses,
@@ -41,17 +41,17 @@ impl Trial {
         })
     }
 
-    /// The milliseconds that a way takes, which is given the matrices, the workspace and a stream; infinite for one that
-    /// does not run. It is run for about so many at a time.
+    /// The milliseconds that a kernel takes, infinite for one that does not run. `run` is given the matrices, the workspace
+    /// and a stream; each measurement repeats it for about `at_a_time` milliseconds.
     pub(crate) fn milliseconds(
         &self,
         at_a_time: f32,
-        way: impl Fn([CUdeviceptr; 3], CUdeviceptr, CUstream) -> Result<()>,
+        run: impl Fn([CUdeviceptr; 3], CUdeviceptr, CUstream) -> Result<()>,
     ) -> f32 {
         let time = |repeats: u32| -> Result<f32> {
             self.start.record(&self.stream)?;
             for _ in 0..repeats {
-                self.shared.with_context(|_| way(self.addresses, self.workspace, self.stream.stream))?;
+                self.shared.with_context(|_| run(self.addresses, self.workspace, self.stream.stream))?;
             }
             self.end.record(&self.stream)?;
             Ok(self.start.milliseconds_to(&self.end)? / repeats as f32)

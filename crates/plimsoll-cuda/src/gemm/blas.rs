@@ -20,7 +20,7 @@ pub(crate) type Algorithm = [u64; 8];
 /// A way to compute a product, as the library proposes it.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Candidate {
+pub(crate) struct GemmCandidate {
     pub(crate) algorithm: Algorithm,
     pub(crate) workspace: usize,
     pub(crate) state: c_uint,
@@ -49,11 +49,11 @@ library! {
         preference_destroy = c"cublasLtMatmulPreferenceDestroy" (cublasLtMatmulPreference_t) -> Code;
         candidates = c"cublasLtMatmulAlgoGetHeuristic"
             (cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-             cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, c_int, *mut Candidate,
+             cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, c_int, *mut GemmCandidate,
              *mut c_int) -> Code;
         check = c"cublasLtMatmulAlgoCheck"
             (cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-             cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, *const Algorithm, *mut Candidate) -> Code;
+             cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, *const Algorithm, *mut GemmCandidate) -> Code;
         multiply = c"cublasLtMatmul"
             (cublasLtHandle_t, cublasLtMatmulDesc_t, *const c_void, u64, cublasLtMatrixLayout_t, u64,
              cublasLtMatrixLayout_t, *const c_void, u64, cublasLtMatrixLayout_t, u64, cublasLtMatrixLayout_t,

@@ -1,18 +1,18 @@
 //! A batch of matrix products by cuBLASLt, ready to run.
 //!
-//! The library knows many ways to compute a product and guesses which is fastest. Guesses are off by as much as a factor
-//! of two, so the likeliest are measured once, on the device, and what came of it is kept: in memory, and on disk for
-//! the next time. Of ways that are about as fast the one with the least workspace is taken.
+//! The library has many algorithms for a product, and a heuristic that says which is fastest. It is off by as much as a
+//! factor of two, so the likeliest are autotuned: measured once, on the device, and the choice is kept in memory and on
+//! disk. Of algorithms that are about as fast, the one with the least workspace is taken.
 //!
-//! Where every step is of another length, the arena is that of the longest. So a product of fewer samples takes no more
-//! than one of more that came before it, operands and workspace together.
+//! Where every step has another length, the arena is that of the longest. So a product of fewer samples never takes more,
+//! operands and workspace together, than one of more samples that came before it.
 
 use crate::codegen::cache;
 use crate::codegen::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
-use crate::gemm::autotune::Trial;
-use crate::gemm::blas::{Algorithm, Blas, Candidate};
-use crate::gemm::hopper::Trials;
+use crate::gemm::autotune::GemmTimer;
+use crate::gemm::blas::{Algorithm, Blas, GemmCandidate};
+use crate::gemm::hopper::HopperChoices;
 use crate::routine::ALIGNMENT;
 use cudarc::cublaslt::sys::{cublasLtMatmulDesc_t, cublasLtMatmulPreference_t, cublasLtMatrixLayout_t};
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
@@ -24,9 +24,9 @@ use std::sync::{Arc, PoisonError};
 
 /// The most workspace that a product may ask for.
 const WORKSPACE_LIMIT: u64 = 32 << 20;
-/// How many ways are measured at most.
+/// How many algorithms are measured at most.
 const CANDIDATES: usize = 8;
-/// How much slower than the fastest a way may be that needs less workspace.
+/// How much slower than the fastest an algorithm may be that needs less workspace.
 const ABOUT_AS_FAST: f32 = 1.03;
 
 /// A batch of products `c = a b`, or `c += a b`: `m × k` by `k × n`.
@@ -53,25 +53,25 @@ pub(crate) struct Gemm {
 
 /// A matrix as the library sees it: columns that are `leading` apart.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Layout {
+pub(crate) struct MatrixLayout {
     rows: usize,
     columns: usize,
     leading: usize,
     transposed: bool,
 }
 
-impl Layout {
+impl MatrixLayout {
     /// The transpose of a matrix that has its rows and columns so far apart, or None if the library has no name for it.
-    pub(crate) fn of(rows: usize, columns: usize, [row, column, _]: [usize; 3]) -> Option<Layout> {
+    pub(crate) fn of(rows: usize, columns: usize, [row, column, _]: [usize; 3]) -> Option<MatrixLayout> {
         let straight = (column == 1 || columns == 1) && (rows == 1 || row >= columns.max(1));
-        let straight = straight.then_some(Layout {
+        let straight = straight.then_some(MatrixLayout {
             rows: columns,
             columns: rows,
             leading: if rows == 1 { columns } else { row },
             transposed: false,
         });
         let turned = (row == 1 || rows == 1) && (columns == 1 || column >= rows.max(1));
-        let turned = turned.then_some(Layout {
+        let turned = turned.then_some(MatrixLayout {
             rows,
             columns,
             leading: if columns == 1 { rows } else { column },
@@ -83,7 +83,7 @@ impl Layout {
 }
 
 /// A product, ready to run.
-pub(crate) struct Product {
+pub(crate) struct CublasLtGemm {
     engine: Arc<Engine>,
     descriptors: Descriptors,
     choice: Choice,
@@ -111,13 +111,13 @@ fn type_number(dtype: DType) -> Option<c_uint> {
     }
 }
 
-impl Product {
+impl CublasLtGemm {
     /// # Errors
     /// If the library is missing, or cannot compute it.
-    pub(crate) fn new(engine: &Arc<Engine>, gemm: &Gemm) -> Result<Product> {
+    pub(crate) fn new(engine: &Arc<Engine>, gemm: &Gemm) -> Result<CublasLtGemm> {
         let blas = engine.blas()?;
         let descriptors = engine.shared.with_context(|_| Descriptors::new(blas, gemm, engine.tf32()))?;
-        let mut product = Product {
+        let mut product = CublasLtGemm {
             engine: engine.clone(),
             descriptors,
             choice: Choice { algorithm: [0; 8], workspace: 0 },
@@ -143,7 +143,7 @@ impl Product {
             Some(choice) => choice,
             None => {
                 let choice = product.choose(gemm, limit)?;
-                // Where more workspace may be had, another way may be faster.
+                // With more workspace another algorithm may be faster.
                 if limit >= gemm.workspace_limit() {
                     engine.choices_cache.put(key, &choice.to_bytes());
                 }
@@ -158,8 +158,8 @@ impl Product {
     }
 
     /// The same product, run with b's address before a's.
-    pub(crate) fn exchanged(self) -> Product {
-        Product { exchanged: !self.exchanged, ..self }
+    pub(crate) fn exchanged(self) -> CublasLtGemm {
+        CublasLtGemm { exchanged: !self.exchanged, ..self }
     }
 
     /// The scratch bytes a run needs, at an address aligned to 256.
@@ -224,7 +224,7 @@ impl Product {
         blas.check(code, || "enqueue a matrix product".into())
     }
 
-    /// What was chosen another time.
+    /// What was chosen in an earlier process.
     fn kept(&self, key: u128) -> Option<Choice> {
         self.taken(Choice::from_bytes(&self.engine.choices_cache.get(key)?)?)
     }
@@ -241,7 +241,7 @@ impl Product {
     fn taken(&self, choice: Choice) -> Option<Choice> {
         let Descriptors { product, left, right, result, .. } = self.descriptors;
         let blas = self.engine.blas().ok()?;
-        let mut candidate = Candidate::default();
+        let mut candidate = GemmCandidate::default();
         let checked = self.engine.shared.with_context(|_| {
             // SAFETY: the descriptors live, and the pointers are to live values of the library's types.
             let code = unsafe {
@@ -253,7 +253,7 @@ impl Product {
         (checked.is_ok() && candidate.workspace as u64 <= choice.workspace).then_some(choice)
     }
 
-    /// The fastest of the ways that the library proposes, measured.
+    /// The fastest of the algorithms that the library proposes, measured.
     fn choose(&self, gemm: &Gemm, limit: u64) -> Result<Choice> {
         let usual = gemm.workspace_limit();
         let mut candidates = self.engine.shared.with_context(|_| self.candidates(gemm, limit.min(usual)))?;
@@ -266,19 +266,19 @@ impl Product {
                 format!("cuBLASLt has no way to compute {gemm:?}"),
             ));
         };
-        // On a device without room to try, the library's word is taken.
+        // On a device without memory to measure in, the library's heuristic decides.
         let Ok(times) = self.measure(gemm, &candidates) else { return Ok(first) };
         let best = times.iter().copied().fold(f32::INFINITY, f32::min);
         let fast = candidates.iter().zip(times).filter(|(_, time)| *time <= best * ABOUT_AS_FAST);
         Ok(fast.map(|(choice, _)| *choice).min_by_key(|choice| choice.workspace).unwrap_or(first))
     }
 
-    /// The ways that the library proposes within so many bytes of workspace.
+    /// The algorithms that the library proposes within so many bytes of workspace.
     fn candidates(&self, gemm: &Gemm, limit: u64) -> Result<Vec<Choice>> {
         let blas = self.engine.blas()?;
         let Descriptors { product, left, right, result, .. } = self.descriptors;
         let preference = Preference::new(blas, gemm, limit)?;
-        let (mut found, mut count) = ([Candidate::default(); CANDIDATES], 0);
+        let (mut found, mut count) = ([GemmCandidate::default(); CANDIDATES], 0);
         // SAFETY: the descriptors live, and there is room for as many candidates as are asked for.
         let code = unsafe {
             (blas.functions.candidates)(
@@ -299,13 +299,13 @@ impl Product {
         Ok(found.map(|c| Choice { algorithm: c.algorithm, workspace: c.workspace as u64 }).collect())
     }
 
-    /// The milliseconds that each way takes; infinite for one that does not run.
+    /// The milliseconds that each algorithm takes; infinite for one that does not run.
     fn measure(&self, gemm: &Gemm, choices: &[Choice]) -> Result<Vec<f32>> {
         let workspace = choices.iter().map(|choice| choice.workspace).max().unwrap_or(0);
-        let trial = Trial::new(&self.engine.shared, gemm, workspace)?;
+        let timer = GemmTimer::new(&self.engine.shared, gemm, workspace)?;
         let measured = |choice: &Choice| {
-            // SAFETY: the trial has memory for all three matrices and the workspace.
-            trial.milliseconds(1.0, |matrices, space, stream| unsafe {
+            // SAFETY: the timer has memory for all three matrices and the workspace.
+            timer.milliseconds(1.0, |matrices, space, stream| unsafe {
                 self.run_as(choice, matrices, space, stream)
             })
         };
@@ -355,7 +355,7 @@ impl Gemm {
         self.bytes().iter().map(|bytes| bytes.next_multiple_of(ALIGNMENT)).sum()
     }
 
-    /// The workspace that ways to compute it may use: enough for a few partial sums of the result.
+    /// The workspace that algorithms may use: enough for the partial sums of a small split-K.
     fn workspace_limit(&self) -> u64 {
         let result = (self.m * self.n * self.batch * self.dtype.accumulator().size()) as u64;
         result.saturating_mul(8).clamp(64 << 10, WORKSPACE_LIMIT)
@@ -403,9 +403,9 @@ impl Descriptors {
             type_number(dtype).ok_or_else(|| unsupported("a matrix product of such a type has no kernel"))
         };
         let strided = || unsupported("cuBLASLt cannot take matrices that lie so");
-        let left = Layout::of(gemm.k, gemm.n, gemm.b).ok_or_else(strided)?;
-        let right = Layout::of(gemm.m, gemm.k, gemm.a).ok_or_else(strided)?;
-        let result = Layout { rows: gemm.n, columns: gemm.m, leading: gemm.c[0], transposed: false };
+        let left = MatrixLayout::of(gemm.k, gemm.n, gemm.b).ok_or_else(strided)?;
+        let right = MatrixLayout::of(gemm.m, gemm.k, gemm.a).ok_or_else(strided)?;
+        let result = MatrixLayout { rows: gemm.n, columns: gemm.m, leading: gemm.c[0], transposed: false };
         let sums = match gemm.dtype {
             DType::F64 => SUMS_F64,
             DType::F32 if tf32 => SUMS_TF32,
@@ -441,7 +441,7 @@ impl Descriptors {
 /// The library's description of a batch of matrices.
 fn describe(
     blas: &Blas,
-    layout: Layout,
+    layout: MatrixLayout,
     dtype: c_uint,
     batch: usize,
     step: usize,
@@ -538,8 +538,8 @@ pub(crate) struct Choices {
     measured: Vec<(Gemm, Choice)>,
     /// The workspace of all that were asked for.
     taken: Vec<(Gemm, u64)>,
-    /// Where the library was tried against a kernel of our own.
-    pub(crate) trials: Trials,
+    /// Where the library was timed against our kernel for Hopper GPUs.
+    pub(crate) hopper: HopperChoices,
 }
 
 impl Choices {
@@ -582,17 +582,18 @@ mod tests {
 
     #[test]
     fn matrices_are_named_by_the_distance_of_what_lies_apart() {
-        let layout = |rows, columns, leading, transposed| Some(Layout { rows, columns, leading, transposed });
-        assert_eq!(Layout::of(3, 5, [5, 1, 0]), layout(5, 3, 5, false));
-        assert_eq!(Layout::of(3, 5, [8, 1, 0]), layout(5, 3, 8, false), "with a gap between rows");
-        assert_eq!(Layout::of(3, 5, [1, 3, 0]), layout(3, 5, 3, true));
-        assert_eq!(Layout::of(1, 5, [0, 1, 0]), layout(5, 1, 5, false), "one row has no distance");
-        assert_eq!(Layout::of(5, 1, [1, 0, 0]), layout(5, 1, 5, true), "a vector is one column");
-        assert_eq!(Layout::of(5, 1, [7, 1, 0]), layout(1, 5, 7, false), "a column of a larger matrix");
-        assert_eq!(Layout::of(1, 5, [1, 7, 0]), layout(1, 5, 7, true));
-        assert_eq!(Layout::of(3, 5, [0, 1, 0]), None, "rows that are repeated");
-        assert_eq!(Layout::of(3, 5, [2, 1, 0]), None, "rows that overlap");
-        assert_eq!(Layout::of(3, 5, [10, 2, 0]), None, "every other element");
+        let layout =
+            |rows, columns, leading, transposed| Some(MatrixLayout { rows, columns, leading, transposed });
+        assert_eq!(MatrixLayout::of(3, 5, [5, 1, 0]), layout(5, 3, 5, false));
+        assert_eq!(MatrixLayout::of(3, 5, [8, 1, 0]), layout(5, 3, 8, false), "with a gap between rows");
+        assert_eq!(MatrixLayout::of(3, 5, [1, 3, 0]), layout(3, 5, 3, true));
+        assert_eq!(MatrixLayout::of(1, 5, [0, 1, 0]), layout(5, 1, 5, false), "one row has no distance");
+        assert_eq!(MatrixLayout::of(5, 1, [1, 0, 0]), layout(5, 1, 5, true), "a vector is one column");
+        assert_eq!(MatrixLayout::of(5, 1, [7, 1, 0]), layout(1, 5, 7, false), "a column of a larger matrix");
+        assert_eq!(MatrixLayout::of(1, 5, [1, 7, 0]), layout(1, 5, 7, true));
+        assert_eq!(MatrixLayout::of(3, 5, [0, 1, 0]), None, "rows that are repeated");
+        assert_eq!(MatrixLayout::of(3, 5, [2, 1, 0]), None, "rows that overlap");
+        assert_eq!(MatrixLayout::of(3, 5, [10, 2, 0]), None, "every other element");
     }
 
     #[test]

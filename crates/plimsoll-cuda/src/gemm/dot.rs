@@ -3,17 +3,17 @@
 //! Transposed, permuted and broadcast operands are matters of strides. What remains is to say a batch over any number of
 //! axes with the one that the library has: neighbouring axes that step alike are one axis, a batch of rows against one
 //! matrix is a longer matrix, the longest axis that is left is the batch, and what is left over is a loop. An operand
-//! that the library has no name for is packed first.
+//! whose strides the library cannot express is gathered into workspace first.
 
 use crate::codegen::engine::Engine;
 use crate::codegen::function::Argument;
-use crate::codegen::loops::{Follower, Place, follower, follower_of_elements};
+use crate::codegen::loops::{Epilogue, element_epilogue, tile_epilogue};
 use crate::error::Result;
-use crate::gemm::cublaslt_gemm::{Gemm, Layout, Product};
-use crate::gemm::gather_strided::Pack;
-use crate::gemm::hopper::HopperProduct;
-use crate::gemm::small_gemm::SmallProduct;
-use crate::routine::{ALIGNMENT, Call, Routine};
+use crate::gemm::cublaslt_gemm::{CublasLtGemm, Gemm, MatrixLayout};
+use crate::gemm::gather_strided::GatherStrided;
+use crate::gemm::hopper::HopperGemm;
+use crate::gemm::small_gemm::SmallGemm;
+use crate::routine::{ALIGNMENT, Call, PointerTo, Routine};
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use plimsoll_graph::DType;
 use plimsoll_graph::program::{Loop, Operand, WithEpilogue};
@@ -30,31 +30,31 @@ pub(crate) fn prepare(
     Ok(Box::new(Dot::new(engine, products, reads[0].dtype)?))
 }
 
-/// Prepares `Op::Dot` and the loop that follows it as one kernel, if there is one: the product is one of our own, and
-/// the loop can follow within it. Reads are the product's, and then the loop's from its second on.
-pub(crate) fn prepare_followed(
+/// Prepares `Op::Dot` with its epilogue as one kernel, if there is one: the product is computed by a kernel of our own, and
+/// that can take the epilogue in. Reads are the product's, and then the epilogue's from its second on.
+pub(crate) fn prepare_with_epilogue(
     engine: &Arc<Engine>,
     transpose_a: bool,
     transpose_b: bool,
-    then: &WithEpilogue,
+    fused: &WithEpilogue,
     reads: &[Operand],
     writes: &[Operand],
 ) -> Result<Option<Box<dyn Routine>>> {
     let products = Products::new(transpose_a, transpose_b, &reads[0], &reads[1]);
     let dot = Dot::new(engine, products, reads[0].dtype)?;
-    let Some(Way::Own(own)) = &dot.product else { return Ok(None) };
+    let Some(GemmKernel::Own(own)) = &dot.product else { return Ok(None) };
     if !dot.products.axes.is_empty() {
         return Ok(None);
     }
-    let Some((product, arguments)) = own.followed(&then.body, &then.loop_reads(reads), writes)? else {
+    let Some((product, arguments)) = own.with_epilogue(&fused.body, &fused.loop_reads(reads), writes)? else {
         return Ok(None);
     };
-    Ok(Some(Box::new(Followed { dot, product, operands: then.operands, arguments })))
+    Ok(Some(Box::new(DotWithEpilogue { dot, product, operands: fused.operands, arguments })))
 }
 
 /// An axis of a batch: how many matrices there are along it, and the distances between those of a, b and c.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Axis {
+struct BatchAxis {
     count: usize,
     steps: [usize; 3],
 }
@@ -68,7 +68,7 @@ struct Products {
     /// The offset and the distances between rows and between columns of a and b.
     a: [usize; 3],
     b: [usize; 3],
-    axes: Vec<Axis>,
+    axes: Vec<BatchAxis>,
 }
 
 impl Products {
@@ -85,14 +85,14 @@ impl Products {
         let mut step = m * n;
         for axis in (0..lead).rev() {
             let count = a.view.shape[axis];
-            products.push(Axis { count, steps: [a.view.strides[axis], b.view.strides[axis], step] });
+            products.push(BatchAxis { count, steps: [a.view.strides[axis], b.view.strides[axis], step] });
             step *= count;
         }
         products
     }
 
     /// Takes in the next axis outwards.
-    fn push(&mut self, axis: Axis) {
+    fn push(&mut self, axis: BatchAxis) {
         if axis.count == 1 {
             return;
         }
@@ -123,7 +123,7 @@ impl Products {
 
     /// Puts an operand where its packed copy lies; the axes of the view that is copied, the innermost last, and the
     /// bytes they have in all. An axis along which it is repeated is not copied.
-    fn pack(&mut self, operand: usize) -> Vec<crate::gemm::gather_strided::Axis> {
+    fn pack(&mut self, operand: usize) -> Vec<crate::gemm::gather_strided::ViewAxis> {
         let (rows, columns, place) = self.matrix(operand);
         let mut axes = vec![(columns, place[2]), (rows, place[1])];
         *place = [0, columns, 1];
@@ -140,34 +140,36 @@ impl Products {
     }
 }
 
-/// How matrices are multiplied.
-enum Way {
-    Library(Product),
-    Own(Own),
+/// What multiplies matrices.
+enum GemmKernel {
+    Library(CublasLtGemm),
+    Own(OwnGemm),
 }
 
-/// Kernels of our own, within which loops can follow.
-enum Own {
-    Small(SmallProduct),
-    Hopper(HopperProduct),
+/// Kernels of our own, which take epilogues in.
+enum OwnGemm {
+    Small(SmallGemm),
+    Hopper(HopperGemm),
 }
 
-impl Own {
-    /// The same product with a loop that follows it, and what that takes; none if it cannot follow.
-    fn followed(
+impl OwnGemm {
+    /// The same product with an epilogue, and the arguments that takes; none if the kernel cannot take it in.
+    fn with_epilogue(
         &self,
         body: &Loop,
         reads: &[Operand],
         writes: &[Operand],
-    ) -> Result<Option<(Own, Vec<Place>)>> {
+    ) -> Result<Option<(OwnGemm, Vec<PointerTo>)>> {
         Ok(match self {
-            Own::Small(product) => match follower_of_elements(body, reads, writes)? {
-                Some(Follower { text, arguments }) => Some((Own::Small(product.followed(&text)?), arguments)),
+            OwnGemm::Small(product) => match element_epilogue(body, reads, writes)? {
+                Some(Epilogue { text, arguments }) => {
+                    Some((OwnGemm::Small(product.with_epilogue(&text)?), arguments))
+                }
                 None => None,
             },
-            Own::Hopper(product) => match follower(body, reads, writes)? {
-                Some(Follower { text, arguments }) => {
-                    product.followed(&text)?.map(|product| (Own::Hopper(product), arguments))
+            OwnGemm::Hopper(product) => match tile_epilogue(body, reads, writes)? {
+                Some(Epilogue { text, arguments }) => {
+                    product.with_epilogue(&text)?.map(|product| (OwnGemm::Hopper(product), arguments))
                 }
                 None => None,
             },
@@ -175,32 +177,32 @@ impl Own {
     }
 
     /// # Safety
-    /// The addresses must be those of matrices as they were described, and the arguments what follows takes, valid when
-    /// it runs: the result's address, if nothing does.
+    /// The addresses must be those of matrices as they were described, and the arguments those of the epilogue (without
+    /// one, the result's address), valid when it runs.
     unsafe fn run(&self, operands: [CUdeviceptr; 2], arguments: &[Argument], stream: CUstream) -> Result<()> {
         match self {
             // SAFETY: as the caller vouches.
-            Own::Small(product) => unsafe { product.run(operands, arguments, stream) },
+            OwnGemm::Small(product) => unsafe { product.run(operands, arguments, stream) },
             // SAFETY: as the caller vouches.
-            Own::Hopper(product) => unsafe { product.run(operands, arguments, stream) },
+            OwnGemm::Hopper(product) => unsafe { product.run(operands, arguments, stream) },
         }
     }
 }
 
-impl Way {
-    fn new(engine: &Arc<Engine>, gemm: &Gemm) -> Result<Way> {
-        if SmallProduct::suits(gemm, engine.tf32()) {
-            return Ok(Way::Own(Own::Small(SmallProduct::new(engine, gemm)?)));
+impl GemmKernel {
+    fn new(engine: &Arc<Engine>, gemm: &Gemm) -> Result<GemmKernel> {
+        if SmallGemm::suits(gemm, engine.tf32()) {
+            return Ok(GemmKernel::Own(OwnGemm::Small(SmallGemm::new(engine, gemm)?)));
         }
-        let library = Product::new(engine, gemm)?;
-        let own = HopperProduct::instead_of(&library, engine, gemm)?;
-        Ok(own.map_or(Way::Library(library), |own| Way::Own(Own::Hopper(own))))
+        let library = CublasLtGemm::new(engine, gemm)?;
+        let own = HopperGemm::instead_of(&library, engine, gemm)?;
+        Ok(own.map_or(GemmKernel::Library(library), |own| GemmKernel::Own(OwnGemm::Hopper(own))))
     }
 
     fn workspace(&self) -> u64 {
         match self {
-            Way::Library(product) => product.workspace(),
-            Way::Own(_) => 0,
+            GemmKernel::Library(product) => product.workspace(),
+            GemmKernel::Own(_) => 0,
         }
     }
 
@@ -214,8 +216,8 @@ impl Way {
     ) -> Result<()> {
         match self {
             // SAFETY: as the caller vouches.
-            Way::Library(product) => unsafe { product.run(addresses, workspace, stream) },
-            Way::Own(own) => {
+            GemmKernel::Library(product) => unsafe { product.run(addresses, workspace, stream) },
+            GemmKernel::Own(own) => {
                 let [a, b, c] = addresses;
                 // SAFETY: as the caller vouches.
                 unsafe { own.run([a, b], &[Argument::Address(c)], stream) }
@@ -228,11 +230,11 @@ struct Dot {
     products: Products,
     /// The bytes of an element.
     size: usize,
-    product: Option<Way>,
+    product: Option<GemmKernel>,
     /// The axis that is batched, which is not looped over.
     batched: Option<usize>,
     /// For a and b: the copy, the offset of what is copied, and where in the workspace it goes.
-    packs: [Option<(Pack, usize, u64)>; 2],
+    packs: [Option<(GatherStrided, usize, u64)>; 2],
     workspace: u64,
     /// What enqueues zeros, where there is nothing to add up.
     engine: Arc<Engine>,
@@ -256,12 +258,12 @@ impl Dot {
         for (operand, pack) in packs.iter_mut().enumerate() {
             let (rows, columns, place) = products.matrix(operand);
             let [offset, row, column] = *place;
-            if Layout::of(rows, columns, [row, column, 0]).is_some() {
+            if MatrixLayout::of(rows, columns, [row, column, 0]).is_some() {
                 continue;
             }
             let axes = products.pack(operand);
             let bytes = axes.iter().map(|axis| axis.0).product::<usize>() * size;
-            *pack = Some((Pack::new(engine, size, &axes)?, offset, end));
+            *pack = Some((GatherStrided::new(engine, size, &axes)?, offset, end));
             end = (end + bytes as u64).next_multiple_of(ALIGNMENT);
         }
         let longest = (0..products.axes.len()).max_by_key(|&axis| products.axes[axis].count);
@@ -270,7 +272,7 @@ impl Dot {
         let Products { m, n, k, a, b, .. } = products;
         // What every address of an operand is a multiple of: its offset, and the steps of the axes that are looped over.
         let looped = products.axes.iter().enumerate().filter(|(i, _)| Some(*i) != longest);
-        let looped: Vec<Axis> = looped.map(|(_, axis)| *axis).collect();
+        let looped: Vec<BatchAxis> = looped.map(|(_, axis)| *axis).collect();
         let alignment = [a[0], b[0], 0].into_iter().enumerate().map(|(operand, offset)| {
             let places = looped.iter().map(|axis| axis.steps[operand]).chain([offset]);
             places.fold(ALIGNMENT, |least, place| least.min(aligned((place * size) as u64)))
@@ -289,7 +291,7 @@ impl Dot {
             accumulate: false,
             alignment: [alignment[0], alignment[1], alignment[2]],
         };
-        let product = Way::new(engine, &gemm)?;
+        let product = GemmKernel::new(engine, &gemm)?;
         let workspace = end + product.workspace();
         let product = Some(product);
         Ok(Dot { products, size, product, batched: longest, packs, workspace, engine: engine.clone() })
@@ -363,17 +365,17 @@ impl Routine for Dot {
     }
 }
 
-/// A product and the loop that follows it, as one kernel.
-struct Followed {
+/// A product with its epilogue, as one kernel.
+struct DotWithEpilogue {
     dot: Dot,
-    product: Own,
+    product: OwnGemm,
     /// How many of the reads are the product's.
     operands: usize,
-    /// What the loop takes: its reads and writes.
-    arguments: Vec<Place>,
+    /// What the epilogue's arguments point to: its reads and writes.
+    arguments: Vec<PointerTo>,
 }
 
-impl Routine for Followed {
+impl Routine for DotWithEpilogue {
     fn workspace(&self) -> u64 {
         self.dot.workspace
     }
@@ -381,15 +383,11 @@ impl Routine for Followed {
     unsafe fn run(&self, call: &Call<'_>) -> Result<()> {
         // SAFETY: as the caller vouches.
         let operands = unsafe { self.dot.operands(call.reads, call.workspace, call.stream) }?;
-        let address = |place: &Place| match *place {
-            // The first is the product's result, which has no address.
-            Place::Read(read) => call.reads[self.operands + read - 1],
-            Place::Write(write) => call.writes[write],
-            Place::Workspace(offset) => call.workspace + offset,
-        };
-        let arguments: Vec<Argument> =
-            self.arguments.iter().map(|place| Argument::Address(address(place))).collect();
-        // SAFETY: the loop takes the addresses of these operands, for which the caller vouches as for the product's.
+        // The epilogue's reads are those after the product's; its first is the product's result, which has no address.
+        let of_epilogue = Call { reads: &call.reads[self.operands - 1..], ..*call };
+        let address = |pointer: &PointerTo| Argument::Address(pointer.address(&of_epilogue));
+        let arguments: Vec<Argument> = self.arguments.iter().map(address).collect();
+        // SAFETY: the epilogue takes the addresses of these operands, for which the caller vouches as for the product's.
         unsafe { self.product.run(operands, &arguments, call.stream) }
     }
 }

@@ -1,4 +1,4 @@
-//! Copies between strided views, for libraries that cannot take operands as they lie.
+//! Gathers of strided views into dense memory, for libraries that cannot take operands as they lie.
 
 use crate::codegen::engine::Engine;
 use crate::codegen::function::{Argument, Function};
@@ -10,22 +10,22 @@ use std::sync::Arc;
 const THREADS: u32 = 256;
 
 /// A copy of a view to dense memory, ready to run.
-pub(crate) struct Pack {
+pub(crate) struct GatherStrided {
     function: Function,
     blocks: u32,
 }
 
 /// An axis of a view: how many elements, and how far apart.
-pub(crate) type Axis = (usize, usize);
+pub(crate) type ViewAxis = (usize, usize);
 
-impl Pack {
+impl GatherStrided {
     /// A copy of elements of `size` bytes (1, 2, 4 or 8) along axes, of which the last is the innermost. The copy is
     /// dense in their order.
     ///
     /// # Errors
     /// If it does not compile.
-    pub(crate) fn new(engine: &Arc<Engine>, size: usize, axes: &[Axis]) -> Result<Pack> {
-        Pack::between(engine, size, &densely(axes))
+    pub(crate) fn new(engine: &Arc<Engine>, size: usize, axes: &[ViewAxis]) -> Result<GatherStrided> {
+        GatherStrided::between(engine, size, &densely(axes))
     }
 
     /// A copy of elements of `size` bytes along axes of which each has a count, a distance in what is copied and a
@@ -33,12 +33,16 @@ impl Pack {
     ///
     /// # Errors
     /// If it does not compile.
-    pub(crate) fn between(engine: &Arc<Engine>, size: usize, axes: &[(usize, usize, usize)]) -> Result<Pack> {
+    pub(crate) fn between(
+        engine: &Arc<Engine>,
+        size: usize,
+        axes: &[(usize, usize, usize)],
+    ) -> Result<GatherStrided> {
         let count: usize = axes.iter().map(|axis| axis.0).product();
         let function = engine.compile(&source(size, axes), "pack", 0)?;
         let enough = count.div_ceil(THREADS as usize) as u64;
         let most = u64::from(engine.properties().processors) * 16;
-        Ok(Pack { function, blocks: enough.min(most) as u32 })
+        Ok(GatherStrided { function, blocks: enough.min(most) as u32 })
     }
 
     /// Enqueues the copy, with the device's context current.
@@ -53,7 +57,7 @@ impl Pack {
 }
 
 /// Axes of a copy whose elements lie one after another.
-fn densely(axes: &[Axis]) -> Vec<(usize, usize, usize)> {
+fn densely(axes: &[ViewAxis]) -> Vec<(usize, usize, usize)> {
     let mut inner = 1;
     let mut dense = Vec::with_capacity(axes.len());
     for &(count, step) in axes.iter().rev() {

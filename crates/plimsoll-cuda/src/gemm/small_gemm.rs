@@ -1,8 +1,8 @@
 //! Small matrix products of `f32`.
 //!
 //! The library's kernels have large tiles, of which a small product fills few; each then adds up its whole depth alone,
-//! for ten microseconds and more. Here tiles are small, the threads of a block share the depth, and what follows a product
-//! is done in its kernel: of so small a thing, launches are most of the time.
+//! for ten microseconds and more. Here tiles are small, the threads of a block split the depth, and the epilogue is part
+//! of the kernel: launches are most of the time of so small a product.
 
 use crate::codegen::engine::Engine;
 use crate::codegen::function::{Argument, Function};
@@ -14,7 +14,7 @@ use plimsoll_graph::DType;
 use std::sync::Arc;
 
 const TEXT: &str = include_str!("small_gemm.cu");
-/// What follows where nothing does.
+/// The epilogue of a product without one: it stores the result.
 const PLAIN: &str = "typedef long long idx;\n#define PARAMETERS float *out0\n#define ARGUMENTS out0\n\n\
     __device__ __forceinline__ void follow(const float *in0, idx at, PARAMETERS) { out0[at] = in0[at]; }\n\n";
 const TILE: usize = 16;
@@ -28,14 +28,14 @@ const PACK: usize = 4;
 const MOST_MULTIPLICATIONS: usize = 1 << 25;
 
 /// A small product, ready to run.
-pub(crate) struct SmallProduct {
+pub(crate) struct SmallGemm {
     engine: Arc<Engine>,
     gemm: Gemm,
     function: Function,
     shared: u32,
 }
 
-impl SmallProduct {
+impl SmallGemm {
     /// Whether a product is small enough, and of numbers that are added up as they are.
     pub(crate) fn suits(gemm: &Gemm, tf32: bool) -> bool {
         let Gemm { m, n, k, c, batch, dtype, result, accumulate, .. } = *gemm;
@@ -46,30 +46,30 @@ impl SmallProduct {
 
     /// # Errors
     /// If it does not compile.
-    pub(crate) fn new(engine: &Arc<Engine>, gemm: &Gemm) -> Result<SmallProduct> {
-        SmallProduct::compiled(engine, gemm, PLAIN)
+    pub(crate) fn new(engine: &Arc<Engine>, gemm: &Gemm) -> Result<SmallGemm> {
+        SmallGemm::compiled(engine, gemm, PLAIN)
     }
 
-    /// The same product with what follows it.
+    /// The same product with an epilogue.
     ///
     /// # Errors
     /// If it does not compile.
-    pub(crate) fn followed(&self, follower: &str) -> Result<SmallProduct> {
-        SmallProduct::compiled(&self.engine, &self.gemm, follower)
+    pub(crate) fn with_epilogue(&self, epilogue: &str) -> Result<SmallGemm> {
+        SmallGemm::compiled(&self.engine, &self.gemm, epilogue)
     }
 
-    fn compiled(engine: &Arc<Engine>, gemm: &Gemm, follower: &str) -> Result<SmallProduct> {
-        let (source, shared) = source(gemm, follower);
+    fn compiled(engine: &Arc<Engine>, gemm: &Gemm, epilogue: &str) -> Result<SmallGemm> {
+        let (source, shared) = source(gemm, epilogue);
         let function = engine.compile(&source, "small_product", shared)?;
-        Ok(SmallProduct { engine: engine.clone(), gemm: *gemm, function, shared })
+        Ok(SmallGemm { engine: engine.clone(), gemm: *gemm, function, shared })
     }
 
-    /// Enqueues the product, with the device's context current. What follows it takes `arguments`: the result's address,
-    /// if nothing does.
+    /// Enqueues the product, with the device's context current. `arguments` are the epilogue's: the result's address, if
+    /// there is none.
     ///
     /// # Safety
-    /// The addresses must be those of matrices as they were described, and the arguments what follows takes, valid when
-    /// it runs.
+    /// The addresses must be those of matrices as they were described, and the arguments those that the epilogue takes,
+    /// valid when it runs.
     pub(crate) unsafe fn run(
         &self,
         operands: [CUdeviceptr; 2],
@@ -83,14 +83,14 @@ impl SmallProduct {
         let [left, right] = operands.map(Argument::Address);
         let mut all = vec![left, right, Argument::Extents(extents)];
         all.extend_from_slice(arguments);
-        // SAFETY: the kernel takes two addresses, the extents and what follows takes, and stays within the matrices that
-        // the caller vouches for.
+        // SAFETY: the kernel takes two addresses, the extents and the epilogue's arguments, and stays within the matrices
+        // that the caller vouches for.
         unsafe { self.function.launch(stream, grid, THREADS, self.shared, &all) }
     }
 }
 
 /// The kernel of a product, and its shared memory in bytes.
-fn source(gemm: &Gemm, follower: &str) -> (String, u32) {
+fn source(gemm: &Gemm, epilogue: &str) -> (String, u32) {
     // Few kinds of kernels do for all products.
     let passes = gemm.k.div_ceil(MOST_DEPTH).max(1);
     let depth = gemm.k.div_ceil(passes).next_multiple_of(4 * GROUPS).max(4 * GROUPS);
@@ -116,13 +116,14 @@ fn source(gemm: &Gemm, follower: &str) -> (String, u32) {
     let constants: String =
         constants.iter().map(|(name, value)| format!("constexpr int {name} = {value};\n")).collect();
     let shared = (2 * TILE * pitch).max(GROUPS * TILE * TILE) * size_of::<f32>();
-    (format!("{PRELUDE}\n{follower}{constants}{TEXT}"), shared as u32)
+    (format!("{PRELUDE}\n{epilogue}{constants}{TEXT}"), shared as u32)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codegen::loops::{Follower, Place, follower_of_elements};
+    use crate::codegen::loops::{Epilogue, element_epilogue};
+    use crate::routine::PointerTo;
     use plimsoll_graph::Shape;
     use plimsoll_graph::op::{Binary, Unary};
     use plimsoll_graph::program::{BufferId, Instruction, Level, Loop, Operand, Scalar, View};
@@ -133,12 +134,12 @@ mod tests {
 
     #[test]
     fn small_products_of_whole_precision_are_taken() {
-        assert!(SmallProduct::suits(&gemm(256, 100, 784), false));
-        assert!(!SmallProduct::suits(&gemm(256, 100, 784), true), "rounded operands are the library's");
-        assert!(!SmallProduct::suits(&gemm(1024, 1024, 1024), false), "too large");
-        assert!(!SmallProduct::suits(&Gemm { dtype: DType::BF16, ..gemm(16, 16, 16) }, false));
-        assert!(!SmallProduct::suits(&Gemm { accumulate: true, ..gemm(16, 16, 16) }, false));
-        assert!(!SmallProduct::suits(&Gemm { c: [24, 0], ..gemm(16, 16, 16) }, false), "rows with gaps");
+        assert!(SmallGemm::suits(&gemm(256, 100, 784), false));
+        assert!(!SmallGemm::suits(&gemm(256, 100, 784), true), "rounded operands are the library's");
+        assert!(!SmallGemm::suits(&gemm(1024, 1024, 1024), false), "too large");
+        assert!(!SmallGemm::suits(&Gemm { dtype: DType::BF16, ..gemm(16, 16, 16) }, false));
+        assert!(!SmallGemm::suits(&Gemm { accumulate: true, ..gemm(16, 16, 16) }, false));
+        assert!(!SmallGemm::suits(&Gemm { c: [24, 0], ..gemm(16, 16, 16) }, false), "rows with gaps");
     }
 
     #[test]
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bias_and_an_activation_follow_within_the_kernel() {
+    fn a_bias_and_an_activation_are_an_epilogue_of_the_kernel() {
         let domain = Shape::new(&[256, 100]).expect("a small shape");
         let element = |scalar| Instruction { scalar, dtype: DType::F32, level: Level::Element };
         let instructions = [
@@ -193,9 +194,9 @@ mod tests {
         let mut bias = dense;
         bias.strides[0] = 0;
         let operand = |view| Operand { buffer: BufferId(0), dtype: DType::F32, view };
-        let follower = follower_of_elements(&body, &[operand(dense), operand(bias)], &[operand(dense)]);
-        let Follower { text, arguments } = follower.expect("functions that there are").expect("it follows");
-        assert_eq!(arguments, [Place::Read(1), Place::Write(0)]);
+        let epilogue = element_epilogue(&body, &[operand(dense), operand(bias)], &[operand(dense)]);
+        let Epilogue { text, arguments } = epilogue.expect("functions that there are").expect("it follows");
+        assert_eq!(arguments, [PointerTo::Read(1), PointerTo::Write(0)]);
         let (source, _) = source(&gemm(256, 100, 784), &text);
         assert!(source.contains("#define PARAMETERS const float *in1, float *out0\n"), "{text}");
         assert!(source.contains("follow(own - at, at, ARGUMENTS);"));

@@ -7,12 +7,12 @@
 //! Products of an odd number of classes are several times slower. So where the weight has a row for each class it is
 //! copied once, with rows of zeros up to a round number, whose logits and gradients are zeros and change nothing.
 
-use super::cross_entropy::Rows;
+use super::cross_entropy::LossRows;
 use super::reduce;
 use super::stages::Stages;
 use crate::codegen::engine::{Engine, Properties};
 use crate::error::Result;
-use crate::gemm::cublaslt_gemm::{Gemm, Product};
+use crate::gemm::cublaslt_gemm::{CublasLtGemm, Gemm};
 use crate::routine::{ALIGNMENT, Call, Routine};
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use plimsoll_graph::DType;
@@ -37,7 +37,7 @@ pub(crate) fn prepare(
     reads: &[Operand],
     _writes: &[Operand],
 ) -> Result<Box<dyn Routine>> {
-    let layout = Layout::new(transpose_weight, chunk, reads);
+    let layout = ChunkLayout::new(transpose_weight, chunk, reads);
     let chunks =
         layout.sizes().map(|rows| Chunk::prepare(engine, &layout, rows)).collect::<Result<Vec<_>>>()?;
     let products = chunks.iter().map(Chunk::workspace).max().unwrap_or(0);
@@ -53,13 +53,13 @@ pub(super) fn own_stages(
     reads: &[Operand],
     device: &Properties,
 ) -> Result<Vec<Stages>> {
-    let layout = Layout::new(transpose_weight, chunk, reads);
+    let layout = ChunkLayout::new(transpose_weight, chunk, reads);
     layout.sizes().map(|rows| layout.losses(rows, device)).chain(layout.round().transpose()).collect()
 }
 
 /// The extents, and where things are in the workspace.
 #[derive(Debug, Clone, Copy)]
-struct Layout {
+struct ChunkLayout {
     rows: usize,
     width: usize,
     classes: usize,
@@ -73,7 +73,7 @@ struct Layout {
     chunk: usize,
 }
 
-impl Layout {
+impl ChunkLayout {
     fn new(transposed: bool, chunk: usize, reads: &[Operand]) -> Self {
         let (x, weight) = (reads[0].view.shape, reads[1].view.shape);
         let classes = weight[if transposed { 0 } else { 1 }];
@@ -134,8 +134,8 @@ impl Layout {
 
     /// The launches that turn the logits of a chunk into losses, predictions and gradients.
     fn losses(&self, rows: usize, device: &Properties) -> Result<Stages> {
-        let Layout { classes, pitch, dtype: logits, labels, .. } = *self;
-        Rows { rows, classes, pitch, logits, labels }.losses(device)
+        let ChunkLayout { classes, pitch, dtype: logits, labels, .. } = *self;
+        LossRows { rows, classes, pitch, logits, labels }.losses(device)
     }
 
     /// The launches that make the weight's gradient of sums that are kept apart.
@@ -178,7 +178,7 @@ struct Chunk {
 }
 
 impl Chunk {
-    fn prepare(engine: &Arc<Engine>, layout: &Layout, rows: usize) -> Result<Self> {
+    fn prepare(engine: &Arc<Engine>, layout: &ChunkLayout, rows: usize) -> Result<Self> {
         let matrix = |gemm| Matrix::new(engine, gemm);
         Ok(Self {
             logits: matrix(layout.logits(rows))?,
@@ -196,7 +196,7 @@ impl Chunk {
 
 /// A product, or what it is where there is nothing to multiply.
 enum Matrix {
-    Product(Product),
+    CublasLtGemm(CublasLtGemm),
     /// So many bytes of zeros.
     Zeros(u64),
 }
@@ -208,12 +208,12 @@ impl Matrix {
             let bytes = if accumulate { 0 } else { m * n * result.size() };
             return Ok(Self::Zeros(bytes as u64));
         }
-        Ok(Self::Product(Product::new(engine, &gemm)?))
+        Ok(Self::CublasLtGemm(CublasLtGemm::new(engine, &gemm)?))
     }
 
     fn workspace(&self) -> u64 {
         match self {
-            Self::Product(product) => product.workspace(),
+            Self::CublasLtGemm(product) => product.workspace(),
             Self::Zeros(_) => 0,
         }
     }
@@ -221,7 +221,7 @@ impl Matrix {
 
 struct Projected {
     engine: Arc<Engine>,
-    layout: Layout,
+    layout: ChunkLayout,
     /// Those of the full size, then of the last.
     chunks: Vec<Chunk>,
     /// Makes the weight's gradient of sums that are kept apart.
@@ -242,7 +242,7 @@ impl Projected {
     ) -> Result<()> {
         match matrix {
             // SAFETY: as the caller vouches.
-            Matrix::Product(product) => unsafe { product.run(addresses, workspace, stream) },
+            Matrix::CublasLtGemm(product) => unsafe { product.run(addresses, workspace, stream) },
             Matrix::Zeros(0) => Ok(()),
             // SAFETY: the result has so many bytes.
             Matrix::Zeros(bytes) => unsafe { self.engine.zero(addresses[2], *bytes, stream) },
@@ -256,7 +256,7 @@ impl Routine for Projected {
     }
 
     unsafe fn run(&self, call: &Call<'_>) -> Result<()> {
-        let Layout { rows, width, classes, dtype, labels, transposed, chunk, .. } = self.layout;
+        let ChunkLayout { rows, width, classes, dtype, labels, transposed, chunk, .. } = self.layout;
         let [x, weight, label, slope] = [0, 1, 2, 3].map(|index| call.reads[index]);
         let [loss, prediction, dx, dweight] = [0, 1, 2, 3].map(|index| call.writes[index]);
         let [copy, sums, products] = self.layout.places().map(|offset| call.workspace + offset);
@@ -289,7 +289,7 @@ impl Routine for Projected {
             let reads = [logits, at(label, labels.size()), at(slope, number)];
             let writes = [at(loss, number), at(prediction, 4)];
             // SAFETY: the addresses are those of operands, moved on to the rows of the chunk, and of parts of the
-            // workspace that overlap nothing else. Rows of dx, which may be those of x, are written after the last use
+            // workspace that overlap nothing else. LossRows of dx, which may be those of x, are written after the last use
             // of those of x.
             unsafe {
                 self.multiply(&kernels.logits, [x, weight, logits], products, stream)?;
@@ -314,14 +314,14 @@ mod tests {
     use plimsoll_graph::Shape;
     use plimsoll_graph::program::{BufferId, View};
 
-    fn layout(dtype: DType, rows: usize, transposed: bool, chunk: usize) -> Layout {
+    fn layout(dtype: DType, rows: usize, transposed: bool, chunk: usize) -> ChunkLayout {
         let weight = if transposed { [50257, 768] } else { [768, 50257] };
         let operand = |dtype, extents: &[usize]| {
             let shape = Shape::new(extents).expect("a shape within limits");
             Operand { buffer: BufferId(0), dtype, view: View::dense(shape) }
         };
         let reads = [operand(dtype, &[rows, 768]), operand(dtype, &weight), operand(DType::I32, &[rows])];
-        Layout::new(transposed, chunk, &reads)
+        ChunkLayout::new(transposed, chunk, &reads)
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! operand as `[outer, reduced, inner]`: rows where `inner` is 1, columns where not. Where there are too few of them to
 //! keep the device busy, they are cut into parts whose results are combined by a pass of their own.
 
-use super::stages::{Place, Stages, Traits, blocks, count};
+use super::stages::{StageArgument, Stages, Traits, blocks, count, read, write};
 use super::tiles::{self, Tiles};
 use super::{accumulator, name, pack, team};
 use crate::codegen::engine::{Engine, Properties};
@@ -66,7 +66,7 @@ fn groups(shape: &Shape, axes: Axes) -> Vec<Group> {
 }
 
 /// What a pass reads or writes: a type in CUDA C++, the bytes of an element, and where.
-type Side = (&'static str, usize, Place);
+type Side = (&'static str, usize, StageArgument);
 
 pub(super) fn stages(device: &Properties, kind: Reduction, axes: Axes, reads: &[Operand]) -> Result<Stages> {
     let (shape, dtype) = (reads[0].view.shape, reads[0].dtype);
@@ -83,8 +83,8 @@ pub(super) fn stages(device: &Properties, kind: Reduction, axes: Axes, reads: &[
         width: shape.last().copied().unwrap_or(1),
     };
     let mut groups = groups(&shape, axes);
-    let mut from: Side = (name(dtype), dtype.size(), Place::Read(0));
-    let to: Side = (name(dtype), dtype.size(), Place::Write(0));
+    let mut from: Side = (name(dtype), dtype.size(), read(0));
+    let to: Side = (name(dtype), dtype.size(), write(0));
     loop {
         let at = groups.iter().rposition(|group| group.reduced);
         let last = groups.iter().filter(|group| group.reduced).count() <= 1;
@@ -221,11 +221,7 @@ pub(super) fn convert(dtype: DType, numbers: usize) -> Result<Stages> {
     let pack = pack(accumulator.1, 16, &[numbers]);
     let traits = Traits::new().ty("E", name(dtype)).numbers([("N", pack)]);
     let packs = numbers / pack;
-    let arguments = [
-        (&*format!("const {}", accumulator.0), Place::Read(0)),
-        (name(dtype), Place::Write(0)),
-        count(packs),
-    ];
+    let arguments = [(&*format!("const {}", accumulator.0), read(0)), (name(dtype), write(0)), count(packs)];
     stages.launch("convert", traits, [blocks(packs, BLOCK), 1], BLOCK, arguments)?;
     Ok(stages)
 }
@@ -238,7 +234,7 @@ pub(super) fn arg_max_stages(axis: usize, reads: &[Operand]) -> Result<Stages> {
     let (width, ty) = (shape[axis], name(dtype));
     let traits = Traits::new().ty("E", ty);
     let results = outer * inner;
-    let arguments = [(&*format!("const {ty}"), Place::Read(0)), ("i32", Place::Write(0)), count(results)];
+    let arguments = [(&*format!("const {ty}"), read(0)), ("i32", write(0)), count(results)];
     if inner == 1 {
         let (team, block) = team(width);
         let traits = traits.numbers([("WIDTH", width), ("TEAM", team as usize)]);

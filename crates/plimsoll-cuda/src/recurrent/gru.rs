@@ -1,6 +1,6 @@
 //! A gated recurrent layer over time, and its gradient.
 
-use super::{Backward, Forward, Layer, Scratch};
+use super::{Backward, Forward, Layer, ScratchLayout};
 use crate::codegen::engine::Engine;
 use crate::codegen::function::Argument;
 use crate::error::Result;
@@ -17,7 +17,7 @@ pub(crate) fn prepare(engine: &Arc<Engine>, reads: &[Operand]) -> Result<Box<dyn
 /// Prepares `Op::GruGrad`.
 pub(crate) fn prepare_grad(engine: &Arc<Engine>, reads: &[Operand]) -> Result<Box<dyn Routine>> {
     let backward = Backward::new(engine, reads, "gru_grad_step", "gru_grad_first")?;
-    Ok(Box::new(GruGrad { places: GradPlaces::new(&backward.layer), backward }))
+    Ok(Box::new(GruGrad { places: GruGradScratch::new(&backward.layer), backward }))
 }
 
 struct Gru(Forward);
@@ -43,14 +43,14 @@ impl Routine for Gru {
 
 struct GruGrad {
     backward: Backward,
-    places: GradPlaces,
+    places: GruGradScratch,
 }
 
 /// Where scratch memory has the gradients of all products with inputs, of all with states, and the states before each
 /// step, a step's gradients of the hidden product, of the state by way of the gates and past them, and what products
 /// need.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct GradPlaces {
+pub(super) struct GruGradScratch {
     input_slopes: u64,
     hidden_slopes: u64,
     befores: u64,
@@ -60,10 +60,10 @@ pub(super) struct GradPlaces {
     pub(super) products: u64,
 }
 
-impl GradPlaces {
+impl GruGradScratch {
     pub(super) fn new(layer: &Layer) -> Self {
         let Layer { batch, hidden, columns, .. } = *layer;
-        let mut scratch = Scratch::new();
+        let mut scratch = ScratchLayout::new();
         Self {
             input_slopes: scratch.take(layer.bytes(layer.rows() * columns)),
             hidden_slopes: scratch.take(layer.bytes(layer.rows() * columns)),
@@ -88,7 +88,7 @@ impl Routine for GruGrad {
         let &[dx, dinput_weight, dhidden_weight, dinput_bias, dhidden_bias, dfirst] = call.writes else {
             unreachable!("the gradient has six results");
         };
-        let GradPlaces { input_slopes, hidden_slopes, befores, slopes, product, dstate, products } =
+        let GruGradScratch { input_slopes, hidden_slopes, befores, slopes, product, dstate, products } =
             self.places;
         let [input_slopes, hidden_slopes, befores, slopes, product, dstate, products] =
             [input_slopes, hidden_slopes, befores, slopes, product, dstate, products]

@@ -1,6 +1,6 @@
 //! A long short-term memory layer over time, and its gradient.
 
-use super::{Backward, Forward, Layer, Scratch};
+use super::{Backward, Forward, Layer, ScratchLayout};
 use crate::codegen::engine::Engine;
 use crate::codegen::function::Argument;
 use crate::error::Result;
@@ -16,7 +16,7 @@ pub(crate) fn prepare(engine: &Arc<Engine>, reads: &[Operand]) -> Result<Box<dyn
 /// Prepares `Op::LstmGrad`.
 pub(crate) fn prepare_grad(engine: &Arc<Engine>, reads: &[Operand]) -> Result<Box<dyn Routine>> {
     let backward = Backward::new(engine, reads, "lstm_grad_step", "lstm_grad_first")?;
-    Ok(Box::new(LstmGrad { places: GradPlaces::new(&backward.layer), backward }))
+    Ok(Box::new(LstmGrad { places: LstmGradScratch::new(&backward.layer), backward }))
 }
 
 struct Lstm(Forward);
@@ -42,13 +42,13 @@ impl Routine for Lstm {
 
 struct LstmGrad {
     backward: Backward,
-    places: GradPlaces,
+    places: LstmGradScratch,
 }
 
 /// Where scratch memory has the gradients of all gates and the states before each step, a step's gradients of gates, of
 /// the state and of the cell, and what products need.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct GradPlaces {
+pub(super) struct LstmGradScratch {
     all_slopes: u64,
     befores: u64,
     slopes: u64,
@@ -57,10 +57,10 @@ pub(super) struct GradPlaces {
     pub(super) products: u64,
 }
 
-impl GradPlaces {
+impl LstmGradScratch {
     pub(super) fn new(layer: &Layer) -> Self {
         let Layer { batch, hidden, columns, .. } = *layer;
-        let mut scratch = Scratch::new();
+        let mut scratch = ScratchLayout::new();
         Self {
             all_slopes: scratch.take(layer.bytes(layer.rows() * columns)),
             befores: scratch.take(layer.bytes(layer.rows() * hidden)),
@@ -86,7 +86,7 @@ impl Routine for LstmGrad {
         let &[dx, dinput_weight, dhidden_weight, dbias, dfirst_hidden, dfirst_cell] = call.writes else {
             unreachable!("the gradient has six results");
         };
-        let GradPlaces { all_slopes, befores, slopes, product, dcell, products } = self.places;
+        let LstmGradScratch { all_slopes, befores, slopes, product, dcell, products } = self.places;
         let [all_slopes, befores, slopes, product, dcell, products] =
             [all_slopes, befores, slopes, product, dcell, products].map(|at| call.workspace + at);
         let Backward { layer, gradients, .. } = &self.backward;

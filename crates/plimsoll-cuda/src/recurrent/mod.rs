@@ -9,11 +9,11 @@
 pub(crate) mod gru;
 pub(crate) mod lstm;
 
-use crate::codegen::dtype_defines::number;
+use crate::codegen::dtype_defines::dtype_defines;
 use crate::codegen::engine::Engine;
 use crate::codegen::function::{Argument, Function};
 use crate::error::{Error, ErrorKind, Result};
-use crate::gemm::cublaslt_gemm::{Gemm, Product};
+use crate::gemm::cublaslt_gemm::{CublasLtGemm, Gemm};
 use crate::prepare::prepare;
 use crate::routine::{ALIGNMENT, Call, Routine};
 use cudarc::driver::sys::CUdeviceptr;
@@ -104,7 +104,7 @@ impl Layer {
         let index = if elements <= i32::MAX as usize { "unsigned" } else { "unsigned long long" };
         format!(
             "{}#define HIDDEN {hidden}\n#define Index {index}\n{}",
-            number(self.dtype),
+            dtype_defines(self.dtype),
             include_str!("recurrent.cu")
         )
     }
@@ -145,11 +145,11 @@ impl Layer {
 }
 
 /// The places of scratch memory one after the other, each aligned.
-struct Scratch {
+struct ScratchLayout {
     next: u64,
 }
 
-impl Scratch {
+impl ScratchLayout {
     fn new() -> Self {
         Self { next: 0 }
     }
@@ -165,7 +165,7 @@ impl Scratch {
 /// What runs a layer of either kind: the products with the weights, and the launch that follows each of a step.
 struct Forward {
     layer: Layer,
-    places: Places,
+    places: ForwardScratch,
     /// The products of all inputs, and of a step's state, with the weights.
     inputs: Multiply,
     state: Multiply,
@@ -174,15 +174,15 @@ struct Forward {
 
 /// Where scratch memory has a step's product, its state, and what products need.
 #[derive(Debug, Clone, Copy)]
-struct Places {
+struct ForwardScratch {
     product: u64,
     state: u64,
     products: u64,
 }
 
-impl Places {
+impl ForwardScratch {
     fn new(layer: &Layer) -> Self {
-        let mut scratch = Scratch::new();
+        let mut scratch = ScratchLayout::new();
         let product = scratch.take(layer.number_bytes(layer.batch * layer.columns));
         let state = scratch.take(layer.bytes(layer.batch * layer.hidden));
         Self { product, state, products: scratch.next }
@@ -195,7 +195,7 @@ impl Forward {
         let layer = Layer::new(reads)?;
         Ok(Self {
             layer,
-            places: Places::new(&layer),
+            places: ForwardScratch::new(&layer),
             inputs: Multiply::new(engine, layer.inputs_by_weight(gates * layer.hidden))?,
             state: Multiply::new(engine, layer.state_by_weight())?,
             step: layer.function(engine, step)?,
@@ -218,7 +218,7 @@ impl Forward {
         [x, input_weight, hidden_weight, first, gates]: [CUdeviceptr; 5],
         arguments: impl FnOnce(CUdeviceptr, CUdeviceptr) -> [CUdeviceptr; N],
     ) -> Result<()> {
-        let Places { product, state, products } = self.places;
+        let ForwardScratch { product, state, products } = self.places;
         let [product, state, products] = [product, state, products].map(|at| call.workspace + at);
         let addresses = arguments(product, state);
         // SAFETY: the operands and scratch memory have the extents that the products and the kernel were made for.
@@ -288,7 +288,7 @@ impl Backward {
 /// A product of matrices, `m × k` by `k × n`, any of which may be empty.
 struct Multiply {
     engine: Arc<Engine>,
-    product: Option<Product>,
+    product: Option<CublasLtGemm>,
     /// The bytes of the result that are zero where there is no product.
     zeros: u64,
 }
@@ -332,13 +332,13 @@ impl Multiply {
     fn new(engine: &Arc<Engine>, gemm: Gemm) -> Result<Self> {
         let Gemm { m, n, k, c, result, .. } = gemm;
         let some = m > 0 && n > 0;
-        let product = (some && k > 0).then(|| Product::new(engine, &gemm)).transpose()?;
+        let product = (some && k > 0).then(|| CublasLtGemm::new(engine, &gemm)).transpose()?;
         let zeros = if some && k == 0 { (m * c[0] * result.size()) as u64 } else { 0 };
         Ok(Self { engine: engine.clone(), product, zeros })
     }
 
     fn workspace(&self) -> u64 {
-        self.product.as_ref().map_or(0, Product::workspace)
+        self.product.as_ref().map_or(0, CublasLtGemm::workspace)
     }
 
     /// Enqueues the product of the matrices at the first two addresses.

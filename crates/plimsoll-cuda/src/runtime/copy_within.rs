@@ -1,8 +1,8 @@
-//! Copies from one place of the device to another.
+//! Copies within the device, by a kernel.
 //!
-//! A step begins by taking its inputs from where they arrive. Left to the driver, such a copy is a node of the graph
-//! that another engine of the device runs, and the kernels after it wait for the change of engines; a kernel that copies
-//! is done before.
+//! A step begins by copying its inputs from the buffers they are staged in. A copy by the driver is a memcpy node of the
+//! graph, which runs on a copy engine, and the kernels after it wait for the switch between engines; a kernel that copies
+//! is done before that.
 
 use crate::codegen::engine::Engine;
 use crate::codegen::function::{Argument, Function};
@@ -14,7 +14,7 @@ const TEXT: &str = include_str!("copy_within.cu");
 const THREADS: u32 = 256;
 /// The bytes that a thread copies at once.
 const PACK: u64 = 16;
-/// The most blocks for each multiprocessor; what is left over, their threads stride to.
+/// The most blocks for each multiprocessor; their threads stride over what is left.
 const BLOCKS_EACH: u64 = 16;
 
 /// A copy of all bytes of what is read to what is written.

@@ -155,7 +155,7 @@ impl CudaDevice {
     /// Where a block is, if this device has mapped all of it. A pool keeps it mapped while the block lives.
     fn address(&self, block: &Block) -> Result<CUdeviceptr> {
         let address = block.start().addr() as CUdeviceptr;
-        self.shared.ranges().check_mapped(address, block.bytes()).map_err(|error| {
+        self.shared.address_book().check_mapped(address, block.bytes()).map_err(|error| {
             let message = format!(
                 "a block of {} bytes at {address:#x} is not memory of this {}; take blocks from a pool that it made \
                  ({error})",

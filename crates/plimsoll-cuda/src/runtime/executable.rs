@@ -1,24 +1,23 @@
-//! A plan bound to one memory: a run of it is one launch of a graph.
+//! A plan bound to one memory: running it is one launch of a CUDA graph.
 //!
 //! Launching a kernel takes the host longer than many kernels take the device. So the launches of a plan are captured
-//! once, when it is loaded, with the copies to and from the host as branches beside them; a step is then launched
-//! whole.
+//! once, when it is loaded, with the copies to and from the host as branches beside them; a step is then one launch.
 
 use crate::codegen::engine::Engine;
-use crate::codegen::loops::{self, Part};
+use crate::codegen::loops::{self, SmallLoop};
 use crate::driver::device::CudaDevice;
 use crate::driver::stream::{Event, Graph, Stream};
 use crate::error::{Error, ErrorKind, Result};
 use crate::prepare::prepare;
 use crate::routine::{ALIGNMENT, Call, Routine};
 use crate::runtime::copy_within::CopyWithin;
-use crate::runtime::in_flight::Queue;
+use crate::runtime::in_flight::InFlight;
 #[cfg(doc)]
 use crate::runtime::in_flight::UNDER_WAY;
 use crate::runtime::launch_groups;
-use crate::runtime::memory::{Memory, Place};
-use crate::runtime::small_results::Leaving;
-use crate::runtime::stream_assignment::{self, Access, KERNELS, LANES, Placed};
+use crate::runtime::memory::{Memory, Placement};
+use crate::runtime::small_results::SmallResultsKernel;
+use crate::runtime::stream_assignment::{self, Access, Assignment, KERNEL_STREAMS, STREAMS};
 use cudarc::driver::sys::CUdeviceptr;
 use plimsoll_graph::Program;
 use plimsoll_graph::program::{Body, BufferId, Home, Keep, Kernel, Operand};
@@ -29,35 +28,35 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-/// The lanes of copies.
-const TO_DEVICE: usize = KERNELS;
-const TO_HOST: usize = KERNELS + 1;
+/// The streams of copies.
+const TO_DEVICE: usize = KERNEL_STREAMS;
+const TO_HOST: usize = KERNEL_STREAMS + 1;
 
 /// A program, ready to run at fixed addresses of one memory.
 ///
 /// Several executables may be bound to one memory; running one takes it mutably, so they run one at a time. What
 /// survives a step lies at the same offsets in all plans of one model.
 pub struct Executable {
-    /// The steps that were captured: what they need lives as long as the graph.
-    steps: Vec<Step>,
-    leaving: Leaving,
+    /// The launches that were captured: what they use lives as long as the graph.
+    steps: Vec<PlannedLaunch>,
+    small_results_kernel: SmallResultsKernel,
     graph: Graph,
     starts: [u64; 2],
-    states: Vec<Place>,
-    inputs: Vec<Place>,
-    outputs: Vec<Place>,
-    /// Where inputs and outputs lie in the memory of a turn.
+    states: Vec<Placement>,
+    inputs: Vec<Placement>,
+    outputs: Vec<Placement>,
+    /// Where inputs and outputs lie in the memory of a staging slot.
     input_offsets: Vec<u64>,
     output_offsets: Vec<u64>,
-    /// Whether inputs may come in before the run before has ended.
+    /// Whether inputs may be copied in before the previous run has ended.
     ahead: bool,
     /// What tells it from all others.
     identity: u64,
 }
 
 /// What one kernel of the plan does to the device.
-enum Step {
-    Launch {
+enum PlannedLaunch {
+    Kernel {
         routine: Box<dyn Routine>,
         reads: Box<[CUdeviceptr]>,
         writes: Box<[CUdeviceptr]>,
@@ -65,12 +64,12 @@ enum Step {
         /// The bytes of workspace.
         scratch: u64,
     },
-    /// All bytes of one place go to another, one of them on the host.
-    Copy { from: Place, to: Place },
-    /// A copy has ended. What uses its bytes comes after it in any case.
+    /// A copy of a buffer between device and host.
+    Copy { from: Placement, to: Placement },
+    /// A copy has ended. What uses its bytes waits for it in any case.
     Wait,
-    /// It is part of a launch before it.
-    Joined,
+    /// Part of an earlier launch.
+    Grouped,
 }
 
 impl CudaDevice {
@@ -155,8 +154,11 @@ impl Executable {
         };
         let place = |id: BufferId| {
             let buffer = &program.buffers[id.index()];
-            let place =
-                Place { home: buffer.home, offset: plan.offsets[id.index()], bytes: buffer.bytes() as u64 };
+            let place = Placement {
+                home: buffer.home,
+                offset: plan.offsets[id.index()],
+                bytes: buffer.bytes() as u64,
+            };
             let inside = match place.home {
                 Home::Device => memory.device.address(place.offset, place.bytes).is_some(),
                 Home::Host => memory.host.address(place.offset, place.bytes).is_some(),
@@ -165,7 +167,7 @@ impl Executable {
         };
         let address = |kernel: &Kernel, id: BufferId| {
             let buffer = &program.buffers[id.index()];
-            let Place { home, offset, bytes } = place(id)?;
+            let Placement { home, offset, bytes } = place(id)?;
             let address = memory.device.address(offset, bytes).filter(|_| home == Home::Device);
             address.ok_or_else(|| {
                 let message = format!(
@@ -177,7 +179,7 @@ impl Executable {
                 Error::new(ErrorKind::Plan, message)
             })
         };
-        let span = |place: &Place| {
+        let span = |place: &Placement| {
             let start = match place.home {
                 Home::Device => memory.device.address(place.offset, place.bytes),
                 Home::Host => memory.host.address(place.offset, place.bytes).map(|address| address as u64),
@@ -199,17 +201,17 @@ impl Executable {
                         return Err(Error::new(ErrorKind::Plan, message));
                     }
                     match (from.home, to.home) {
-                        (Home::Device, Home::Device) => Step::Launch {
+                        (Home::Device, Home::Device) => PlannedLaunch::Kernel {
                             routine: Box::new(CopyWithin::new(engine, from.bytes)?),
                             reads: [address(kernel, kernel.reads[0].buffer)?].into(),
                             writes: [address(kernel, kernel.writes[0].buffer)?].into(),
                             workspace: 0,
                             scratch: 0,
                         },
-                        _ => Step::Copy { from, to },
+                        _ => PlannedLaunch::Copy { from, to },
                     }
                 }
-                Body::Wait => Step::Wait,
+                Body::Wait => PlannedLaunch::Wait,
                 _ => {
                     let routine = prepare(engine, kernel)?;
                     let bytes = routine.workspace();
@@ -219,29 +221,35 @@ impl Executable {
                         .ok_or_else(|| outside("a workspace", bytes))?;
                     let reads: Result<_> = kernel.reads.iter().map(|o| address(kernel, o.buffer)).collect();
                     let writes: Result<_> = kernel.writes.iter().map(|o| address(kernel, o.buffer)).collect();
-                    Step::Launch { routine, reads: reads?, writes: writes?, workspace, scratch: bytes }
+                    PlannedLaunch::Kernel {
+                        routine,
+                        reads: reads?,
+                        writes: writes?,
+                        workspace,
+                        scratch: bytes,
+                    }
                 }
             });
             let mut access = Access {
                 reads: kernel.reads.iter().map(range).collect::<Result<_>>()?,
                 writes: kernel.writes.iter().map(range).collect::<Result<_>>()?,
-                lane: None,
+                stream: None,
             };
             match steps.last() {
-                Some(Step::Launch { workspace, scratch, .. }) => {
+                Some(PlannedLaunch::Kernel { workspace, scratch, .. }) => {
                     access.writes.push(*workspace..workspace + scratch);
                 }
-                Some(Step::Copy { to, .. }) => {
-                    access.lane = Some(if to.home == Home::Host { TO_HOST } else { TO_DEVICE });
+                Some(PlannedLaunch::Copy { to, .. }) => {
+                    access.stream = Some(if to.home == Home::Host { TO_HOST } else { TO_DEVICE });
                 }
-                Some(Step::Wait) => access = Access::default(),
+                Some(PlannedLaunch::Wait) => access = Access::default(),
                 _ => {}
             }
             accesses.push(access);
         }
         let kernels = plan.order.iter().map(|&index| &program.kernels[index as usize]);
-        join(engine, kernels, &mut steps, &mut accesses)?;
-        let places = |ids: &[BufferId]| ids.iter().map(|&id| place(id)).collect::<Result<Vec<Place>>>();
+        group_launches(engine, kernels, &mut steps, &mut accesses)?;
+        let places = |ids: &[BufferId]| ids.iter().map(|&id| place(id)).collect::<Result<Vec<Placement>>>();
         let (states, inputs, outputs) =
             (places(&program.states)?, places(&program.inputs)?, places(&program.outputs)?);
         if let Some(place) = inputs.iter().chain(&outputs).find(|place| place.home == Home::Host) {
@@ -252,15 +260,17 @@ impl Executable {
             (offsets(&inputs), offsets(&outputs));
         // What survives a step is used for nothing else while another runs.
         let ahead = program.inputs.iter().all(|id| program.buffers[id.index()].keep == Keep::Always);
-        let spans = |places: &[Place]| places.iter().map(span).collect::<Vec<Range<u64>>>();
+        let spans = |places: &[Placement]| places.iter().map(span).collect::<Vec<Range<u64>>>();
         let (arrivals, results) = (spans(&inputs), spans(&outputs));
-        let leaving = Leaving::new(engine, &results)?;
-        memory.queue.make_room(input_bytes, if leaving.has_results { 0 } else { output_bytes })?;
+        let small_results_kernel = SmallResultsKernel::new(engine, &results)?;
+        memory
+            .in_flight
+            .make_room(input_bytes, if small_results_kernel.has_results { 0 } else { output_bytes })?;
         static LOADED: AtomicU64 = AtomicU64::new(0);
         Ok(Executable {
-            graph: capture(&steps, accesses, arrivals, (&leaving, results), memory)?,
+            graph: capture(&steps, accesses, arrivals, (&small_results_kernel, results), memory)?,
             steps,
-            leaving,
+            small_results_kernel,
             starts: starts(memory),
             states,
             inputs,
@@ -273,7 +283,7 @@ impl Executable {
     }
 
     /// Begins a run of the program, once `fill` has written each of its inputs; at most [`UNDER_WAY`] are under way at
-    /// a time, and each is collected in its turn.
+    /// a time, and each is collected in its slot.
     ///
     /// # Errors
     /// If as many runs are under way already, an input cannot be had, the driver refuses, or something before it failed.
@@ -286,50 +296,50 @@ impl Executable {
         mut fill: impl FnMut(usize, &mut [u8]) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
         self.check(memory);
-        let turn = memory.queue.next()?;
+        let slot = memory.in_flight.next()?;
         for (index, (input, &offset)) in self.inputs.iter().zip(&self.input_offsets).enumerate() {
-            let room = turn.inputs.address(offset, input.bytes).ok_or_else(outside_of_turn)?;
-            // SAFETY: so many bytes are there. The run whose turn this was before has been collected, so that no copy from
-            // there is under way, and the queue is borrowed from a memory that is borrowed mutably.
+            let room = slot.inputs.address(offset, input.bytes).ok_or_else(outside_of_slot)?;
+            // SAFETY: so many bytes are there. The run whose slot this was before has been collected, so that no copy from
+            // there is under way, and the slot is borrowed from a memory that is borrowed mutably.
             fill(index, unsafe { slice_mut(room, input.bytes) })?;
         }
         self.launch(memory)?;
-        memory.queue.begin(self.identity);
+        memory.in_flight.begin(self.identity);
         Ok(())
     }
 
     /// Enqueues the copies of inputs, the graph, and the copies of outputs.
     fn launch(&self, memory: &Memory) -> Result<()> {
-        let Memory { queue, stream, device, shared, .. } = memory;
-        let turn = queue.next()?;
-        // Inputs that have a place of their own come in while the run before still computes, once it has taken its own.
-        if !(self.ahead && queue.last == Some(self.identity)) {
-            queue.taken.record(stream)?;
+        let Memory { in_flight, stream, device, shared, .. } = memory;
+        let slot = in_flight.next()?;
+        // Inputs with buffers of their own are copied while the previous run computes, once it no longer reads its own.
+        if !(self.ahead && in_flight.last == Some(self.identity)) {
+            in_flight.taken.record(stream)?;
         }
-        queue.copies.wait(&queue.taken)?;
+        in_flight.copies.wait(&in_flight.taken)?;
         for (input, &offset) in self.inputs.iter().zip(&self.input_offsets) {
-            let from = turn.inputs.address(offset, input.bytes).ok_or_else(outside_of_turn)?;
-            let to = device.address(input.offset, input.bytes).ok_or_else(outside_of_turn)?;
+            let from = slot.inputs.address(offset, input.bytes).ok_or_else(outside_of_slot)?;
+            let to = device.address(input.offset, input.bytes).ok_or_else(outside_of_slot)?;
             shared.with_context(|driver| {
                 let bytes = input.bytes as usize;
                 // SAFETY: both are so long. What is copied from is not written before this run is collected; what is
                 // copied to is not used before the copy has arrived, nor any more by what came before.
                 let code = unsafe {
-                    (driver.functions.copy_to_device_async)(to, from.cast(), bytes, queue.copies.stream)
+                    (driver.functions.copy_to_device_async)(to, from.cast(), bytes, in_flight.copies.stream)
                 };
                 driver.check(code, || format!("copy an input of {bytes} bytes to {}", shared.id))
             })?;
         }
-        queue.arrived.record(&queue.copies)?;
-        stream.wait(&queue.arrived)?;
+        in_flight.arrived.record(&in_flight.copies)?;
+        stream.wait(&in_flight.arrived)?;
         // SAFETY: every address in the graph is inside the arenas, which live as long as the memory does and are borrowed
         // mutably by `begin`, and are not unmapped before all work is done. That buffers which live at once do not
         // overlap, and reads come after their writes, is what `plimsoll_plan::check` verifies of every plan.
         unsafe { self.graph.launch(stream) }?;
-        let copied = if self.leaving.has_results { &[] } else { &*self.outputs };
+        let copied = if self.small_results_kernel.has_results { &[] } else { &*self.outputs };
         for (output, &offset) in copied.iter().zip(&self.output_offsets) {
-            let from = device.address(output.offset, output.bytes).ok_or_else(outside_of_turn)?;
-            let to = turn.outputs.address(offset, output.bytes).ok_or_else(outside_of_turn)?;
+            let from = device.address(output.offset, output.bytes).ok_or_else(outside_of_slot)?;
+            let to = slot.outputs.address(offset, output.bytes).ok_or_else(outside_of_slot)?;
             shared.with_context(|driver| {
                 let bytes = output.bytes as usize;
                 // SAFETY: both are so long, and what is copied to is not read before the run has been waited for.
@@ -338,7 +348,7 @@ impl Executable {
                 driver.check(code, || format!("copy an output of {bytes} bytes from {}", shared.id))
             })?;
         }
-        turn.done.record(stream)
+        slot.done.record(stream)
     }
 
     /// Waits for the oldest run under way, which was one of this executable, and shows its outputs.
@@ -350,14 +360,14 @@ impl Executable {
     /// If `memory` is not the one it was loaded for.
     pub fn collect(&self, memory: &mut Memory, mut read: impl FnMut(usize, &[u8])) -> Result<()> {
         self.check(memory);
-        let number = memory.queue.collect()?;
-        let Queue { turns, outbox, .. } = &memory.queue;
+        let number = memory.in_flight.collect()?;
+        let InFlight { slots, small_results, .. } = &memory.in_flight;
         for (index, (output, &offset)) in self.outputs.iter().zip(&self.output_offsets).enumerate() {
-            let from = match self.leaving.has_results {
-                true => outbox.result(number, index, output.bytes),
-                false => turns[number as usize].outputs.address(offset, output.bytes),
+            let from = match self.small_results_kernel.has_results {
+                true => small_results.result(number, index, output.bytes),
+                false => slots[number as usize].outputs.address(offset, output.bytes),
             };
-            let from = from.ok_or_else(outside_of_turn)?;
+            let from = from.ok_or_else(outside_of_slot)?;
             // SAFETY: so many bytes are there, and what wrote them has ended.
             read(index, unsafe { slice_mut(from, output.bytes) });
         }
@@ -417,7 +427,7 @@ impl Executable {
     }
 }
 
-fn outside_of_turn() -> Error {
+fn outside_of_slot() -> Error {
     Error::new(ErrorKind::BadRange, "an input or output outside its memory")
 }
 
@@ -429,7 +439,7 @@ unsafe fn slice_mut<'a>(start: *mut u8, bytes: u64) -> &'a mut [u8] {
 }
 
 /// The offsets of buffers that lie one after another, and their end.
-fn offsets(places: &[Place]) -> (Vec<u64>, u64) {
+fn offsets(places: &[Placement]) -> (Vec<u64>, u64) {
     let mut end = 0;
     let offsets = places.iter().map(|place| {
         let start: u64 = end;
@@ -443,19 +453,21 @@ fn starts(memory: &Memory) -> [u64; 2] {
     [memory.device.address(0, 0).unwrap_or(0), memory.host.address(0, 0).map_or(0, |address| address as u64)]
 }
 
-/// Makes one launch of steps that can be launched together, in the place of the first of them.
-fn join<'a>(
+/// Replaces each group of kernels that can share a launch by one, in the place of the first of them.
+fn group_launches<'a>(
     engine: &Arc<Engine>,
     kernels: impl Iterator<Item = &'a Kernel>,
-    steps: &mut [Step],
+    steps: &mut [PlannedLaunch],
     accesses: &mut [Access],
 ) -> Result<()> {
-    let parts: Vec<Option<Part>> = kernels.map(loops::part).collect();
-    let kinds: Vec<Option<&str>> = parts.iter().map(|part| Some(part.as_ref()?.source())).collect();
+    let small_loops: Vec<Option<SmallLoop>> = kernels.map(loops::small_loop).collect();
+    let kinds: Vec<Option<&str>> = small_loops.iter().map(|one| Some(one.as_ref()?.source())).collect();
     for group in launch_groups::groups(&kinds, accesses) {
         let (mut all_reads, mut all_writes, mut access) = (vec![], vec![], Access::default());
         for &member in &group {
-            if let Step::Launch { reads, writes, .. } = mem::replace(&mut steps[member], Step::Joined) {
+            if let PlannedLaunch::Kernel { reads, writes, .. } =
+                mem::replace(&mut steps[member], PlannedLaunch::Grouped)
+            {
                 all_reads.extend(reads);
                 all_writes.extend(writes);
             }
@@ -463,9 +475,10 @@ fn join<'a>(
             access.reads.extend(reads);
             access.writes.extend(writes);
         }
-        let members: Vec<&Part> = group.iter().filter_map(|&member| parts[member].as_ref()).collect();
-        steps[group[0]] = Step::Launch {
-            routine: loops::prepare_together(engine, &members)?,
+        let members: Vec<&SmallLoop> =
+            group.iter().filter_map(|&member| small_loops[member].as_ref()).collect();
+        steps[group[0]] = PlannedLaunch::Kernel {
+            routine: loops::prepare_multi_tensor(engine, &members)?,
             reads: all_reads.into(),
             writes: all_writes.into(),
             workspace: 0,
@@ -476,26 +489,26 @@ fn join<'a>(
     Ok(())
 }
 
-/// The graph of a plan's steps, on lanes beside each other as far as what they touch allows. The inputs that have arrived
-/// are taken when nothing reads them any more, and results leave when they are there.
+/// Captures a plan's launches as a graph, on several streams as far as their conflicts allow. The event that frees the
+/// input buffers is recorded after the last launch that reads them, and small results are written once they are there.
 fn capture(
-    steps: &[Step],
+    steps: &[PlannedLaunch],
     mut accesses: Vec<Access>,
     arrivals: Vec<Range<u64>>,
-    (leaving, results): (&Leaving, Vec<Range<u64>>),
+    (small_results_kernel, results): (&SmallResultsKernel, Vec<Range<u64>>),
     memory: &Memory,
 ) -> Result<Graph> {
     let shared = &memory.shared;
-    // As if something then wrote them, but ahead of the steps after the last that reads them.
+    // The event is placed like a write of the inputs right after the last launch that reads them.
     let reads = |access: &Access| access.reads.iter().any(|read| arrivals.contains(read));
     let taken = accesses.iter().rposition(reads).map_or(0, |last| last + 1);
-    accesses.insert(taken, Access { reads: vec![], writes: arrivals, lane: Some(TO_HOST) });
-    accesses.push(Access { reads: results, writes: vec![], lane: Some(TO_HOST) });
+    accesses.insert(taken, Access { reads: vec![], writes: arrivals, stream: Some(TO_HOST) });
+    accesses.push(Access { reads: results, writes: vec![], stream: Some(TO_HOST) });
     let end = accesses.len();
-    let placed = stream_assignment::place(&accesses);
+    let assigned = stream_assignment::assign(&accesses);
     let mut awaited = vec![false; end];
-    placed.iter().flat_map(|placed| &placed.waits).for_each(|&number| awaited[number] = true);
-    let streams = (0..LANES).map(|_| Stream::new(shared)).collect::<Result<Vec<Stream>>>()?;
+    assigned.iter().flat_map(|assigned| &assigned.waits).for_each(|&number| awaited[number] = true);
+    let streams = (0..STREAMS).map(|_| Stream::new(shared)).collect::<Result<Vec<Stream>>>()?;
     let begun = Event::new(shared)?;
     let mut ended: Vec<Option<Event>> = (0..end).map(|_| None).collect();
     streams[0].capture(|| {
@@ -504,19 +517,19 @@ fn capture(
             stream.wait(&begun)?;
         }
         let mut steps = steps.iter();
-        for (number, Placed { lane, waits }) in placed.iter().enumerate() {
-            let stream = &streams[*lane];
+        for (number, Assignment { stream, waits }) in assigned.iter().enumerate() {
+            let stream = &streams[*stream];
             for before in waits.iter().filter_map(|&before| ended[before].as_ref()) {
                 stream.wait(before)?;
             }
             if number == taken {
-                memory.queue.taken.record_in_graph(stream)?;
+                memory.in_flight.taken.record_in_graph(stream)?;
             } else if let Some(step) = steps.next() {
                 enqueue(step, memory, stream)?;
             } else {
-                // SAFETY: outputs are inside the arena and kept to the end of the plan, the outbox lives as long as the
-                // memory, and runs in it are one after another, each with one such kernel.
-                unsafe { leaving.run(&memory.queue.outbox, stream.stream)? };
+                // SAFETY: outputs are inside the arena and kept to the end of the plan, their host memory lives as long
+                // as the arena's, and runs are one after another, each with one such kernel.
+                unsafe { small_results_kernel.run(&memory.in_flight.small_results, stream.stream)? };
             }
             if awaited[number] {
                 let event = Event::new(shared)?;
@@ -535,30 +548,30 @@ fn capture(
     })
 }
 
-/// Enqueues a step.
-fn enqueue(step: &Step, memory: &Memory, stream: &Stream) -> Result<()> {
+/// Enqueues one launch.
+fn enqueue(step: &PlannedLaunch, memory: &Memory, stream: &Stream) -> Result<()> {
     match step {
-        Step::Launch { routine, reads, writes, workspace, .. } => {
+        PlannedLaunch::Kernel { routine, reads, writes, workspace, .. } => {
             let call = Call { reads, writes, workspace: *workspace, stream: stream.stream };
             // SAFETY: the addresses are inside the device's arena and aligned, as the plan's alignment is, and every
             // buffer is large enough for its operand. What is enqueued here runs under the promises of
             // `Executable::launch`, or in a memory that is borrowed mutably, after everything whose bytes it uses.
             unsafe { routine.run(&call) }
         }
-        Step::Copy { from, to } => copy(memory, *from, *to, stream),
-        Step::Wait | Step::Joined => Ok(()),
+        PlannedLaunch::Copy { from, to } => copy(memory, *from, *to, stream),
+        PlannedLaunch::Wait | PlannedLaunch::Grouped => Ok(()),
     }
 }
 
 /// Enqueues the copy of a buffer between device and host.
-fn copy(memory: &Memory, from: Place, to: Place, stream: &Stream) -> Result<()> {
+fn copy(memory: &Memory, from: Placement, to: Placement, stream: &Stream) -> Result<()> {
     let bytes = from.bytes as usize;
     if bytes == 0 {
         return Ok(());
     }
     let outside = || Error::new(ErrorKind::Plan, format!("a copy of {bytes} bytes lies outside the arenas"));
-    let device = |place: Place| memory.device.address(place.offset, place.bytes).ok_or_else(outside);
-    let host = |place: Place| memory.host.address(place.offset, place.bytes).ok_or_else(outside);
+    let device = |place: Placement| memory.device.address(place.offset, place.bytes).ok_or_else(outside);
+    let host = |place: Placement| memory.host.address(place.offset, place.bytes).ok_or_else(outside);
     memory.shared.with_context(|driver| {
         let functions = &driver.functions;
         // SAFETY: both buffers are inside their arenas and of these bytes.

@@ -1,22 +1,22 @@
-//! Which of a plan's steps are launched together.
+//! Which kernels of a plan become one launch.
 //!
-//! A step of training ends with an update for each parameter. Most parameters are small, and launching a kernel for each
-//! takes longer than the kernels do. Those that are the same kernel but for addresses and sizes become one launch, in the
-//! place of the first of them. What may move there is decided by addresses alone, as for lanes: a plan puts updates next
-//! to each other so that they can, but nothing relies on it.
+//! A training step ends with an update for each parameter. Most parameters are small, and launching a kernel for each takes
+//! longer than the kernels run. Kernels that differ in addresses and sizes alone become one multi-tensor launch, in the
+//! place of the first of them. What may move there is decided by conflicts of addresses alone, as for streams: a plan
+//! puts updates next to each other so that they can be grouped, but correctness does not rely on it.
 
 use crate::runtime::stream_assignment::{Access, latest_needed};
 use std::collections::BTreeMap;
 
-/// The steps that are launched together: groups of two or more steps of one kind, each in order, which may all run where
-/// the first of them does. Steps without a kind stay alone.
+/// Groups of two or more kernels of one kind, each in order, which may all run where the first of them does. Kernels
+/// without a kind stay alone.
 pub(crate) fn groups<K: Ord + Copy>(kinds: &[Option<K>], steps: &[Access]) -> Vec<Vec<usize>> {
     let mut open: BTreeMap<K, Vec<usize>> = BTreeMap::new();
     let mut groups = vec![];
     for (number, (kind, needed)) in kinds.iter().zip(latest_needed(steps)).enumerate() {
         let Some(kind) = *kind else { continue };
         let group = open.entry(kind).or_default();
-        // To run where the first does, it must pass all that are not before that one.
+        // To run where the first does, it must conflict with none from that one on.
         if group.first().is_some_and(|&first| needed.is_some_and(|needed| needed >= first)) {
             groups.push(std::mem::take(group));
         }
@@ -35,10 +35,10 @@ mod tests {
 
     fn access(reads: &[(u64, u64)], writes: &[(u64, u64)]) -> Access {
         let ranges = |pairs: &[(u64, u64)]| pairs.iter().map(|&(start, end)| start..end).collect();
-        Access { reads: ranges(reads), writes: ranges(writes), lane: None }
+        Access { reads: ranges(reads), writes: ranges(writes), stream: None }
     }
 
-    /// Whether two steps must keep their order.
+    /// Whether two kernels conflict.
     fn ordered(a: &Access, b: &Access) -> bool {
         let overlap = |a: &[Range<u64>], b: &[Range<u64>]| {
             a.iter().any(|a| b.iter().any(|b| a.start.max(b.start) < a.end.min(b.end)))
@@ -80,12 +80,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn steps_that_touch_the_same_bytes_never_join_and_keep_their_order(
+        fn kernels_that_conflict_are_never_grouped_and_keep_their_order(
             steps in prop::collection::vec((ranges(), ranges(), prop::option::of(0..3)), 1..40),
         ) {
             let kinds: Vec<Option<i32>> = steps.iter().map(|step| step.2).collect();
             let steps: Vec<Access> =
-                steps.into_iter().map(|(reads, writes, _)| Access { reads, writes, lane: None }).collect();
+                steps.into_iter().map(|(reads, writes, _)| Access { reads, writes, stream: None }).collect();
             let mut place: Vec<usize> = (0..steps.len()).collect();
             for group in groups(&kinds, &steps) {
                 prop_assert!(group.len() > 1 && group.is_sorted());

@@ -5,7 +5,7 @@ use crate::driver::pinned::Pinned;
 use crate::driver::stream::Stream;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::arena::Arena;
-use crate::runtime::in_flight::Queue;
+use crate::runtime::in_flight::InFlight;
 use plimsoll_graph::program::Home;
 use plimsoll_memory::format_bytes;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ pub struct Memory {
     pub(crate) device: Arena,
     pub(crate) host: Pinned,
     pub(crate) stream: Stream,
-    pub(crate) queue: Queue,
+    pub(crate) in_flight: InFlight,
 }
 
-/// A buffer's place in a [`Memory`].
+/// Where a buffer is in a [`Memory`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Placement {
     pub(crate) home: Home,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
@@ -59,7 +59,7 @@ impl CudaDevice {
             device: Arena::new(shared, device)?,
             host: Pinned::new(shared, host)?,
             stream: Stream::new(shared)?,
-            queue: Queue::new(shared)?,
+            in_flight: InFlight::new(shared)?,
         })
     }
 
@@ -137,7 +137,7 @@ impl Memory {
     }
 
     /// Writes bytes to a place, after all that was begun before.
-    pub(crate) fn write(&mut self, place: Place, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn write(&mut self, place: Placement, bytes: &[u8]) -> Result<()> {
         if bytes.len() as u64 != place.bytes {
             let message = format!("{} bytes were given for a buffer of {}", bytes.len(), place.bytes);
             return Err(Error::new(ErrorKind::BadRange, message));
@@ -169,7 +169,7 @@ impl Memory {
     }
 
     /// Reads the bytes of a place, after all that was begun before.
-    pub(crate) fn read(&self, place: Place, bytes: &mut [u8]) -> Result<()> {
+    pub(crate) fn read(&self, place: Placement, bytes: &mut [u8]) -> Result<()> {
         if bytes.len() as u64 != place.bytes {
             let message = format!("room for {} bytes was given for a buffer of {}", bytes.len(), place.bytes);
             return Err(Error::new(ErrorKind::BadRange, message));
@@ -200,7 +200,7 @@ impl Memory {
         self.stream.synchronize()
     }
 
-    fn outside(&self, place: Place) -> Error {
+    fn outside(&self, place: Placement) -> Error {
         let message = format!(
             "{} bytes at {} lie outside the arena of {} bytes (on the host {})",
             place.bytes,
@@ -231,8 +231,8 @@ impl std::fmt::Debug for Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // What still runs uses the arenas, and what is still copied the queue's.
+        // Kernels that still run use the arenas, and copies the staging slots.
         _ = self.stream.synchronize();
-        _ = self.queue.synchronize();
+        _ = self.in_flight.synchronize();
     }
 }

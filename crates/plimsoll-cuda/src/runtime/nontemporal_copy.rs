@@ -1,14 +1,14 @@
-//! Writing what the host will not read again.
+//! Non-temporal copies: stores that bypass the processor's caches.
 //!
-//! The inputs of a step are written once and then copied to the device by its own engine. Were they written to the
-//! processor's caches, that engine would have to fetch each line from the core that wrote it, at half the speed of the
-//! bus, and the next run's inputs would first take the lines back.
+//! The inputs of a step are written to pinned memory once and then read by the device's copy engine. From the caches of
+//! the core that wrote them it reads at half the speed of the bus, and the next step's inputs would first have to bring
+//! the lines back. Non-temporal stores leave them in memory.
 
-/// Copies bytes to memory that the device copies from, past the caches where the processor can.
+/// Copies bytes to memory that the device reads, with non-temporal stores where the processor has them.
 ///
 /// # Panics
 /// If the two are not of one length.
-pub fn write_past_caches(to: &mut [u8], from: &[u8]) {
+pub fn write_nontemporal(to: &mut [u8], from: &[u8]) {
     assert_eq!(to.len(), from.len(), "bytes are copied to as many");
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
@@ -26,7 +26,7 @@ pub fn write_past_caches(to: &mut [u8], from: &[u8]) {
             unsafe { _mm_stream_si128(to.as_mut_ptr().cast(), _mm_loadu_si128(from.as_ptr().cast())) };
         }
         rest.copy_from_slice(rest_from);
-        // What was written past the caches is ordered before what this thread says next: that it is there.
+        // Non-temporal stores are weakly ordered: fence them before anything says that they are there.
         // SAFETY: as above.
         unsafe { _mm_sfence() };
     }
@@ -45,7 +45,7 @@ mod tests {
             (0..20).flat_map(|start| [0, 1, 15, 16, 17, 64, 200].map(|bytes| (start, bytes)))
         {
             let mut to = vec![0xee; 300];
-            write_past_caches(&mut to[start..start + bytes], &from[start / 2..][..bytes]);
+            write_nontemporal(&mut to[start..start + bytes], &from[start / 2..][..bytes]);
             assert_eq!(to[start..start + bytes], from[start / 2..][..bytes]);
             assert!(to[..start].iter().chain(&to[start + bytes..]).all(|&byte| byte == 0xee));
         }

@@ -1,10 +1,10 @@
-//! Small results that leave the device by themselves.
+//! Small results, which a kernel writes to pinned host memory.
 //!
-//! A step's loss is four bytes. Copied by the driver it takes the host a call and the device a change to its copy engine
-//! before the next step may begin, which together is longer than most kernels of a small model. So the graph of a step
-//! has a kernel that writes small results to memory of the host. Where the graph of one run ends and the host still
-//! reads the results of runs before, each needs a place of its own: runs take turns, and a count beside the places,
-//! which the kernel keeps, tells whose turn it is.
+//! A step's loss is four bytes. A copy by the driver costs the host a call and the device a switch to its copy engine
+//! before the next step may begin, which together takes longer than most kernels of a small model. So the graph of a
+//! step ends in a kernel that writes small results to the host itself. The host may still be reading the results of
+//! earlier steps, so each step in flight has a slot of its own; the kernel keeps a count of steps beside the slots, which
+//! says whose it is.
 
 use crate::codegen::engine::Engine;
 use crate::codegen::function::{Argument, Function};
@@ -17,41 +17,41 @@ use std::ops::Range;
 use std::sync::Arc;
 
 const TEXT: &str = include_str!("small_results.cu");
-/// The results that a run may have here, and the bytes of each.
+/// The most results of a step, and the most bytes of each.
 const MOST: usize = 8;
 const EACH: u64 = 256;
-/// The bytes before the places, in which runs are counted.
+/// The bytes before the slots, which hold the count of steps.
 const COUNT: u64 = EACH;
 
-/// Places on the host for the small results of runs that are under way.
-pub(crate) struct Outbox(Pinned);
+/// Pinned host memory for the small results of all steps in flight.
+pub(crate) struct SmallResults(Pinned);
 
-/// What a run writes to an outbox: some of its results, or nothing. It is counted in either case.
-pub(crate) struct Leaving {
+/// The kernel that ends a step: it writes the results if they are few and small, and counts the step in any case.
+pub(crate) struct SmallResultsKernel {
     function: Function,
-    /// Whether the run's results leave this way.
+    /// Whether it writes the step's results, which are copied otherwise.
     pub(crate) has_results: bool,
     addresses: [i64; MOST],
     bytes: [i64; MOST],
 }
 
-impl Outbox {
-    pub(crate) fn new(shared: &Arc<Shared>) -> Result<Outbox> {
-        Ok(Outbox(Pinned::new(shared, COUNT + UNDER_WAY * MOST as u64 * EACH)?))
+impl SmallResults {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Result<SmallResults> {
+        Ok(SmallResults(Pinned::new(shared, COUNT + UNDER_WAY * MOST as u64 * EACH)?))
     }
 
-    /// Where a result of a run is, once it has ended.
-    pub(crate) fn result(&self, turn: u64, index: usize, bytes: u64) -> Option<*mut u8> {
-        self.0.address(COUNT + (turn * MOST as u64 + index as u64) * EACH, bytes)
+    /// Where a result of the step in a slot is, once it has ended.
+    pub(crate) fn result(&self, slot: u64, index: usize, bytes: u64) -> Option<*mut u8> {
+        self.0.address(COUNT + (slot * MOST as u64 + index as u64) * EACH, bytes)
     }
 }
 
-impl Leaving {
-    /// The results at these addresses, if they are few and small; none of them otherwise.
+impl SmallResultsKernel {
+    /// The kernel for results at these addresses. It writes them if they are few and small.
     ///
     /// # Errors
     /// If the kernel does not compile.
-    pub(crate) fn new(engine: &Arc<Engine>, results: &[Range<CUdeviceptr>]) -> Result<Leaving> {
+    pub(crate) fn new(engine: &Arc<Engine>, results: &[Range<CUdeviceptr>]) -> Result<SmallResultsKernel> {
         let function = engine.compile(TEXT, "leave", 0)?;
         let (mut addresses, mut bytes) = ([0; MOST], [0; MOST]);
         let size = |result: &Range<CUdeviceptr>| result.end - result.start;
@@ -61,16 +61,16 @@ impl Leaving {
                 (addresses[index], bytes[index]) = (result.start as i64, size(result) as i64);
             }
         }
-        Ok(Leaving { function, has_results, addresses, bytes })
+        Ok(SmallResultsKernel { function, has_results, addresses, bytes })
     }
 
-    /// Enqueues the writing, with the device's context current.
+    /// Enqueues the kernel, with the device's context current.
     ///
     /// # Safety
-    /// The results' addresses must be valid when it runs. The outbox must outlive it, and runs must be counted by this
-    /// alone, one at a time.
-    pub(crate) unsafe fn run(&self, outbox: &Outbox, stream: CUstream) -> Result<()> {
-        let start = outbox.0.address(0, 0).map_or(0, |start| start as CUdeviceptr);
+    /// The results' addresses must be valid when it runs. `small_results` must outlive it, and steps that use it must run
+    /// one after another, each with one such kernel.
+    pub(crate) unsafe fn run(&self, small_results: &SmallResults, stream: CUstream) -> Result<()> {
+        let start = small_results.0.address(0, 0).map_or(0, |start| start as CUdeviceptr);
         let arguments = [
             Argument::Extents(self.addresses),
             Argument::Extents(self.bytes),
@@ -78,12 +78,12 @@ impl Leaving {
             Argument::U32(UNDER_WAY as u32),
         ];
         // SAFETY: the kernel takes eight addresses and the bytes of each, a pinned address, which the device knows by
-        // the same number, and the turns there are; of either it touches what is vouched for or was taken for it.
+        // the same number, and the number of slots; it touches only what the caller vouches for and the slots.
         unsafe { self.function.launch(stream, [1, 1, 1], EACH as u32, 0, &arguments) }
     }
 }
 
-/// Whether results of so many bytes leave by themselves.
+/// Whether the kernel writes results of so many bytes.
 fn few_and_small(mut results: impl ExactSizeIterator<Item = u64>) -> bool {
     results.len() <= MOST && results.all(|bytes| bytes <= EACH)
 }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_and_small_results_leave_by_themselves() {
+    fn few_and_small_results_are_written_by_the_kernel() {
         assert!(few_and_small([4, 4].into_iter()));
         assert!(few_and_small([256; 8].into_iter()));
         assert!(few_and_small([0; 0].into_iter()));

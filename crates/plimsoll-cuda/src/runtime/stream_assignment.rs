@@ -1,90 +1,92 @@
-//! Which of a plan's steps run beside each other.
+//! Which stream each launch of a plan is captured on.
 //!
-//! A plan is an order, and a step in it mostly needs only some of those before. On a large device a small kernel leaves
-//! most of the processors idle, so steps that do not touch the same bytes are put on lanes that run side by side. What
-//! orders two steps is addresses alone: one writes what the other reads or writes. So a plan's reuse of memory is
-//! honoured as well as its data flow, and results are the same bits as one after another.
+//! A plan is a total order, but a launch mostly depends on only a few of those before it. On a large device a small kernel
+//! leaves most multiprocessors idle, so launches without conflicts are put on streams that run side by side. Two launches
+//! conflict if one writes bytes that the other reads or writes: addresses alone decide. So a plan's reuse of memory is
+//! honoured as well as its data flow, and results have the same bits as in the plan's order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// How many lanes kernels run on; copies to the device and to the host have one each beside them. More were not faster for
-/// any model that was tried, and each takes the host a few microseconds when a graph is launched.
-pub(crate) const KERNELS: usize = 2;
-/// All lanes.
-pub(crate) const LANES: usize = KERNELS + 2;
+/// How many streams kernels run on; copies to the device and to the host have one each beside them. More were not faster
+/// for any model that was measured, and each costs the host a few microseconds when a graph is launched.
+pub(crate) const KERNEL_STREAMS: usize = 2;
+/// All streams.
+pub(crate) const STREAMS: usize = KERNEL_STREAMS + 2;
 
-/// What a step touches.
+/// The memory that a launch reads and writes.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Access {
     pub(crate) reads: Vec<Range<u64>>,
     pub(crate) writes: Vec<Range<u64>>,
-    /// The lane that it must be on, if that is not its own choice.
-    pub(crate) lane: Option<usize>,
+    /// The stream that it must be on, if it must be on one.
+    pub(crate) stream: Option<usize>,
 }
 
-/// Where a step runs, and which steps on other lanes must have ended before.
+/// The stream that a launch is on, and the launches on other streams that it waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Placed {
-    pub(crate) lane: usize,
+pub(crate) struct Assignment {
+    pub(crate) stream: usize,
     pub(crate) waits: Vec<usize>,
 }
 
-/// Puts steps on lanes, in their order.
-pub(crate) fn place(steps: &[Access]) -> Vec<Placed> {
+/// Assigns launches to streams, in the plan's order.
+pub(crate) fn assign(steps: &[Access]) -> Vec<Assignment> {
     let mut touched = Touched::default();
-    let mut lanes = [Lane::default(); LANES];
-    // What was known to have ended when each step began, itself included.
-    let mut known: Vec<[usize; LANES]> = Vec::with_capacity(steps.len());
-    let mut placed: Vec<Placed> = Vec::with_capacity(steps.len());
+    let mut streams = [StreamState::default(); STREAMS];
+    // For each launch, what has ended on every stream when it has.
+    let mut known: Vec<[usize; STREAMS]> = Vec::with_capacity(steps.len());
+    let mut placed: Vec<Assignment> = Vec::with_capacity(steps.len());
     for (number, step) in steps.iter().enumerate() {
         let needed = touched.needed(number, step);
-        let lane = step.lane.unwrap_or_else(|| choose(&lanes, &needed, &placed));
-        let mut now = lanes[lane].ended;
+        let stream = step.stream.unwrap_or_else(|| choose(&streams, &needed, &placed));
+        let mut now = streams[stream].ended;
         let mut waits = vec![];
-        // The latest first: what it waited for need not be waited for again.
+        // The latest first: what that one waited for need not be waited for again.
         for &before in needed.iter().rev() {
-            if now[placed[before].lane] > before {
+            if now[placed[before].stream] > before {
                 continue;
             }
             waits.push(before);
             now.iter_mut().zip(known[before]).for_each(|(now, known)| *now = (*now).max(known));
         }
-        now[lane] = number + 1;
-        lanes[lane] = Lane { ended: now, last: Some(number) };
+        now[stream] = number + 1;
+        streams[stream] = StreamState { ended: now, last: Some(number) };
         known.push(now);
-        placed.push(Placed { lane, waits });
+        placed.push(Assignment { stream, waits });
     }
     placed
 }
 
-/// For each step, the latest before it that it cannot change places with: one of the two writes what the other touches.
+/// For each launch, the latest before it that it conflicts with.
 pub(crate) fn latest_needed(steps: &[Access]) -> Vec<Option<usize>> {
     let mut touched = Touched::default();
     steps.iter().enumerate().map(|(number, step)| touched.needed(number, step).pop()).collect()
 }
 
-/// A lane while steps are put on it.
+/// A stream while launches are assigned to it.
 #[derive(Clone, Copy, Default)]
-struct Lane {
-    /// Of each lane, the steps of lower numbers than this have ended when the next begins.
-    ended: [usize; LANES],
+struct StreamState {
+    /// Of each stream, the launches below this number have ended when the next one here begins.
+    ended: [usize; STREAMS],
     last: Option<usize>,
 }
 
-/// The lane that ends with the latest of what is needed; else the one that has been left alone longest.
-fn choose(lanes: &[Lane; LANES], needed: &[usize], placed: &[Placed]) -> usize {
+/// The stream whose last launch is the latest that is needed, if there is one; else the stream that was used least recently.
+fn choose(streams: &[StreamState; STREAMS], needed: &[usize], placed: &[Assignment]) -> usize {
     let ends_there = |&&before: &&usize| {
-        let lane = placed[before].lane;
-        lane < KERNELS && lanes[lane].last == Some(before)
+        let stream = placed[before].stream;
+        stream < KERNEL_STREAMS && streams[stream].last == Some(before)
     };
     match needed.iter().rev().find(ends_there) {
-        Some(&before) => placed[before].lane,
-        None => (0..KERNELS).min_by_key(|&lane| lanes[lane].last.map_or(0, |last| last + 1)).unwrap_or(0),
+        Some(&before) => placed[before].stream,
+        None => (0..KERNEL_STREAMS)
+            .min_by_key(|&stream| streams[stream].last.map_or(0, |last| last + 1))
+            .unwrap_or(0),
     }
 }
 
-/// Who has touched which bytes last: pieces by their beginning, which do not overlap.
+/// The last writer and readers of all bytes: disjoint pieces by their beginning.
 #[derive(Default)]
 struct Touched {
     pieces: BTreeMap<u64, Piece>,
@@ -98,7 +100,7 @@ struct Piece {
 }
 
 impl Touched {
-    /// The steps that a step comes after, in their order; notes what it touches.
+    /// The launches that a launch conflicts with, in order; records what it reads and writes.
     fn needed(&mut self, number: usize, step: &Access) -> Vec<usize> {
         let mut needed = vec![];
         for range in &step.reads {
@@ -120,7 +122,7 @@ impl Touched {
         needed
     }
 
-    /// Visits the pieces of a range, which are cut at its ends and made where there are none.
+    /// Visits the pieces of a range: pieces are split at its ends, and new ones fill its gaps.
     fn each(&mut self, range: &Range<u64>, mut visit: impl FnMut(&mut Piece)) {
         if range.is_empty() {
             return;
@@ -146,7 +148,7 @@ impl Touched {
         }
     }
 
-    /// Cuts the piece that an address is inside of.
+    /// Splits the piece that an address is inside of.
     fn cut(&mut self, at: u64) {
         let Some((_, piece)) = self.pieces.range_mut(..at).next_back() else { return };
         if piece.end > at {
@@ -163,14 +165,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn access(read: Option<Range<u64>>, write: Range<u64>) -> Access {
-        Access { reads: read.into_iter().collect(), writes: vec![write], lane: None }
+        Access { reads: read.into_iter().collect(), writes: vec![write], stream: None }
     }
 
     #[test]
-    fn a_chain_stays_on_one_lane_and_waits_for_nothing() {
+    fn a_chain_stays_on_one_stream_and_waits_for_nothing() {
         let chain: Vec<Access> = (0..5).map(|i| access(Some(i..i + 1), i + 1..i + 2)).collect();
-        for placed in place(&chain) {
-            assert_eq!(placed, Placed { lane: 0, waits: vec![] });
+        for placed in assign(&chain) {
+            assert_eq!(placed, Assignment { stream: 0, waits: vec![] });
         }
     }
 
@@ -178,9 +180,9 @@ mod tests {
     fn what_shares_no_bytes_runs_beside_each_other_and_is_waited_for_once() {
         let steps =
             [access(None, 0..4), access(None, 4..8), access(Some(2..6), 8..9), access(Some(4..5), 9..10)];
-        let placed = place(&steps);
-        assert_ne!(placed[0].lane, placed[1].lane);
-        assert_eq!(placed[2].waits.len(), 1, "one of the two is on its own lane");
+        let placed = assign(&steps);
+        assert_ne!(placed[0].stream, placed[1].stream);
+        assert_eq!(placed[2].waits.len(), 1, "one of the two is on its own stream");
     }
 
     fn ranges() -> impl Strategy<Value = Vec<Range<u64>>> {
@@ -188,20 +190,20 @@ mod tests {
     }
 
     proptest! {
-        /// What is before what follows from lanes and waits alone, and holds for all steps that must not be exchanged.
+        /// Order follows from streams and waits alone, and must hold for all launches that conflict.
         #[test]
-        fn steps_that_touch_the_same_bytes_keep_their_order(
-            steps in prop::collection::vec((ranges(), ranges(), prop::option::of(KERNELS..LANES)), 1..40),
+        fn launches_that_conflict_keep_their_order(
+            steps in prop::collection::vec((ranges(), ranges(), prop::option::of(KERNEL_STREAMS..STREAMS)), 1..40),
         ) {
             let steps: Vec<Access> =
-                steps.into_iter().map(|(reads, writes, lane)| Access { reads, writes, lane }).collect();
-            let placed = place(&steps);
+                steps.into_iter().map(|(reads, writes, stream)| Access { reads, writes, stream }).collect();
+            let placed = assign(&steps);
             let mut before = vec![vec![false; steps.len()]; steps.len()];
             for (number, here) in placed.iter().enumerate() {
-                prop_assert_eq!(here.lane, steps[number].lane.unwrap_or(here.lane));
-                prop_assert!(steps[number].lane.is_some() || here.lane < KERNELS);
-                let on_lane = (0..number).rev().find(|&other| placed[other].lane == here.lane);
-                for &direct in here.waits.iter().chain(&on_lane) {
+                prop_assert_eq!(here.stream, steps[number].stream.unwrap_or(here.stream));
+                prop_assert!(steps[number].stream.is_some() || here.stream < KERNEL_STREAMS);
+                let on_stream = (0..number).rev().find(|&other| placed[other].stream == here.stream);
+                for &direct in here.waits.iter().chain(&on_stream) {
                     let known = before[direct].clone();
                     before[number].iter_mut().zip(known).for_each(|(here, there)| *here |= there);
                     before[number][direct] = true;

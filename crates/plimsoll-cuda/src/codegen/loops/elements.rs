@@ -1,8 +1,8 @@
 //! Loops over elements: each thread takes some neighbours at once, and all threads together stride over the rest.
 
-use super::geometry::{Access, Geometry};
+use super::geometry::{Geometry, LoadPattern};
 use super::nest::Nest;
-use super::writer::{Launch, Pass, Span, Writer};
+use super::writer::{LoopLaunch, Pass, Span, Writer};
 use crate::codegen::engine::Properties;
 use crate::error::Result;
 use plimsoll_graph::program::{Level, Scalar};
@@ -19,7 +19,7 @@ const WIDEST: usize = 8;
 const LONG: usize = 32;
 
 /// The kernel of the loop's writes of elements; none if there is nothing to write.
-pub(super) fn plan(nest: &Nest, device: &Properties) -> Result<Option<Launch>> {
+pub(super) fn plan(nest: &Nest, device: &Properties) -> Result<Option<LoopLaunch>> {
     let count = nest.body.domain.elements();
     let stores = nest.writes_of(Level::Element);
     if count == 0 || stores.is_empty() {
@@ -86,7 +86,7 @@ fn tiled(writer: &mut Writer<'_>, [down, across]: [usize; 2]) {
 /// every multiprocessor busy.
 fn width(nest: &Nest, geometry: &Geometry, needed: &[bool], stores: &[usize], device: &Properties) -> usize {
     let loads = (0..needed.len()).filter(|&register| needed[register]).filter_map(|register| {
-        let packed = geometry.access(register, 1) == Access::Pack;
+        let packed = geometry.access(register, 1) == LoadPattern::Pack;
         (packed && matches!(nest.scalar(register), Scalar::Load { .. })).then(|| nest.dtype(register).size())
     });
     let smallest =

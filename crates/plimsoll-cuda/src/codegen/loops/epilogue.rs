@@ -1,40 +1,41 @@
-//! Loops over the result of a product, as part of the product's own kernel.
+//! Epilogues: loops over the result of a product, as part of the product's own kernel.
 //!
-//! A large product hands its result on in rows of a tile, in shared memory. What follows is a function that brings operands
-//! before a tile is computed, and one that does the work for eight neighbours of a few rows at a time. After a small
-//! product each thread has one element. The code for elements is that of every other loop, so that they have the same
-//! bits.
+//! A large product hands its result on in rows of a tile, in shared memory. Its epilogue is one function that prefetches
+//! other operands before the tile is computed, and one that does the work for eight neighbours of a few rows at a time.
+//! After a small product each thread has one element. The code for elements is that of every other loop, so that they
+//! have the same bits.
 
-use super::geometry::{Access, Geometry, Reach};
-use super::nest::{Nest, Place};
+use super::geometry::{Geometry, LoadPattern, Reach};
+use super::nest::Nest;
 use super::scalar::stored;
 use super::writer::{Pass, Span, Writer};
 use crate::error::Result;
+use crate::routine::PointerTo;
 use plimsoll_graph::DType;
 use plimsoll_graph::op::{Binary, Distribution, Unary};
 use plimsoll_graph::program::{Loop, Operand, Scalar};
 
-/// The neighbours that a thread takes at once, and the rows it has of what is handed on, every other one.
+/// The neighbours that a thread takes at once, and the rows of a tile that it has, every other one.
 const WIDTH: usize = 8;
 const ROWS: usize = 8;
-/// The most bytes of other operands that a thread brings at once, and the most rows it brings them for: it works on those
-/// before meanwhile, and there are registers for as much.
-const UNDER_WAY: usize = 32;
+/// The most bytes of other operands that a thread prefetches at once, and the most rows it prefetches them for, while it
+/// works on the rows before: there are registers for as much.
+const PREFETCHED_BYTES: usize = 32;
 const MOST_ROWS: usize = 2;
 
-/// What follows a product, as the product's text asks for it.
+/// An epilogue, as the text of a product's kernel includes it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Follower {
+pub(crate) struct Epilogue {
     /// The functions, and the definitions of PARAMETERS and ARGUMENTS.
     pub(crate) text: String,
     /// What the parameters point to: the loop's reads and writes.
-    pub(crate) arguments: Vec<Place>,
+    pub(crate) arguments: Vec<PointerTo>,
 }
 
-impl Follower {
+impl Epilogue {
     /// Functions that take these parameters.
-    fn new(geometry: &Geometry, parameters: Vec<(String, Place)>, code: &str) -> Follower {
-        let (declared, arguments): (Vec<String>, Vec<Place>) = parameters.into_iter().unzip();
+    fn new(geometry: &Geometry, parameters: Vec<(String, PointerTo)>, code: &str) -> Epilogue {
+        let (declared, arguments): (Vec<String>, Vec<PointerTo>) = parameters.into_iter().unzip();
         let names: Vec<String> = arguments.iter().map(name).collect();
         let text = format!(
             "typedef {} idx;\n#define PARAMETERS {}\n#define ARGUMENTS {}\n\n{code}",
@@ -42,16 +43,16 @@ impl Follower {
             declared.join(", "),
             names.join(", ")
         );
-        Follower { text, arguments }
+        Epilogue { text, arguments }
     }
 }
 
-/// The loop as what follows a product, if it can be: it has no reductions, what it reads lies as the product's rows do
-/// or is the same for all of them, and its functions are such that eight at a time keep a thread busy.
+/// The loop as the epilogue of a product that works in tiles, if it can be: it has no reductions, what it reads lies as the
+/// product's rows do or is the same for all of them, and its functions are light enough for eight elements at a time.
 ///
 /// # Errors
 /// If the loop has a function of a type that there is none of.
-pub(crate) fn follower(body: &Loop, reads: &[Operand], writes: &[Operand]) -> Result<Option<Follower>> {
+pub(crate) fn tile_epilogue(body: &Loop, reads: &[Operand], writes: &[Operand]) -> Result<Option<Epilogue>> {
     if body.row_axes != 0 || body.domain.rank() != 2 || !body.domain[1].is_multiple_of(WIDTH) {
         return Ok(None);
     }
@@ -82,19 +83,19 @@ pub(crate) fn follower(body: &Loop, reads: &[Operand], writes: &[Operand]) -> Re
          PARAMETERS) {{\n{work}}}\n\n",
         loads.held(&nest)
     );
-    Ok(Some(Follower::new(&geometry, parameters, &code)))
+    Ok(Some(Epilogue::new(&geometry, parameters, &code)))
 }
 
-/// The loop as what follows a product element by element: a function `follow(in0, at, ARGUMENTS)` for the one whose position
-/// is `at` and which is at `in0[at]`. None if the loop has reductions.
+/// The loop as an epilogue element by element: a function `follow(in0, at, ARGUMENTS)` for the element whose position is
+/// `at` and which is at `in0[at]`. None if the loop has reductions.
 ///
 /// # Errors
 /// If the loop has a function of a type that there is none of.
-pub(crate) fn follower_of_elements(
+pub(crate) fn element_epilogue(
     body: &Loop,
     reads: &[Operand],
     writes: &[Operand],
-) -> Result<Option<Follower>> {
+) -> Result<Option<Epilogue>> {
     let reduces = body.instructions.iter().any(|i| matches!(i.scalar, Scalar::Reduce(..)));
     if body.row_axes != 0 || reduces || writes.is_empty() {
         return Ok(None);
@@ -109,11 +110,11 @@ pub(crate) fn follower_of_elements(
     let span = Span { width: 1, packed: false, limit: None, exist: None, at: "at", index: "0" };
     writer.elements(&Pass { computed, stores, ..Pass::default() }, span)?;
     let (code, parameters) = writer.code();
-    let others = parameters.into_iter().filter(|(_, place)| *place != Place::Read(0)).collect();
+    let others = parameters.into_iter().filter(|(_, place)| *place != PointerTo::Read(0)).collect();
     let code = format!(
         "__device__ __forceinline__ void follow(const float *in0, idx at, PARAMETERS) {{\n{code}}}\n\n"
     );
-    Ok(Some(Follower::new(&geometry, others, &code)))
+    Ok(Some(Epilogue::new(&geometry, others, &code)))
 }
 
 /// Eight neighbours of a row that may not exist.
@@ -125,14 +126,14 @@ const SPAN: Span<'_> =
 struct Loads {
     /// Those of the product's result.
     staged: Vec<usize>,
-    /// Those of pieces that all rows share, brought once.
+    /// Those of pieces that all rows share, prefetched once.
     columns: Vec<usize>,
-    /// Those of a piece of each row, brought for some rows while those before are worked on.
+    /// Those of a piece of each row, prefetched for some rows while those before are worked on.
     rows: Vec<usize>,
     /// Those of one element of each row.
     single: Vec<usize>,
     /// How many rows are worked on at once.
-    together: usize,
+    rows_at_once: usize,
 }
 
 impl Loads {
@@ -145,7 +146,7 @@ impl Loads {
             }
             let list = if read == 0 {
                 &mut loads.staged
-            } else if geometry.access(register, WIDTH) != Access::Pack {
+            } else if geometry.access(register, WIDTH) != LoadPattern::Pack {
                 &mut loads.single
             } else if geometry.is_of_columns(register) {
                 &mut loads.columns
@@ -155,7 +156,7 @@ impl Loads {
             list.push(register);
         }
         let bytes: usize = loads.rows.iter().map(|&register| nest.dtype(register).size() * WIDTH).sum();
-        loads.together = (UNDER_WAY / bytes.max(1)).clamp(1, MOST_ROWS);
+        loads.rows_at_once = (PREFETCHED_BYTES / bytes.max(1)).clamp(1, MOST_ROWS);
         loads
     }
 
@@ -163,14 +164,14 @@ impl Loads {
     fn held(&self, nest: &Nest) -> String {
         let pack = |register: usize| format!("    Pack<{}, {WIDTH}>", stored(nest.dtype(register)));
         let columns = self.columns.iter().map(|&register| format!("{} p{register};\n", pack(register)));
-        let row = |&register: &usize| format!("{} l{register}[{}];\n", pack(register), self.together);
+        let row = |&register: &usize| format!("{} l{register}[{}];\n", pack(register), self.rows_at_once);
         let rows = self.rows.iter().map(row);
         columns.chain(rows).collect()
     }
 }
 
-/// The code that brings what is held before the product is there, and its parameters.
-fn ahead(mut writer: Writer<'_>, loads: &Loads) -> Result<(String, Vec<(String, Place)>)> {
+/// The code that prefetches operands before the product is there, and its parameters.
+fn ahead(mut writer: Writer<'_>, loads: &Loads) -> Result<(String, Vec<(String, PointerTo)>)> {
     for &register in &loads.columns {
         writer.bring(register, SPAN)?;
         writer.line(format!("ahead.p{register} = p{register};"));
@@ -180,21 +181,21 @@ fn ahead(mut writer: Writer<'_>, loads: &Loads) -> Result<(String, Vec<(String, 
 }
 
 /// The code for all rows that a thread has, and its parameters.
-fn work(mut writer: Writer<'_>, loads: &Loads) -> Result<(String, Vec<(String, Place)>)> {
+fn work(mut writer: Writer<'_>, loads: &Loads) -> Result<(String, Vec<(String, PointerTo)>)> {
     writer.prologue()?;
     for register in &loads.columns {
         writer.line(format!("const auto p{register} = ahead.p{register};"));
     }
-    let together = loads.together;
+    let at_once = loads.rows_at_once;
     writer.line("#pragma unroll 1");
-    writer.line(format!("for (int batch = 0; batch < {ROWS}; batch += {together}) {{"));
+    writer.line(format!("for (int batch = 0; batch < {ROWS}; batch += {at_once}) {{"));
     if !loads.rows.is_empty() {
         writer.line("Ahead next;");
-        writer.line(format!("if (batch + {together} < {ROWS}) {{"));
-        bring_rows(&mut writer, loads, &format!("batch + {together}"), "next")?;
+        writer.line(format!("if (batch + {at_once} < {ROWS}) {{"));
+        bring_rows(&mut writer, loads, &format!("batch + {at_once}"), "next")?;
         writer.line("}");
     }
-    begin_rows(&mut writer, together, "batch");
+    begin_rows(&mut writer, at_once, "batch");
     writer.line("const bool exists = first + 2u * (batch + u) < rows;");
     for register in &loads.staged {
         writer.line(format!("const auto p{register} = load_pack<{WIDTH}>(staged_at(staged, batch + u));"));
@@ -209,20 +210,19 @@ fn work(mut writer: Writer<'_>, loads: &Loads) -> Result<(String, Vec<(String, P
     writer.line("}");
     for register in &loads.rows {
         writer.line("#pragma unroll");
-        writer.line(format!(
-            "for (int u = 0; u < {together}; ++u) ahead.l{register}[u] = next.l{register}[u];"
-        ));
+        writer
+            .line(format!("for (int u = 0; u < {at_once}; ++u) ahead.l{register}[u] = next.l{register}[u];"));
     }
     writer.line("}");
     Ok(writer.code())
 }
 
-/// Brings the pieces of rows from some row on to where they are held.
+/// Prefetches the pieces of rows from some row on to where they are held.
 fn bring_rows(writer: &mut Writer<'_>, loads: &Loads, from: &str, held: &str) -> Result<()> {
     if loads.rows.is_empty() {
         return Ok(());
     }
-    begin_rows(writer, loads.together, from);
+    begin_rows(writer, loads.rows_at_once, from);
     for &register in &loads.rows {
         writer.bring(register, SPAN)?;
         writer.line(format!("{held}.l{register}[u] = p{register};"));
@@ -240,11 +240,11 @@ fn begin_rows(writer: &mut Writer<'_>, count: usize, from: &str) {
 }
 
 /// What the writer calls an operand.
-fn name(place: &Place) -> String {
+fn name(place: &PointerTo) -> String {
     match place {
-        Place::Read(read) => format!("in{read}"),
-        Place::Write(write) => format!("out{write}"),
-        Place::Workspace(offset) => format!("at{offset}"),
+        PointerTo::Read(read) => format!("in{read}"),
+        PointerTo::Write(write) => format!("out{write}"),
+        PointerTo::Workspace(offset) => format!("at{offset}"),
     }
 }
 
@@ -279,7 +279,7 @@ fn is_light(nest: &Nest, register: usize) -> bool {
 fn is_near(nest: &Nest, geometry: &Geometry, register: usize) -> bool {
     match nest.scalar(register) {
         Scalar::Load { .. } if geometry.reach(register) == Reach::Loop => true,
-        Scalar::Load { .. } => geometry.access(register, WIDTH) != Access::Each,
+        Scalar::Load { .. } => geometry.access(register, WIDTH) != LoadPattern::Each,
         _ => true,
     }
 }

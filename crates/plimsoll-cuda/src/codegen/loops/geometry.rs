@@ -41,7 +41,7 @@ pub(super) enum Reach {
 
 /// How a load brings what some neighbouring elements need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum LoadPattern {
     /// One element for all.
     Same,
     /// As one piece.
@@ -130,17 +130,17 @@ impl Geometry {
     }
 
     /// How a load brings `width` neighbours of a row whose first is at a multiple of it.
-    pub(super) fn access(&self, register: usize, width: usize) -> Access {
-        let Some(walk) = self.walk(register) else { return Access::Each };
+    pub(super) fn access(&self, register: usize, width: usize) -> LoadPattern {
+        let Some(walk) = self.walk(register) else { return LoadPattern::Each };
         let whole = self.is_flat() || self.run().is_multiple_of(width);
         let step = walk.strides[1].last().copied().unwrap_or(0);
         let others = walk.strides[0].iter().chain(walk.strides[1].iter().rev().skip(1));
         let aligned =
             walk.offset.is_multiple_of(width) && others.into_iter().all(|s| s.is_multiple_of(width));
         match step {
-            0 if whole => Access::Same,
-            1 if whole && aligned => Access::Pack,
-            _ => Access::Each,
+            0 if whole => LoadPattern::Same,
+            1 if whole && aligned => LoadPattern::Pack,
+            _ => LoadPattern::Each,
         }
     }
 

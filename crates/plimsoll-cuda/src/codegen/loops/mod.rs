@@ -24,20 +24,19 @@ mod writer;
 use crate::codegen::engine::{Engine, Properties};
 use crate::codegen::function::{Argument, Function};
 use crate::error::{Error, ErrorKind, Result};
-use crate::routine::{Call, Routine};
-pub(crate) use epilogue::{Follower, follower, follower_of_elements};
-pub(crate) use multi_tensor::{Part, part, prepare_together};
+use crate::routine::{Call, PointerTo, Routine};
+pub(crate) use epilogue::{Epilogue, element_epilogue, tile_epilogue};
+pub(crate) use multi_tensor::{SmallLoop, prepare_multi_tensor, small_loop};
 use nest::Nest;
-pub(crate) use nest::Place;
 use plimsoll_graph::program::{Loop, Operand};
 use std::sync::Arc;
-use writer::Launch;
+use writer::LoopLaunch;
 pub(crate) use writer::PRELUDE;
 
 /// What is launched for a loop, one after another, and the bytes of workspace it takes.
 #[derive(Debug, Default)]
-struct Plan {
-    launches: Vec<Launch>,
+struct LoopPlan {
+    launches: Vec<LoopLaunch>,
     workspace: u64,
 }
 
@@ -55,15 +54,15 @@ pub(crate) fn prepare(
     let mut launches = Vec::with_capacity(plan.launches.len());
     for launch in plan.launches {
         let function = engine.compile(&launch.source, launch.name, 0)?;
-        let Launch { blocks, threads, arguments, numbers, .. } = launch;
+        let LoopLaunch { blocks, threads, arguments, numbers, .. } = launch;
         launches.push(Prepared { function, blocks, threads, arguments, numbers });
     }
     Ok(Box::new(Fused { launches, workspace: plan.workspace }))
 }
 
 /// The launches of a loop.
-fn plan(body: &Loop, reads: &[Operand], writes: &[Operand], device: &Properties) -> Result<Plan> {
-    let mut plan = Plan::default();
+fn plan(body: &Loop, reads: &[Operand], writes: &[Operand], device: &Properties) -> Result<LoopPlan> {
+    let mut plan = LoopPlan::default();
     if writes.iter().all(|write| write.view.shape.elements() == 0) {
         return Ok(plan);
     }
@@ -82,7 +81,7 @@ pub(crate) fn sources(
     Ok(plan(body, reads, writes, device)?.launches.into_iter().map(|launch| launch.source).collect())
 }
 
-fn plan_into(nest: &Nest, device: &Properties, plan: &mut Plan) -> Result<()> {
+fn plan_into(nest: &Nest, device: &Properties, plan: &mut LoopPlan) -> Result<()> {
     let needed = nest.needed((0..nest.writes.len()).map(|write| nest.stored(write)));
     if !(0..needed.len()).any(|register| needed[register] && nest.reduction(register).is_some()) {
         return split::plan_writes(nest, device, plan);
@@ -111,7 +110,7 @@ struct Prepared {
     function: Function,
     blocks: u32,
     threads: u32,
-    arguments: Vec<Place>,
+    arguments: Vec<PointerTo>,
     numbers: Vec<u64>,
 }
 
@@ -122,13 +121,7 @@ impl Routine for Fused {
 
     unsafe fn run(&self, call: &Call<'_>) -> Result<()> {
         for launch in &self.launches {
-            let address = |place: &Place| {
-                Argument::Address(match *place {
-                    Place::Read(read) => call.reads[read],
-                    Place::Write(write) => call.writes[write],
-                    Place::Workspace(offset) => call.workspace + offset,
-                })
-            };
+            let address = |pointer: &PointerTo| Argument::Address(pointer.address(call));
             let numbers = launch.numbers.iter().map(|&number| Argument::U64(number));
             let arguments: Vec<Argument> = launch.arguments.iter().map(address).chain(numbers).collect();
             let grid = [launch.blocks, 1, 1];

@@ -5,12 +5,12 @@
 //! together, and their elements have the bits that they have by themselves.
 
 use super::geometry::Geometry;
-use super::nest::{Nest, Place};
+use super::nest::Nest;
 use super::writer::{PRELUDE, Pass, Span, Writer};
 use crate::codegen::engine::Engine;
 use crate::codegen::function::{Argument, Function};
 use crate::error::{Error, ErrorKind, Result};
-use crate::routine::{Call, Routine};
+use crate::routine::{Call, PointerTo, Routine};
 use plimsoll_graph::Shape;
 use plimsoll_graph::program::{Body, Kernel, Level, Operand, Scalar, View};
 use std::sync::Arc;
@@ -24,26 +24,26 @@ const PARAMETERS: usize = 4096;
 
 /// A loop that can be launched with others of the same source.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct SmallLoop {
     /// The kernel, without what every source begins with.
     source: String,
     /// What the pointers of a row of the table point to.
-    places: Vec<Place>,
+    pointers: Vec<PointerTo>,
     /// How many reads and writes its kernel has.
     operands: [usize; 2],
     /// How many elements it is over.
     count: u32,
 }
 
-impl Part {
+impl SmallLoop {
     /// The kernel, which is that of all loops that it can be launched with.
     pub(crate) fn source(&self) -> &str {
         &self.source
     }
 }
 
-/// A kernel as a part of a launch: a short loop over elements, all operands of which are densely packed or one element.
-pub(crate) fn part(kernel: &Kernel) -> Option<Part> {
+/// A kernel as a loop that can share a launch: short, over elements, with every operand densely packed or one element.
+pub(crate) fn small_loop(kernel: &Kernel) -> Option<SmallLoop> {
     let Body::Loop(body) = &kernel.body else { return None };
     let count = body.domain.elements();
     let by_position =
@@ -66,9 +66,9 @@ pub(crate) fn part(kernel: &Kernel) -> Option<Part> {
         .map(|operands| operands.iter().map(flat).collect::<Option<Vec<Operand>>>());
     let mut nest = Nest::new(body, &reads?, &writes?);
     nest.body.domain = some;
-    let (source, places) = source(&nest).ok()?;
+    let (source, pointers) = source(&nest).ok()?;
     let operands = [kernel.reads.len(), kernel.writes.len()];
-    Some(Part { source, places, operands, count: count as u32 })
+    Some(SmallLoop { source, pointers, operands, count: count as u32 })
 }
 
 /// How far apart in memory neighbours of a view are: 1 if it is densely packed, 0 if it is one element, `None` if
@@ -92,7 +92,7 @@ fn rows_of(pointers: usize) -> usize {
 }
 
 /// The kernel of a loop, and what the pointers in its table's rows point to. A row is for the blocks from its first on.
-fn source(nest: &Nest) -> Result<(String, Vec<Place>)> {
+fn source(nest: &Nest) -> Result<(String, Vec<PointerTo>)> {
     let needed = nest.needed((0..nest.writes.len()).map(|write| nest.stored(write)));
     let geometry = Geometry::new(nest, 0, &needed);
     let mut writer = Writer::new(nest, &geometry, &needed, "0u", nest.body.domain.elements());
@@ -131,25 +131,25 @@ fn source(nest: &Nest) -> Result<(String, Vec<Place>)> {
 ///
 /// # Errors
 /// If it does not compile.
-pub(crate) fn prepare_together(engine: &Arc<Engine>, parts: &[&Part]) -> Result<Box<dyn Routine>> {
-    let Some(first) = parts.first() else {
+pub(crate) fn prepare_multi_tensor(engine: &Arc<Engine>, loops: &[&SmallLoop]) -> Result<Box<dyn Routine>> {
+    let Some(first) = loops.first() else {
         return Err(Error::new(ErrorKind::Plan, "a launch of nothing"));
     };
     let function = engine.compile(&format!("{PRELUDE}\n{}", first.source), NAME, 0)?;
-    let counts = parts.iter().map(|part| part.count).collect();
-    Ok(Box::new(Together { function, places: first.places.clone(), operands: first.operands, counts }))
+    let counts = loops.iter().map(|one| one.count).collect();
+    Ok(Box::new(MultiTensor { function, pointers: first.pointers.clone(), operands: first.operands, counts }))
 }
 
 /// Loops of one source, ready to run.
-struct Together {
+struct MultiTensor {
     function: Function,
-    places: Vec<Place>,
+    pointers: Vec<PointerTo>,
     operands: [usize; 2],
     /// The elements of each.
     counts: Vec<u32>,
 }
 
-impl Routine for Together {
+impl Routine for MultiTensor {
     fn workspace(&self) -> u64 {
         0
     }
@@ -158,16 +158,17 @@ impl Routine for Together {
         let [reads, writes] = self.operands;
         let rows: Vec<(Vec<u64>, u32)> = (self.counts.iter().enumerate())
             .map(|(number, &count)| {
-                let address = |place: &Place| match *place {
-                    Place::Read(read) => call.reads[number * reads + read],
-                    Place::Write(write) => call.writes[number * writes + write],
-                    Place::Workspace(offset) => call.workspace + offset,
+                // The operands of one loop after those of the loops before it.
+                let own = Call {
+                    reads: &call.reads[number * reads..],
+                    writes: &call.writes[number * writes..],
+                    ..*call
                 };
-                (self.places.iter().map(address).collect(), count)
+                (self.pointers.iter().map(|pointer| pointer.address(&own)).collect(), count)
             })
             .collect();
-        for loops in rows.chunks(rows_of(self.places.len())) {
-            let (table, blocks) = table(loops, self.places.len());
+        for loops in rows.chunks(rows_of(self.pointers.len())) {
+            let (table, blocks) = table(loops, self.pointers.len());
             let arguments = [Argument::Words(&table)];
             // SAFETY: the kernel's parameter is a table of so many rows, each of the addresses of one loop's operands, which
             // the caller vouches for, and of the number of its elements, within which its threads stay.
@@ -220,13 +221,13 @@ mod tests {
         lower(&step)
     }
 
-    /// The parts that update some of the states.
-    fn parts(program: &Program) -> Vec<Part> {
+    /// The loops that update some of the states.
+    fn loops(program: &Program) -> Vec<SmallLoop> {
         let of_states = |kernel: &&Kernel| {
             kernel.writes.iter().all(|write| program.states.contains(&write.buffer))
                 && !kernel.writes.is_empty()
         };
-        program.kernels.iter().filter(of_states).filter_map(part).collect()
+        program.kernels.iter().filter(of_states).filter_map(small_loop).collect()
     }
 
     const SHAPES: [&[usize]; 6] = [&[1], &[7], &[1, 1], &[10, 10], &[3072], &[1, 1, 64, 64]];
@@ -242,14 +243,14 @@ mod tests {
         let mut sources = vec![];
         for optimizer in &optimizers {
             for gradient in [DType::F32, DType::BF16] {
-                let parts = parts(&updates(optimizer, &SHAPES, gradient));
-                let counts: Vec<u32> = parts.iter().map(|part| part.count).collect();
+                let loops = loops(&updates(optimizer, &SHAPES, gradient));
+                let counts: Vec<u32> = loops.iter().map(|one| one.count).collect();
                 assert_eq!(counts, [1, 7, 1, 100, 3072, 4096]);
-                for part in &parts[1..] {
-                    assert_eq!(part.source, parts[0].source);
-                    assert_eq!(part.places, parts[0].places);
+                for one in &loops[1..] {
+                    assert_eq!(one.source, loops[0].source);
+                    assert_eq!(one.pointers, loops[0].pointers);
                 }
-                sources.push(parts[0].source.clone());
+                sources.push(loops[0].source.clone());
             }
         }
         sources.sort();
@@ -268,18 +269,18 @@ mod tests {
         let access = |kernel: &Kernel| Access {
             reads: kernel.reads.iter().map(range).collect(),
             writes: kernel.writes.iter().map(range).collect(),
-            lane: None,
+            stream: None,
         };
-        let parts: Vec<Option<Part>> = program.kernels.iter().map(part).collect();
-        let kinds: Vec<Option<&str>> = parts.iter().map(|part| Some(part.as_ref()?.source())).collect();
+        let loops: Vec<Option<SmallLoop>> = program.kernels.iter().map(small_loop).collect();
+        let kinds: Vec<Option<&str>> = loops.iter().map(|one| Some(one.as_ref()?.source())).collect();
         let groups = groups(&kinds, &program.kernels.iter().map(access).collect::<Vec<_>>());
         assert_eq!(groups.iter().map(Vec::len).collect::<Vec<_>>(), [100]);
     }
 
     #[test]
     fn what_all_elements_share_is_read_before_them_and_no_size_is_in_the_text() {
-        let parts = parts(&updates(&Optimizer::adamw(1e-3), &SHAPES, DType::BF16));
-        let code = &parts[0].source;
+        let loops = loops(&updates(&Optimizer::adamw(1e-3), &SHAPES, DType::BF16));
+        let code = &loops[0].source;
         let (before, after) =
             code.split_once("if (at < table.rows[row].count) {").expect("the elements that exist");
         assert_eq!(before.matches("= load(in").count(), 3, "the scalars of a step: {code}");
@@ -291,7 +292,7 @@ mod tests {
     #[test]
     fn loops_that_are_long_or_know_where_they_are_stay_alone() {
         let optimizer = Optimizer::adamw(1e-3);
-        let of = |shape: &[usize]| parts(&updates(&optimizer, &[shape], DType::F32)).len();
+        let of = |shape: &[usize]| loops(&updates(&optimizer, &[shape], DType::F32)).len();
         assert_eq!([of(&[MOST]), of(&[MOST + 1]), of(&[0])], [1, 0, 0]);
         let mut step = Step::new();
         let x = step.input("x", &[4, 6], DType::F32).expect("an input");
@@ -303,7 +304,9 @@ mod tests {
             step.output(&format!("result {number}"), result.expect("a value"));
         }
         let program = lower(&step);
-        assert!(!program.kernels.is_empty() && program.kernels.iter().all(|kernel| part(kernel).is_none()));
+        assert!(
+            !program.kernels.is_empty() && program.kernels.iter().all(|kernel| small_loop(kernel).is_none())
+        );
     }
 
     #[test]

@@ -1,25 +1,15 @@
 //! A loop and where its operands are, and what follows from that: what is needed, how often each register has a value
 //! of its own, and in which pass over a row it is known.
 
+use crate::routine::PointerTo;
 use plimsoll_graph::op::{Binary, Reduction};
 use plimsoll_graph::program::{Level, Loop, Operand, Scalar, View};
 use plimsoll_graph::{DType, MAX_RANK};
 
-/// Where the memory of an operand begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// At one of the kernel's reads.
-    Read(usize),
-    /// At one of the kernel's writes.
-    Write(usize),
-    /// At these bytes of the workspace.
-    Workspace(u64),
-}
-
 /// An operand, and where it is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bound {
-    pub(super) place: Place,
+    pub(super) place: PointerTo,
     pub(super) dtype: DType,
     pub(super) view: View,
 }
@@ -34,11 +24,15 @@ pub(super) struct Nest {
 
 impl Nest {
     pub(super) fn new(body: &Loop, reads: &[Operand], writes: &[Operand]) -> Nest {
-        let bind = |operands: &[Operand], place: fn(usize) -> Place| {
+        let bind = |operands: &[Operand], place: fn(usize) -> PointerTo| {
             let bound = |(i, o): (usize, &Operand)| Bound { place: place(i), dtype: o.dtype, view: o.view };
             operands.iter().enumerate().map(bound).collect()
         };
-        Nest { body: body.clone(), reads: bind(reads, Place::Read), writes: bind(writes, Place::Write) }
+        Nest {
+            body: body.clone(),
+            reads: bind(reads, PointerTo::Read),
+            writes: bind(writes, PointerTo::Write),
+        }
     }
 
     /// The number of axes before the rows.

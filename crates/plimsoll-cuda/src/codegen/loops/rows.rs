@@ -9,7 +9,7 @@
 use super::geometry::Geometry;
 use super::nest::Nest;
 use super::scalar::{cast, computed, reduction};
-use super::writer::{Launch, Pass, Span, Writer};
+use super::writer::{LoopLaunch, Pass, Span, Writer};
 use crate::codegen::engine::Properties;
 use crate::error::Result;
 use plimsoll_graph::DType;
@@ -115,7 +115,7 @@ fn size(dtype: DType) -> usize {
 }
 
 /// The kernel of a loop with reductions whose rows [fit](fits).
-pub(super) fn plan(nest: &Nest, device: &Properties) -> Result<Option<Launch>> {
+pub(super) fn plan(nest: &Nest, device: &Properties) -> Result<Option<LoopLaunch>> {
     let (rows, length) = (nest.rows(), nest.row());
     if rows == 0 {
         return Ok(None);

@@ -6,14 +6,14 @@
 //! elements that load what the reductions gave. As the order of reductions is the same, so are the results.
 
 use super::geometry::Geometry;
-use super::nest::{Bound, Nest, Place};
+use super::nest::{Bound, Nest};
 use super::rows::{LANES, SEGMENT, WIDTH};
 use super::scalar::{cast, computed, reduction, stored};
-use super::writer::{Launch, Pass, Span, Writer};
-use super::{Plan, elements};
+use super::writer::{LoopLaunch, Pass, Span, Writer};
+use super::{LoopPlan, elements};
 use crate::codegen::engine::Properties;
 use crate::error::Result;
-use crate::routine::ALIGNMENT;
+use crate::routine::{ALIGNMENT, PointerTo};
 use plimsoll_graph::program::{Instruction, Level, Loop, Scalar, View};
 use plimsoll_graph::{DType, Shape};
 
@@ -23,7 +23,7 @@ const COLUMN: usize = 16;
 
 /// How threads are laid over rows and their segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Layout {
+pub(super) enum SplitLayout {
     /// A warp on each segment.
     Along,
     /// Neighbouring threads on neighbouring rows.
@@ -31,7 +31,7 @@ pub(super) enum Layout {
 }
 
 /// Plans a loop with reductions as kernels over segments.
-pub(super) fn plan(nest: &Nest, layout: Layout, device: &Properties, plan: &mut Plan) -> Result<()> {
+pub(super) fn plan(nest: &Nest, layout: SplitLayout, device: &Properties, plan: &mut LoopPlan) -> Result<()> {
     let mut nest = nest.clone();
     let (rows, segments) = (nest.rows(), nest.row().div_ceil(SEGMENT).max(1));
     let shape = |dims: &[usize]| Shape::new(dims).map_err(super::too_large);
@@ -74,16 +74,16 @@ fn combine(
     nest: &Nest,
     register: usize,
     partial: &Bound,
-    layout: Layout,
+    layout: SplitLayout,
     device: &Properties,
-    plan: &mut Plan,
-) -> Result<Place> {
+    plan: &mut LoopPlan,
+) -> Result<PointerTo> {
     let (rows, segments) = (partial.view.shape[0], partial.view.shape[1]);
     let Some((kind, _)) = nest.reduction(register) else { return Ok(partial.place) };
     let (dtype, level) = (nest.dtype(register), Level::Row);
     let place = plan.reserve(rows, dtype);
     let mut read = *partial;
-    if layout == Layout::Across {
+    if layout == SplitLayout::Across {
         read.view.strides[..2].copy_from_slice(&[1, rows]);
     }
     let instructions = vec![
@@ -104,7 +104,7 @@ fn combine(
 }
 
 /// Plans the writes of a loop without reductions: those of elements, then those of rows.
-pub(super) fn plan_writes(nest: &Nest, device: &Properties, plan: &mut Plan) -> Result<()> {
+pub(super) fn plan_writes(nest: &Nest, device: &Properties, plan: &mut LoopPlan) -> Result<()> {
     plan.launches.extend(elements::plan(nest, device)?);
     let of_rows = nest.writes_of(Level::Row);
     if of_rows.is_empty() {
@@ -122,10 +122,10 @@ pub(super) fn plan_writes(nest: &Nest, device: &Properties, plan: &mut Plan) -> 
 /// The kernel that reduces each segment of each row.
 fn segments_kernel(
     nest: &Nest,
-    layout: Layout,
+    layout: SplitLayout,
     reductions: &[usize],
     partial: &[Bound],
-) -> Result<Option<Launch>> {
+) -> Result<Option<LoopLaunch>> {
     let (rows, length) = (nest.rows(), nest.row());
     let segments = length.div_ceil(SEGMENT).max(1);
     if rows == 0 {
@@ -143,15 +143,15 @@ fn segments_kernel(
         (0..needed.len()).filter(|&r| needed[r] && !writer.is_of_rows(r) && !writer.is_fixed(r)).collect();
     let pass = Pass { computed, reductions: reductions.to_vec(), ..Pass::default() };
     let blocks = match layout {
-        Layout::Along => along(&mut writer, &pass, &of_rows, rows, segments)?,
-        Layout::Across => across(&mut writer, &pass, &of_rows, rows, segments)?,
+        SplitLayout::Along => along(&mut writer, &pass, &of_rows, rows, segments)?,
+        SplitLayout::Across => across(&mut writer, &pass, &of_rows, rows, segments)?,
     };
     for (&register, bound) in reductions.iter().zip(partial) {
         let Some((_, of)) = nest.reduction(register) else { continue };
         let value = cast(nest.dtype(of).accumulator(), bound.dtype, &format!("c{register}"));
         let at = match layout {
-            Layout::Along => "unit".to_owned(),
-            Layout::Across => format!("segment * {} + row", writer.size("rows", rows)),
+            SplitLayout::Along => "unit".to_owned(),
+            SplitLayout::Across => format!("segment * {} + row", writer.size("rows", rows)),
         };
         writer.line(format!("if (writes) store(part{register}[{at}], {value});"));
     }
@@ -255,7 +255,7 @@ fn across(
 }
 
 /// How a loop's threads should be laid over its rows, if they should be split.
-pub(super) fn layout(nest: &Nest, device: &Properties) -> Option<Layout> {
+pub(super) fn layout(nest: &Nest, device: &Properties) -> Option<SplitLayout> {
     let needed = nest.needed((0..nest.writes.len()).map(|write| nest.stored(write)));
     let geometry = Geometry::new(nest, nest.lead(), &needed);
     let bytes = |transposed: bool| -> usize {
@@ -267,10 +267,10 @@ pub(super) fn layout(nest: &Nest, device: &Properties) -> Option<Layout> {
             .sum()
     };
     if bytes(true) > bytes(false) && nest.rows() >= WARP_OF_ROWS {
-        return Some(Layout::Across);
+        return Some(SplitLayout::Across);
     }
     let idle = nest.rows() < device.processors as usize && nest.row() >= LONG;
-    (idle || !super::rows::fits(nest, &needed)).then_some(Layout::Along)
+    (idle || !super::rows::fits(nest, &needed)).then_some(SplitLayout::Along)
 }
 
 /// The workspace of the most rows that are split only because most of the device would have nothing to do. A loop of more
@@ -281,7 +281,7 @@ pub(super) fn workspace_of_fewer_rows(nest: &Nest, device: &Properties) -> u64 {
         return 0;
     }
     let needed = nest.needed((0..nest.writes.len()).map(|write| nest.stored(write)));
-    let (segments, mut plan) = (nest.row().div_ceil(SEGMENT), Plan::default());
+    let (segments, mut plan) = (nest.row().div_ceil(SEGMENT), LoopPlan::default());
     for register in (0..needed.len()).filter(|&register| needed[register]) {
         if let Some((_, of)) = nest.reduction(register) {
             plan.reserve(rows * segments, nest.dtype(of).accumulator());
@@ -296,12 +296,12 @@ const WARP_OF_ROWS: usize = 16;
 /// Rows of fewer elements are worked on by one block even if others have nothing to do.
 const LONG: usize = 32 << 10;
 
-impl Plan {
+impl LoopPlan {
     /// Room for numbers in the workspace.
-    fn reserve(&mut self, count: usize, dtype: DType) -> Place {
+    fn reserve(&mut self, count: usize, dtype: DType) -> PointerTo {
         let begin = self.workspace;
         let bytes = (count as u64).saturating_mul(dtype.size() as u64);
         self.workspace = begin.saturating_add(bytes).next_multiple_of(ALIGNMENT);
-        Place::Workspace(begin)
+        PointerTo::Workspace(begin)
     }
 }

@@ -1,8 +1,9 @@
 //! What loops become, by their text: it is compiled and run only where there is a device.
 
-use super::writer::Launch;
-use super::{Place, Plan, plan};
+use super::writer::LoopLaunch;
+use super::{LoopPlan, plan};
 use crate::codegen::engine::Properties;
+use crate::routine::PointerTo;
 use plimsoll_graph::op::{Binary, Comparison, Distribution, Reduction, Unary};
 use plimsoll_graph::program::{Body, BufferId, Instruction, Level, Loop, Operand, Register, Scalar, View};
 use plimsoll_graph::{DType, Shape, lower};
@@ -59,18 +60,18 @@ impl Case {
         self.writes.push(Operand { buffer, dtype: of.dtype, view: View::dense(to) });
     }
 
-    fn plan(&self) -> Plan {
+    fn plan(&self) -> LoopPlan {
         plan(&self.body, &self.reads, &self.writes, &Properties::h100()).expect("a loop that can be planned")
     }
 }
 
 /// The code after the prelude.
-fn code(launch: &Launch) -> &str {
+fn code(launch: &LoopLaunch) -> &str {
     let at = launch.source.find("typedef u32 idx;").or_else(|| launch.source.find("typedef u64 idx;"));
     &launch.source[at.expect("the kernel's own code")..]
 }
 
-fn only(plan: &Plan) -> &Launch {
+fn only(plan: &LoopPlan) -> &LoopLaunch {
     assert_eq!(plan.launches.len(), 1);
     assert_eq!(plan.workspace, 0);
     &plan.launches[0]
@@ -473,15 +474,18 @@ fn check(case: &Case) {
         assert_eq!(signature.matches('*').count(), launch.arguments.len());
         for place in &launch.arguments {
             match *place {
-                Place::Read(read) => assert!(read < case.reads.len()),
-                Place::Write(write) => assert!(write < case.writes.len()),
-                Place::Workspace(offset) => assert!(offset < plan.workspace && offset.is_multiple_of(256)),
+                PointerTo::Read(read) => assert!(read < case.reads.len()),
+                PointerTo::Write(write) => assert!(write < case.writes.len()),
+                PointerTo::Workspace(offset) => {
+                    assert!(offset < plan.workspace && offset.is_multiple_of(256))
+                }
             }
         }
     }
     // Every result is written by some launch, and once.
     for write in (0..case.writes.len()).filter(|&write| case.writes[write].view.shape.elements() > 0) {
-        let writers = plan.launches.iter().filter(|launch| launch.arguments.contains(&Place::Write(write)));
+        let writers =
+            plan.launches.iter().filter(|launch| launch.arguments.contains(&PointerTo::Write(write)));
         assert_eq!(writers.count(), 1);
     }
 }

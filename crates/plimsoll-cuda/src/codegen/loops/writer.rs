@@ -1,9 +1,10 @@
 //! The text of one kernel: its parameters, and the code for elements and rows that all kinds of kernels share.
 
-use super::geometry::{Access, Geometry, RUN, Reach};
-use super::nest::{Nest, Place};
+use super::geometry::{Geometry, LoadPattern, RUN, Reach};
+use super::nest::Nest;
 use super::scalar::{computed, constant, reduction, stored, value};
 use crate::error::{Error, ErrorKind, Result};
+use crate::routine::PointerTo;
 use plimsoll_graph::DType;
 use plimsoll_graph::op::Distribution;
 use plimsoll_graph::program::{Level, Scalar};
@@ -14,13 +15,13 @@ pub(crate) const PRELUDE: &str = include_str!("../prelude.cu");
 
 /// One launch of a loop: the kernel's text and how it is launched.
 #[derive(Debug, Clone)]
-pub(super) struct Launch {
+pub(super) struct LoopLaunch {
     pub(super) source: String,
     pub(super) name: &'static str,
     pub(super) blocks: u32,
     pub(super) threads: u32,
     /// What its parameters point to.
-    pub(super) arguments: Vec<Place>,
+    pub(super) arguments: Vec<PointerTo>,
     /// The parameters after them, which follow from batch and length: the kernel does for any.
     pub(super) numbers: Vec<u64>,
 }
@@ -68,7 +69,7 @@ pub(super) struct Writer<'a> {
     coarse: Vec<bool>,
     text: String,
     indent: usize,
-    parameters: Vec<(String, Place)>,
+    parameters: Vec<(String, PointerTo)>,
     /// The names and values of the parameters that are numbers.
     numbers: Vec<(String, u64)>,
 }
@@ -104,7 +105,7 @@ impl<'a> Writer<'a> {
     }
 
     /// The whole kernel.
-    pub(super) fn launch(self, name: &'static str, blocks: u64, threads: u32) -> Launch {
+    pub(super) fn launch(self, name: &'static str, blocks: u64, threads: u32) -> LoopLaunch {
         let index = self.geometry.index();
         let mut list: Vec<&str> = self.parameters.iter().map(|parameter| parameter.0.as_str()).collect();
         let numbers: Vec<String> = self.numbers.iter().map(|(name, _)| format!("const u64 {name}")).collect();
@@ -119,12 +120,12 @@ impl<'a> Writer<'a> {
         // The most blocks of a grid; no loop comes near.
         let blocks = blocks.min(0x7fff_ffff) as u32;
         let numbers = self.numbers.into_iter().map(|(_, number)| number).collect();
-        Launch { source, name, blocks, threads, arguments, numbers }
+        LoopLaunch { source, name, blocks, threads, arguments, numbers }
     }
 
     /// The code alone, and the parameters it names: how each is declared, and what it points to. Numbers are constants
     /// there.
-    pub(super) fn code(self) -> (String, Vec<(String, Place)>) {
+    pub(super) fn code(self) -> (String, Vec<(String, PointerTo)>) {
         let constant = |(name, number): &(String, u64)| format!("    const u64 {name} = {number}ull;\n");
         let constants: String = self.numbers.iter().map(constant).collect();
         (constants + &self.text, self.parameters)
@@ -173,7 +174,7 @@ impl<'a> Writer<'a> {
         name
     }
 
-    pub(super) fn parameter(&mut self, declaration: String, place: Place) {
+    pub(super) fn parameter(&mut self, declaration: String, place: PointerTo) {
         if !self.parameters.iter().any(|(name, _)| *name == declaration) {
             self.parameters.push((declaration, place));
         }
@@ -309,15 +310,15 @@ impl<'a> Writer<'a> {
     }
 
     /// How a register's elements of a span are brought.
-    fn access(&self, register: usize, span: Span<'_>) -> Access {
+    fn access(&self, register: usize, span: Span<'_>) -> LoadPattern {
         match self.nest.scalar(register) {
             Scalar::Load { .. } => match self.geometry.access(register, span.width) {
-                Access::Pack if !span.packed || span.width == 1 => Access::Each,
+                LoadPattern::Pack if !span.packed || span.width == 1 => LoadPattern::Each,
                 // Beyond the last element there is nothing to load.
-                Access::Same if span.limit.is_some() => Access::Each,
+                LoadPattern::Same if span.limit.is_some() => LoadPattern::Each,
                 other => other,
             },
-            _ => Access::Each,
+            _ => LoadPattern::Each,
         }
     }
 
@@ -325,13 +326,13 @@ impl<'a> Writer<'a> {
     pub(super) fn bring(&mut self, register: usize, span: Span<'_>) -> Result<()> {
         let Scalar::Load { read } = self.nest.scalar(register) else { return Ok(()) };
         match self.access(register, span) {
-            Access::Same => self.compute(register, span.at)?,
-            Access::Pack => {
+            LoadPattern::Same => self.compute(register, span.at)?,
+            LoadPattern::Pack => {
                 let position = self.geometry.position(register, self.row, span.at);
                 let (name, width) = (self.read(usize::from(read)), span.width);
                 self.line(format!("const auto p{register} = load_pack<{width}>({name} + ({position}));"));
             }
-            Access::Each => {}
+            LoadPattern::Each => {}
         }
         Ok(())
     }
@@ -368,12 +369,12 @@ impl<'a> Writer<'a> {
         }
         for &register in &pass.computed {
             match self.access(register, span) {
-                Access::Same => {}
-                Access::Pack => {
+                LoadPattern::Same => {}
+                LoadPattern::Pack => {
                     let of = computed(self.nest.dtype(register));
                     self.line(format!("const {of} r{register} = load(p{register}.at[j]);"));
                 }
-                Access::Each => self.compute(register, &each)?,
+                LoadPattern::Each => self.compute(register, &each)?,
             }
         }
         for &register in &pass.kept {

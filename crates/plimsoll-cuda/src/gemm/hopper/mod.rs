@@ -1,10 +1,10 @@
 //! Large products of half precision on Hopper, by a kernel of our own.
 //!
-//! The library's products are as fast as these, but hand nothing on: what follows a product reads its result from memory
-//! again, and writes as much. Here it follows within the kernel, while other warps multiply. The library can do that for a
-//! few functions, but rounds once where a loop rounds each register, and a value has the same bits whichever kernel
-//! makes it. For the same reason it is the product alone, not what follows, that decides who computes it: one that was
-//! measured to be about as fast as the library's is taken for all that are like it.
+//! The library's products are as fast as these but take no general epilogue: the loop after a product would read its
+//! result from memory again, and write as much. Here the epilogue is part of the kernel, and runs on some warps while
+//! others multiply. The library has a few epilogues, but rounds once where a loop rounds each register, and a value must
+//! have the same bits whichever kernel makes it. For the same reason the product alone, not its epilogue, decides which
+//! kernel computes it: ours, if it was measured to be about as fast as the library's for a product like it.
 
 #[cfg(test)]
 mod tests;
@@ -15,8 +15,8 @@ use crate::codegen::function::{Argument, Function};
 use crate::codegen::loops::PRELUDE;
 use crate::driver::tensor_map::{EDGE, TensorMap};
 use crate::error::Result;
-use crate::gemm::autotune::Trial;
-use crate::gemm::cublaslt_gemm::{Gemm, Product};
+use crate::gemm::autotune::GemmTimer;
+use crate::gemm::cublaslt_gemm::{CublasLtGemm, Gemm};
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use plimsoll_graph::DType;
 use std::collections::HashMap;
@@ -34,17 +34,17 @@ const STAGES: usize = 3;
 /// How many tiles of a column are taken before the next column.
 const BAND: usize = 16;
 const THREADS: u32 = 640;
-/// The registers that its groups of 128 threads have: two that multiply, two that follow, and one that copies. A group
+/// The registers that its groups of 128 threads have: two that multiply, two of the epilogue, and one that copies. A group
 /// waits for those it has not begun with, for ever if the block has not so many.
 const REGISTERS: u32 = 128 * (2 * 160 + 2 * 64 + 24);
-/// The stages, a tile that is handed on, and two barriers for each stage.
+/// The stages, a tile that is handed to the epilogue, and two barriers for each stage.
 const SHARED: u32 = (STAGES * (TILE[0] + TILE[1]) * DEPTH * 2 + TILE[0] * TILE[1] * 2 + STAGES * 16) as u32;
 /// The least part of the multiplications that the device could do meanwhile.
 const LEAST_USE: f64 = 0.8;
-/// The depth at which a loop that does not follow within the kernel takes as long as the product, about: as many
-/// elements are read and written again as are multiplied meanwhile.
+/// The depth at which a loop in a kernel of its own takes about as long as the product: as many elements are read and
+/// written again as are multiplied meanwhile.
 const DEPTH_OF_A_LOOP: f32 = 360.0;
-/// The part of what following gains that a product may be slower than the library's.
+/// How much slower than the library's a product may be, as a part of what an epilogue saves.
 const PART_OF_GAIN: f32 = 0.5;
 /// The most that it may be slower.
 const MOST_SLOWER: f32 = 0.25;
@@ -52,8 +52,8 @@ const MOST_SLOWER: f32 = 0.25;
 /// The milliseconds after which a device that is hard at work has slowed down as much as it will.
 const LONG: f32 = 10.0;
 
-/// A product, and perhaps what follows it, ready to run.
-pub(crate) struct HopperProduct {
+/// A product, perhaps with an epilogue, ready to run.
+pub(crate) struct HopperGemm {
     engine: Arc<Engine>,
     gemm: Gemm,
     function: Function,
@@ -103,7 +103,7 @@ fn suits(gemm: &Gemm, device: &Properties) -> bool {
         return false;
     }
     let processors = device.processors as usize;
-    // What follows a tile is hidden behind the next one.
+    // The epilogue of a tile is hidden behind the next one.
     let rounds = tiles(gemm).div_ceil(processors);
     let room = rounds * processors * TILE[0] * TILE[1];
     rounds >= 2 && (m * n) as f64 >= LEAST_USE * room as f64
@@ -114,36 +114,36 @@ fn tiles(gemm: &Gemm) -> usize {
     gemm.m.div_ceil(TILE[0]) * gemm.n.div_ceil(TILE[1])
 }
 
-/// How much slower than the library's a product of this depth may be, for what may follow it.
+/// How much slower than the library's a product of this depth may be, for what an epilogue would save.
 fn allowance(depth: usize) -> f32 {
     (PART_OF_GAIN * DEPTH_OF_A_LOOP / depth as f32).min(MOST_SLOWER)
 }
 
-/// The kernel of products of these types and layouts, and what follows them.
-fn source(dtype: DType, turned: [bool; 2], follower: &str) -> String {
+/// The kernel of products of these types and layouts, with this epilogue.
+fn source(dtype: DType, turned: [bool; 2], epilogue: &str) -> String {
     let name = if dtype == DType::BF16 { "bf16" } else { "f16" };
     let [a, b] = turned.map(u8::from);
     format!(
         "{PRELUDE}\n#define HALF {name}\n#define HALF_TYPE \"{name}\"\n#define A_TURNED {a}\n#define B_TURNED {b}\n\
-         #define STAGES {STAGES}\n#define BAND {BAND}\n\n{STAGED}{follower}{INSTRUCTIONS}\n{PRODUCT}"
+         #define STAGES {STAGES}\n#define BAND {BAND}\n\n{STAGED}{epilogue}{INSTRUCTIONS}\n{PRODUCT}"
     )
 }
 
-impl HopperProduct {
-    /// The kernel for a product that was taken as the library's are, if it is to be computed so: the device and the
-    /// product are such, and it was measured to be about as fast.
+impl HopperGemm {
+    /// The kernel for a product, if it is to replace the library's: the device and the product suit it, and it was measured
+    /// to be about as fast.
     ///
     /// # Errors
     /// If it does not compile.
     pub(crate) fn instead_of(
-        library: &Product,
+        library: &CublasLtGemm,
         engine: &Arc<Engine>,
         gemm: &Gemm,
-    ) -> Result<Option<HopperProduct>> {
+    ) -> Result<Option<HopperGemm>> {
         if !suits(gemm, engine.properties()) || engine.shared.driver.encode_tensor_map.is_none() {
             return Ok(None);
         }
-        let Some(own) = HopperProduct::new(engine, gemm, PLAIN)? else { return Ok(None) };
+        let Some(own) = HopperGemm::new(engine, gemm, PLAIN)? else { return Ok(None) };
         let key = cache::hash(&[
             format!("{gemm:?}").as_bytes(),
             format!("{:?} {}", engine.properties(), engine.blas()?.version()).as_bytes(),
@@ -151,62 +151,62 @@ impl HopperProduct {
         ]);
         // One at a time: two that run at once would slow each other down.
         let mut choices = engine.choices.lock().unwrap_or_else(PoisonError::into_inner);
-        let trials = &mut choices.trials;
+        let hopper = &mut choices.hopper;
         let kept = || engine.choices_cache.get(key).map(|bytes| bytes == [1]);
-        let known = trials.of.get(&key).copied().or_else(kept).or_else(|| trials.like(gemm));
+        let known = hopper.of.get(&key).copied().or_else(kept).or_else(|| hopper.like(gemm));
         let won = match known {
             Some(won) => won,
             None => match own.keeps_up_with(library) {
                 Ok(won) => {
                     engine.choices_cache.put(key, &[u8::from(won)]);
-                    trials.measured.push((*gemm, won));
+                    hopper.measured.push((*gemm, won));
                     won
                 }
-                // On a device without room to try, it stays the library's.
+                // On a device without memory to measure in, it stays the library's.
                 Err(_) => false,
             },
         };
-        trials.of.insert(key, won);
+        hopper.of.insert(key, won);
         drop(choices);
         Ok(won.then_some(own))
     }
 
-    /// Compiles a product and what follows; none if the operands do not lie so, or the compiler left too few registers.
-    fn new(engine: &Arc<Engine>, gemm: &Gemm, follower: &str) -> Result<Option<HopperProduct>> {
+    /// Compiles a product with an epilogue; none if the operands do not lie so, or the compiler left too few registers.
+    fn new(engine: &Arc<Engine>, gemm: &Gemm, epilogue: &str) -> Result<Option<HopperGemm>> {
         let Some(lines) = Lines::both(gemm) else { return Ok(None) };
-        let source = source(gemm.dtype, lines.map(|lines| lines.turned), follower);
+        let source = source(gemm.dtype, lines.map(|lines| lines.turned), epilogue);
         let function = engine.compile(&source, "product", SHARED)?;
         let enough = function.registers()? * THREADS >= REGISTERS;
-        Ok(enough.then(|| HopperProduct { engine: engine.clone(), gemm: *gemm, function }))
+        Ok(enough.then(|| HopperGemm { engine: engine.clone(), gemm: *gemm, function }))
     }
 
-    /// The same product with what follows it.
+    /// The same product with an epilogue.
     ///
     /// # Errors
     /// If it does not compile.
-    pub(crate) fn followed(&self, follower: &str) -> Result<Option<HopperProduct>> {
-        HopperProduct::new(&self.engine, &self.gemm, follower)
+    pub(crate) fn with_epilogue(&self, epilogue: &str) -> Result<Option<HopperGemm>> {
+        HopperGemm::new(&self.engine, &self.gemm, epilogue)
     }
 
     /// Whether it is about as fast as the library's.
-    fn keeps_up_with(&self, library: &Product) -> Result<bool> {
-        let trial = Trial::new(&self.engine.shared, &self.gemm, library.workspace())?;
-        // SAFETY: the trial has memory for all three matrices and the workspace.
-        let theirs = trial
+    fn keeps_up_with(&self, library: &CublasLtGemm) -> Result<bool> {
+        let timer = GemmTimer::new(&self.engine.shared, &self.gemm, library.workspace())?;
+        // SAFETY: the timer has memory for all three matrices and the workspace.
+        let theirs = timer
             .milliseconds(LONG, |matrices, space, stream| unsafe { library.run(matrices, space, stream) });
         // SAFETY: as above.
-        let ours = trial.milliseconds(LONG, |[a, b, c], _, stream| unsafe {
+        let ours = timer.milliseconds(LONG, |[a, b, c], _, stream| unsafe {
             self.run([a, b], &[Argument::Address(c)], stream)
         });
         Ok(ours <= theirs * (1.0 + allowance(self.gemm.k)))
     }
 
-    /// Enqueues the product, with the device's context current. What follows it takes `arguments`: the result's address,
-    /// if nothing does.
+    /// Enqueues the product, with the device's context current. `arguments` are the epilogue's: the result's address, if
+    /// there is none.
     ///
     /// # Safety
-    /// The addresses must be those of matrices as they were described, and the arguments what follows takes, valid when
-    /// it runs.
+    /// The addresses must be those of matrices as they were described, and the arguments those that the epilogue takes,
+    /// valid when it runs.
     pub(crate) unsafe fn run(
         &self,
         operands: [CUdeviceptr; 2],
@@ -222,22 +222,22 @@ impl HopperProduct {
         all.extend([m, n, k.div_ceil(DEPTH)].map(|extent| Argument::U32(extent as u32)));
         all.extend_from_slice(arguments);
         let blocks = tiles(&self.gemm).min(self.engine.properties().processors as usize);
-        // SAFETY: the kernel takes two descriptions, three extents and what follows takes; it stays within the matrices
+        // SAFETY: the kernel takes two descriptions, three extents and the epilogue's arguments; it stays within the matrices
         // that were described, for whose addresses the caller vouches.
         unsafe { self.function.launch(stream, [blocks as u32, 1, 1], THREADS, SHARED, &all) }
     }
 }
 
-/// Which products were tried against the library's, and whether they kept up.
+/// Which products were timed against the library's, and whether ours was about as fast.
 #[derive(Default)]
-pub(crate) struct Trials {
+pub(crate) struct HopperChoices {
     of: HashMap<u128, bool>,
     /// Those that were measured by this process.
     measured: Vec<(Gemm, bool)>,
 }
 
-impl Trials {
-    /// What came of the product that is most like this one, but for the number of samples.
+impl HopperChoices {
+    /// What was measured for the product that is most like this one, but for the number of samples.
     fn like(&self, gemm: &Gemm) -> Option<bool> {
         let alike = self.measured.iter().filter_map(|(other, won)| Some((gemm.unlike(other)?, *won)));
         alike.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, won)| won)

@@ -1,7 +1,8 @@
-//! Which products are taken, and what they and what follows them become, by their text.
+//! Which products are taken, and what they and their epilogues become, by their text.
 
 use super::*;
-use crate::codegen::loops::{Follower, Place, follower};
+use crate::codegen::loops::{Epilogue, tile_epilogue};
+use crate::routine::PointerTo;
 use plimsoll_graph::op::{Binary, Unary};
 use plimsoll_graph::program::{BufferId, Instruction, Level, Loop, Operand, Register, Scalar, View};
 use plimsoll_graph::{MAX_RANK, Shape};
@@ -22,7 +23,7 @@ fn products_that_fill_the_device_suit() {
     }
     assert!(suits(gemm(5604, 1528, 200)), "tiles that are not full, two for each processor");
     assert!(!suits(gemm(768, 3072, 16384)), "few deep tiles");
-    assert!(!suits(gemm(1408, 1408, 768)), "nothing hides what follows a single tile");
+    assert!(!suits(gemm(1408, 1408, 768)), "nothing hides the epilogue of a single tile");
     assert!(!suits(gemm(2900, 1536, 768)), "a second round of few");
 }
 
@@ -72,8 +73,8 @@ fn groups_ask_for_no_more_registers_than_a_block_begins_with() {
     };
     let (more, fewer) =
         (asked("setmaxnreg.inc.sync.aligned.u32 "), asked("setmaxnreg.dec.sync.aligned.u32 "));
-    let (&[multiply], &[follow, copy]) = (&*more, &*fewer) else { panic!("{more:?} {fewer:?}") };
-    let all = 128 * (2 * multiply + 2 * follow + copy);
+    let (&[multiply], &[epilogue, copy]) = (&*more, &*fewer) else { panic!("{more:?} {fewer:?}") };
+    let all = 128 * (2 * multiply + 2 * epilogue + copy);
     assert_eq!(all, REGISTERS);
     // What the compiler gives to as many threads, of the 65,536 of a multiprocessor.
     let given = (1 << 16) / THREADS / 8 * 8;
@@ -119,19 +120,19 @@ proptest! {
 }
 
 /// A loop over a product's result, its read 0, and other operands.
-struct Following {
+struct LoopBuilder {
     body: Loop,
     reads: Vec<Operand>,
     writes: Vec<Operand>,
 }
 
-impl Following {
-    fn new(rows: usize, columns: usize) -> Following {
+impl LoopBuilder {
+    fn new(rows: usize, columns: usize) -> LoopBuilder {
         let domain = Shape::new(&[rows, columns]).expect("a small shape");
         let body = Loop { domain, row_axes: 0, instructions: vec![], stores: vec![] };
-        let mut following = Following { body, reads: vec![], writes: vec![] };
-        following.load(DType::BF16, [columns, 1]);
-        following
+        let mut builder = LoopBuilder { body, reads: vec![], writes: vec![] };
+        builder.load(DType::BF16, [columns, 1]);
+        builder
     }
 
     fn push(&mut self, scalar: Scalar, dtype: DType) -> Register {
@@ -158,47 +159,47 @@ impl Following {
         self.push(Scalar::Binary(Binary::Add, a, b), DType::BF16)
     }
 
-    fn follower(&self) -> Option<Follower> {
-        follower(&self.body, &self.reads, &self.writes).expect("functions that there are")
+    fn epilogue(&self) -> Option<Epilogue> {
+        tile_epilogue(&self.body, &self.reads, &self.writes).expect("functions that there are")
     }
 
-    fn text(&self) -> Follower {
-        self.follower().expect("a loop that can follow")
+    fn text(&self) -> Epilogue {
+        self.epilogue().expect("a loop that can be an epilogue")
     }
 }
 
 /// Bias and activation, of which both sides are kept.
-fn activation(rows: usize) -> Following {
-    let mut following = Following::new(rows, 3072);
-    let bias = following.load(DType::BF16, [0, 1]);
-    let sum = following.add(0, bias);
-    let active = following.push(Scalar::Unary(Unary::Gelu, sum), DType::BF16);
-    following.store(sum);
-    following.store(active);
-    following
+fn activation(rows: usize) -> LoopBuilder {
+    let mut builder = LoopBuilder::new(rows, 3072);
+    let bias = builder.load(DType::BF16, [0, 1]);
+    let sum = builder.add(0, bias);
+    let active = builder.push(Scalar::Unary(Unary::Gelu, sum), DType::BF16);
+    builder.store(sum);
+    builder.store(active);
+    builder
 }
 
 #[test]
 fn a_bias_is_brought_once_for_all_rows_of_a_tile() {
-    let Follower { text, arguments } = activation(16384).text();
+    let Epilogue { text, arguments } = activation(16384).text();
     let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("no `{part}` in {text}"));
     assert!(at("p1 = load_pack<8>(in1 + (at));") < at("void follow("), "before the tile is computed");
     assert!(at("p0 = load_pack<8>(staged_at(staged, batch + u));") < at("half_gelu(r2)"));
     assert!(text.contains("store_pack<8>(out1 + ((idx)row * 3072u + at), q1);"), "{text}");
-    assert_eq!(arguments, [Place::Read(1), Place::Write(0), Place::Write(1)]);
+    assert_eq!(arguments, [PointerTo::Read(1), PointerTo::Write(0), PointerTo::Write(1)]);
     assert!(text.contains("#define ARGUMENTS in1, out0, out1\n"), "{text}");
 }
 
 /// What is added to the product and how many operands' rows are brought for it.
-fn sum_with(operands: usize) -> Following {
-    let mut following = Following::new(16384, 768);
+fn sum_with(operands: usize) -> LoopBuilder {
+    let mut builder = LoopBuilder::new(16384, 768);
     let mut sum = 0;
     for _ in 0..operands {
-        let other = following.load(DType::BF16, [768, 1]);
-        sum = following.add(sum, other);
+        let other = builder.load(DType::BF16, [768, 1]);
+        sum = builder.add(sum, other);
     }
-    following.store(sum);
-    following
+    builder.store(sum);
+    builder
 }
 
 #[test]
@@ -220,18 +221,18 @@ fn rows_of_more_operands_are_brought_one_at_a_time() {
 }
 
 #[test]
-fn products_of_more_rows_are_followed_by_the_same_text() {
+fn products_of_more_rows_have_the_same_epilogue() {
     assert_eq!(activation(16384).text(), activation(20000).text());
 }
 
 #[test]
-fn what_would_keep_a_product_waiting_does_not_follow_it() {
+fn loops_that_would_stall_a_product_are_no_epilogue() {
     let with = |scalar: fn(Register) -> Scalar, dtype: DType| {
-        let mut following = Following::new(16384, 768);
-        let x = following.push(Scalar::Cast(0), dtype);
-        let y = following.push(scalar(x), dtype);
-        following.store(y);
-        following.follower()
+        let mut builder = LoopBuilder::new(16384, 768);
+        let x = builder.push(Scalar::Cast(0), dtype);
+        let y = builder.push(scalar(x), dtype);
+        builder.store(y);
+        builder.epilogue()
     };
     assert!(with(|x| Scalar::Unary(Unary::Gelu, x), DType::F16).is_some());
     assert!(with(|x| Scalar::Unary(Unary::Gelu, x), DType::F32).is_some());
@@ -240,57 +241,57 @@ fn what_would_keep_a_product_waiting_does_not_follow_it() {
     assert!(with(|x| Scalar::Binary(Binary::Mul, x, x), DType::F32).is_some());
     assert!(with(|x| Scalar::Binary(Binary::Mul, x, x), DType::F64).is_none());
 
-    let mut across = Following::new(16384, 768);
+    let mut across = LoopBuilder::new(16384, 768);
     let turned = across.load(DType::BF16, [1, 16384]);
     let sum = across.add(0, turned);
     across.store(sum);
-    assert!(across.follower().is_none(), "an operand that is read across");
+    assert!(across.epilogue().is_none(), "an operand that is read across");
 
-    let mut narrow = Following::new(16384, 772);
+    let mut narrow = LoopBuilder::new(16384, 772);
     narrow.store(0);
-    assert!(narrow.follower().is_none(), "rows that do not begin at multiples of 16 bytes");
+    assert!(narrow.epilogue().is_none(), "rows that do not begin at multiples of 16 bytes");
 
     let mut rows = activation(16384);
     rows.body.row_axes = 1;
-    assert!(rows.follower().is_none(), "a loop over rows");
+    assert!(rows.epilogue().is_none(), "a loop over rows");
 }
 
 #[test]
-fn one_number_for_each_row_can_follow() {
-    let mut following = Following::new(16384, 768);
-    let scale = following.load(DType::F32, [1, 0]);
-    let wide = following.push(Scalar::Cast(0), DType::F32);
-    let scaled = following.push(Scalar::Binary(Binary::Mul, wide, scale), DType::F32);
-    following.store(scaled);
-    let text = following.text().text;
+fn an_epilogue_may_read_one_number_for_each_row() {
+    let mut builder = LoopBuilder::new(16384, 768);
+    let scale = builder.load(DType::F32, [1, 0]);
+    let wide = builder.push(Scalar::Cast(0), DType::F32);
+    let scaled = builder.push(Scalar::Binary(Binary::Mul, wide, scale), DType::F32);
+    builder.store(scaled);
+    let text = builder.text().text;
     assert!(text.contains("r1 = load(in1[row]);"), "{text}");
 }
 
 #[test]
 fn a_slope_is_computed_to_the_precision_that_is_seen_of_it() {
-    let with = |finish: fn(&mut Following, Register) -> Register| {
-        let mut following = Following::new(16384, 3072);
-        let before = following.load(DType::BF16, [3072, 1]);
-        let [upstream, x] = [0, before].map(|half| following.push(Scalar::Cast(half), DType::F32));
-        let slope = following.push(Scalar::Unary(Unary::GeluSlope, x), DType::F32);
-        let product = following.push(Scalar::Binary(Binary::Mul, upstream, slope), DType::F32);
-        let last = finish(&mut following, product);
-        following.store(last);
-        following.text().text
+    let with = |finish: fn(&mut LoopBuilder, Register) -> Register| {
+        let mut builder = LoopBuilder::new(16384, 3072);
+        let before = builder.load(DType::BF16, [3072, 1]);
+        let [upstream, x] = [0, before].map(|half| builder.push(Scalar::Cast(half), DType::F32));
+        let slope = builder.push(Scalar::Unary(Unary::GeluSlope, x), DType::F32);
+        let product = builder.push(Scalar::Binary(Binary::Mul, upstream, slope), DType::F32);
+        let last = finish(&mut builder, product);
+        builder.store(last);
+        builder.text().text
     };
-    let rounded = with(|following, product| following.push(Scalar::Cast(product), DType::BF16));
+    let rounded = with(|builder, product| builder.push(Scalar::Cast(product), DType::BF16));
     assert!(rounded.contains("= half_gelu_slope(r3);"), "{rounded}");
     let stored = with(|_, product| product);
     assert!(stored.contains("= gelu_slope(r3);"), "{stored}");
     // A difference may be left with little but what its parts were rounded by.
-    let cancelled = with(|following, product| {
-        let rest = following.push(Scalar::Binary(Binary::Sub, product, product), DType::F32);
-        following.push(Scalar::Cast(rest), DType::BF16)
+    let cancelled = with(|builder, product| {
+        let rest = builder.push(Scalar::Binary(Binary::Sub, product, product), DType::F32);
+        builder.push(Scalar::Cast(rest), DType::BF16)
     });
     assert!(cancelled.contains("= gelu_slope(r3);"), "{cancelled}");
-    let kept = with(|following, product| {
-        following.store(product);
-        following.push(Scalar::Cast(product), DType::BF16)
+    let kept = with(|builder, product| {
+        builder.store(product);
+        builder.push(Scalar::Cast(product), DType::BF16)
     });
     assert!(kept.contains("= gelu_slope(r3);"), "{kept}");
 }
