@@ -1,4 +1,6 @@
 //! Which routine runs a kernel.
+//!
+//! The matches name every op, so that an op without a kernel does not compile.
 
 use crate::attention;
 use crate::codegen::engine::Engine;
@@ -27,7 +29,7 @@ pub(crate) fn prepare(engine: &Arc<Engine>, kernel: &Kernel) -> Result<Box<dyn R
         Body::Loop(body) => return loops::prepare(engine, body, reads, writes),
         Body::Op(op) => op,
         Body::WithEpilogue(fused) => return prepare_with_epilogue(engine, kernel, fused),
-        // The executor copies by itself, on a stream of its own.
+        // The runtime copies by itself.
         Body::Copy | Body::Wait => return unsupported(kernel, engine),
     };
     match op {
@@ -70,8 +72,26 @@ pub(crate) fn prepare(engine: &Arc<Engine>, kernel: &Kernel) -> Result<Box<dyn R
         Op::Gru => recurrent::gru::prepare(engine, reads),
         Op::GruGrad => recurrent::gru::prepare_grad(engine, reads),
 
-        // Lowering puts every other op into a loop.
-        _ => unsupported(kernel, engine),
+        // Views, which lowering makes strides of the operands that read them, and buffers.
+        Op::Reshape { .. }
+        | Op::Permute { .. }
+        | Op::Broadcast { .. }
+        | Op::Slice(_)
+        | Op::StopGradient
+        | Op::Input { .. } => unsupported(kernel, engine),
+        // Always part of a fused loop.
+        Op::Constant { .. }
+        | Op::Iota { .. }
+        | Op::Random { .. }
+        | Op::Unary(_)
+        | Op::Binary(_)
+        | Op::Compare(_)
+        | Op::Select
+        | Op::Cast { .. }
+        | Op::Softmax
+        | Op::LogSoftmax => unsupported(kernel, engine),
+        // Decomposed into its moments, and arithmetic in a fused loop.
+        Op::BatchNorm { .. } => unsupported(kernel, engine),
     }
 }
 

@@ -208,7 +208,7 @@ impl Eager {
         if !prepared.contains(&key) {
             let routine = match kernel.body {
                 Body::Copy => Box::new(CopyWithin::new(engine, copied_bytes(program, kernel)?)?),
-                _ => prepare(engine, kernel)?,
+                Body::Loop(_) | Body::Op(_) | Body::WithEpilogue(_) | Body::Wait => prepare(engine, kernel)?,
             };
             if prepared.is_full() {
                 // Launches of what is let go may still be under way.

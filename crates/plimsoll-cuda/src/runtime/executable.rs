@@ -80,7 +80,9 @@ impl CudaDevice {
     pub fn workspace(&self, kernel: &Kernel) -> Result<u64> {
         match kernel.body {
             Body::Copy | Body::Wait => Ok(0),
-            _ => Ok(prepare(self.engine()?, kernel)?.workspace()),
+            Body::Loop(_) | Body::Op(_) | Body::WithEpilogue(_) => {
+                Ok(prepare(self.engine()?, kernel)?.workspace())
+            }
         }
     }
 
@@ -212,7 +214,7 @@ impl Executable {
                     }
                 }
                 Body::Wait => PlannedLaunch::Wait,
-                _ => {
+                Body::Loop(_) | Body::Op(_) | Body::WithEpilogue(_) => {
                     let routine = prepare(engine, kernel)?;
                     let bytes = routine.workspace();
                     let workspace = memory

@@ -271,7 +271,12 @@ fn is_light(nest: &Nest, register: usize) -> bool {
                 | Unary::Gelu
                 | Unary::GeluSlope
         ),
-        _ => true,
+        Scalar::Load { .. }
+        | Scalar::Constant(_)
+        | Scalar::Iota { .. }
+        | Scalar::Compare(..)
+        | Scalar::Select(..)
+        | Scalar::Cast(_) => true,
     }
 }
 
