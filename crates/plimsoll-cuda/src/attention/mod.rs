@@ -14,9 +14,9 @@ mod geometry;
 mod plan;
 
 use crate::codegen::engine::Engine;
-use crate::codegen::function::{Argument, Function};
+use crate::codegen::launches::{CompiledLaunch, LaunchArgument, LaunchSequence};
 use crate::error::Result;
-use crate::routine::{Call, Routine};
+use crate::routine::Routine;
 use geometry::AttentionShape;
 use plan::{AttentionLaunch, AttentionPlan};
 use plimsoll_graph::op::Attention;
@@ -68,39 +68,15 @@ pub(crate) fn source(
 }
 
 fn compile(engine: &Arc<Engine>, plan: AttentionPlan) -> Result<Box<dyn Routine>> {
-    let AttentionPlan { source, launches, workspace } = plan;
-    let compiled = launches.into_iter().map(|launch| {
-        let function = engine.compile(&source, launch.name, launch.shared)?;
-        Ok((function, launch))
+    let compiled = plan.launches.into_iter().map(|launch| {
+        let AttentionLaunch { name, grid, threads, shared, arguments, extents } = launch;
+        let function = engine.compile(&plan.source, name, shared)?;
+        let pointers = arguments.into_iter().map(LaunchArgument::Pointer);
+        let arguments = pointers.chain([LaunchArgument::Extents(extents)]).collect();
+        Ok(CompiledLaunch { function, grid, threads, shared, arguments })
     });
-    Ok(Box::new(Compiled { launches: compiled.collect::<Result<_>>()?, workspace }))
-}
-
-/// Launches one after the other.
-struct Compiled {
-    launches: Vec<(Function, AttentionLaunch)>,
-    workspace: u64,
-}
-
-impl Routine for Compiled {
-    fn workspace(&self) -> u64 {
-        self.workspace
-    }
-
-    unsafe fn run(&self, call: &Call<'_>) -> Result<()> {
-        for (function, launch) in &self.launches {
-            let arguments: Vec<Argument> = launch
-                .arguments
-                .iter()
-                .map(|pointer| Argument::Address(pointer.address(call)))
-                .chain([Argument::Extents(launch.extents)])
-                .collect();
-            // SAFETY: the kernels take addresses in the order the plan has, which are those of operands with the extents
-            // and strides that are written into the source or follow as the last argument.
-            unsafe {
-                function.launch(call.stream, launch.grid, launch.threads, launch.shared, &arguments)?;
-            }
-        }
-        Ok(())
-    }
+    let launches = compiled.collect::<Result<_>>()?;
+    // SAFETY: the kernels take addresses in the order the plan has, which are those of operands with the extents and strides
+    // that are written into the source or are the last argument.
+    Ok(Box::new(unsafe { LaunchSequence::new(launches, plan.workspace) }))
 }

@@ -5,4 +5,5 @@ pub(crate) mod compiler;
 pub(crate) mod dtype_defines;
 pub(crate) mod engine;
 pub(crate) mod function;
+pub(crate) mod launches;
 pub(crate) mod loops;

@@ -11,8 +11,9 @@ pub(crate) mod dnn;
 use crate::codegen::engine::Engine;
 use crate::conv::dnn::Direction;
 use crate::error::{ErrorKind, Result};
-use crate::gemm::cublaslt_gemm::{CublasLtGemm, Gemm};
-use crate::routine::{ALIGNMENT, Call, Routine};
+use crate::gemm::Gemm;
+use crate::gemm::cublaslt_gemm::CublasLtGemm;
+use crate::routine::{Call, Routine};
 use plimsoll_graph::DType;
 use plimsoll_graph::op::Conv2d;
 use plimsoll_graph::program::Operand;
@@ -135,25 +136,13 @@ impl Pointwise {
     fn new(engine: &Arc<Engine>, direction: Direction, geometry: &ConvShape) -> Result<Pointwise> {
         let ConvShape { batch, image: [height, width], channels, results, dtype, .. } = *geometry;
         let pixels = batch * height * width;
-        let ([m, n, k], a, b) = match direction {
-            Direction::Forward => ([pixels, results, channels], [channels, 1, 0], [results, 1, 0]),
+        let (extents, a, b) = match direction {
+            Direction::Forward => ([pixels, results, channels], [channels, 1], [results, 1]),
             // The gradient is the second read: the operands are exchanged in `run`.
-            Direction::Input => ([pixels, channels, results], [results, 1, 0], [1, results, 0]),
-            Direction::Filter => ([channels, results, pixels], [1, channels, 0], [results, 1, 0]),
+            Direction::Input => ([pixels, channels, results], [results, 1], [1, results]),
+            Direction::Filter => ([channels, results, pixels], [1, channels], [results, 1]),
         };
-        let gemm = Gemm {
-            m,
-            n,
-            k,
-            batch: 1,
-            a,
-            b,
-            c: [n, 0],
-            dtype,
-            result: dtype,
-            accumulate: false,
-            alignment: [ALIGNMENT; 3],
-        };
+        let gemm = Gemm::new(dtype, extents, a, b);
         let product = CublasLtGemm::new(engine, &gemm)?;
         Ok(match direction {
             Direction::Input => Pointwise(product.exchanged()),

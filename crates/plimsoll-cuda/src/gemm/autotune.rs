@@ -4,7 +4,7 @@ use crate::driver::device::Shared;
 use crate::driver::scratch::Scratch;
 use crate::driver::stream::{Event, Stream};
 use crate::error::Result;
-use crate::gemm::cublaslt_gemm::Gemm;
+use crate::gemm::Gemm;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use std::sync::Arc;
 

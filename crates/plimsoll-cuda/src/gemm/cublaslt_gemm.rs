@@ -10,6 +10,7 @@
 use crate::codegen::cache;
 use crate::codegen::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
+use crate::gemm::Gemm;
 use crate::gemm::autotune::GemmTimer;
 use crate::gemm::blas::{Algorithm, Blas, GemmCandidate};
 use crate::gemm::hopper::HopperChoices;
@@ -28,28 +29,6 @@ const WORKSPACE_LIMIT: u64 = 32 << 20;
 const CANDIDATES: usize = 8;
 /// How much slower than the fastest an algorithm may be that needs less workspace.
 const ABOUT_AS_FAST: f32 = 1.03;
-
-/// A batch of products `c = a b`, or `c += a b`: `m × k` by `k × n`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Gemm {
-    pub(crate) m: usize,
-    pub(crate) n: usize,
-    pub(crate) k: usize,
-    pub(crate) batch: usize,
-    /// The distances between rows, columns and matrices, in elements.
-    pub(crate) a: [usize; 3],
-    pub(crate) b: [usize; 3],
-    /// The distances between rows and between matrices; columns are neighbours.
-    pub(crate) c: [usize; 2],
-    /// The type of a and b. Sums are in its accumulator.
-    pub(crate) dtype: DType,
-    /// The type of c: that of a and b, or its accumulator.
-    pub(crate) result: DType,
-    /// Whether c is added to.
-    pub(crate) accumulate: bool,
-    /// What the addresses of a, b and c are multiples of, in bytes.
-    pub(crate) alignment: [u64; 3],
-}
 
 /// A matrix as the library sees it: columns that are `leading` apart.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -144,7 +123,7 @@ impl CublasLtGemm {
             None => {
                 let choice = product.choose(gemm, limit)?;
                 // With more workspace another algorithm may be faster.
-                if limit >= gemm.workspace_limit() {
+                if limit >= workspace_limit(gemm) {
                     engine.choices_cache.put(key, &choice.to_bytes());
                 }
                 choices.measured.push((*gemm, choice));
@@ -255,7 +234,7 @@ impl CublasLtGemm {
 
     /// The fastest of the algorithms that the library proposes, measured.
     fn choose(&self, gemm: &Gemm, limit: u64) -> Result<Choice> {
-        let usual = gemm.workspace_limit();
+        let usual = workspace_limit(gemm);
         let mut candidates = self.engine.shared.with_context(|_| self.candidates(gemm, limit.min(usual)))?;
         if candidates.is_empty() && limit < usual {
             candidates = self.engine.shared.with_context(|_| self.candidates(gemm, usual))?;
@@ -313,53 +292,10 @@ impl CublasLtGemm {
     }
 }
 
-#[cfg(test)]
-impl Gemm {
-    /// A product of dense matrices, for tests of who computes it and how.
-    pub(crate) fn dense(m: usize, n: usize, k: usize, dtype: DType) -> Gemm {
-        let (a, b, c) = ([k, 1, 0], [n, 1, 0], [n, 0]);
-        Gemm { m, n, k, batch: 1, a, b, c, dtype, result: dtype, accumulate: false, alignment: [256; 3] }
-    }
-}
-
-impl Gemm {
-    /// The bytes from the first element of a, b and c to their last.
-    pub(crate) fn bytes(&self) -> [u64; 3] {
-        let Gemm { m, n, k, batch, a, b, c, .. } = *self;
-        let span = |rows: usize, columns: usize, [row, column, step]: [usize; 3], dtype: DType| {
-            let last = |count: usize, step: usize| count.saturating_sub(1) * step;
-            ((last(rows, row) + last(columns, column) + last(batch, step) + 1) * dtype.size()) as u64
-        };
-        [span(m, k, a, self.dtype), span(k, n, b, self.dtype), span(m, n, [c[0], 1, c[1]], self.result)]
-    }
-
-    /// By what factor samples are more or fewer than in another product, if that is all there is between them and not
-    /// much. Samples are the rows of a, or the depth where a is transposed, as for the gradient of a weight.
-    pub(crate) fn unlike(&self, other: &Gemm) -> Option<f64> {
-        const MOST: f64 = 2.0;
-        let factor = self.samples_over(other)?;
-        let factor = factor.max(1.0 / factor);
-        (factor <= MOST).then_some(factor)
-    }
-
-    /// How many samples there are for each of another product's, if there is nothing else between them.
-    fn samples_over(&self, other: &Gemm) -> Option<f64> {
-        let transposed = self.a[0] == 1 && self.a[1] != 1;
-        let samples = |gemm: &Gemm| if transposed { gemm.k } else { gemm.m } as f64;
-        let same = if transposed { Gemm { k: self.k, ..*other } } else { Gemm { m: self.m, ..*other } };
-        (same == *self).then(|| samples(self) / samples(other))
-    }
-
-    /// The bytes of the operands, each in whole units of the alignment.
-    fn operand_bytes(&self) -> u64 {
-        self.bytes().iter().map(|bytes| bytes.next_multiple_of(ALIGNMENT)).sum()
-    }
-
-    /// The workspace that algorithms may use: enough for the partial sums of a small split-K.
-    fn workspace_limit(&self) -> u64 {
-        let result = (self.m * self.n * self.batch * self.dtype.accumulator().size()) as u64;
-        result.saturating_mul(8).clamp(64 << 10, WORKSPACE_LIMIT)
-    }
+/// The workspace that algorithms for a product may use: enough for the partial sums of a small split-K.
+fn workspace_limit(gemm: &Gemm) -> u64 {
+    let result = (gemm.m * gemm.n * gemm.batch * gemm.dtype.accumulator().size()) as u64;
+    result.saturating_mul(8).clamp(64 << 10, WORKSPACE_LIMIT)
 }
 
 impl Choice {

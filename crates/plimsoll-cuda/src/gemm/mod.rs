@@ -6,5 +6,10 @@ pub(crate) mod blas;
 pub(crate) mod cublaslt_gemm;
 pub(crate) mod dot;
 pub(crate) mod gather_strided;
+mod gemm_or_zeros;
 pub(crate) mod hopper;
+mod shape;
 pub(crate) mod small_gemm;
+
+pub(crate) use gemm_or_zeros::GemmOrZeros;
+pub(crate) use shape::Gemm;

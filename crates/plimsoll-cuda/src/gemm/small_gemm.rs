@@ -8,7 +8,7 @@ use crate::codegen::engine::Engine;
 use crate::codegen::function::{Argument, Function};
 use crate::codegen::loops::PRELUDE;
 use crate::error::Result;
-use crate::gemm::cublaslt_gemm::Gemm;
+use crate::gemm::Gemm;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use plimsoll_graph::DType;
 use std::sync::Arc;

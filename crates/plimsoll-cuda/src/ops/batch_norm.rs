@@ -4,10 +4,11 @@
 //! Statistics of a few rows are taken in two looks while they are in registers and merged by the parallel formula of
 //! Chan, Golub and LeVeque, so that x is read from memory once and no variance is the difference of two large numbers.
 
-use super::stages::{StageArgument, Stages, Traits, count, read, write};
+use super::stages::{Stages, Traits, count, read, write};
 use super::tiles::{self, Tiles};
 use super::{accumulator, name};
 use crate::codegen::engine::Engine;
+use crate::codegen::launches::LaunchArgument;
 use crate::error::Result;
 use crate::routine::Routine;
 use plimsoll_graph::DType;
@@ -127,7 +128,7 @@ pub(super) fn slope_sums(
     channels: usize,
     tiles: Tiles,
     by_row: bool,
-    parts: StageArgument,
+    parts: LaunchArgument,
 ) -> Result<()> {
     let (ty, (number, _)) = (name(dtype), accumulator(dtype));
     let (constant, statistic) = (format!("const {ty}"), format!("const {number}"));
@@ -150,7 +151,7 @@ pub(super) fn settle_sums(
     dtype: DType,
     channels: usize,
     chunks: usize,
-    parts: StageArgument,
+    parts: LaunchArgument,
 ) -> Result<()> {
     let ty = name(dtype);
     let traits = Traits::new().ty("E", ty).numbers([("CHANNELS", channels)]);

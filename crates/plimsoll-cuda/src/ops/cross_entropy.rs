@@ -4,9 +4,10 @@
 //! sum of exponentials relative to it as they come, and the gradient makes the probabilities again from the log-sum, in
 //! the memory of the logits if it may.
 
-use super::stages::{StageArgument, Stages, Traits, blocks, count, read, write};
+use super::stages::{Stages, Traits, blocks, count, read, write};
 use super::{accumulator, name, reduce, team};
 use crate::codegen::engine::{Engine, Properties};
+use crate::codegen::launches::LaunchArgument;
 use crate::error::Result;
 use crate::routine::Routine;
 use plimsoll_graph::DType;
@@ -33,7 +34,7 @@ pub(crate) fn prepare_grad(
     grad_stages(reads)?.prepare(engine)
 }
 
-/// LossRows of logits, and the types that go with them.
+/// Rows of logits, and the types that go with them.
 #[derive(Clone, Copy)]
 pub(super) struct LossRows {
     pub(super) rows: usize,
@@ -56,7 +57,7 @@ impl LossRows {
         stages: &mut Stages,
         template: &str,
         held: bool,
-        arguments: [(&str, StageArgument); N],
+        arguments: [(&str, LaunchArgument); N],
     ) -> Result<()> {
         let (team, block) = team(self.classes);
         let traits = Traits::new().ty("E", name(self.logits)).ty("Label", name(self.labels)).numbers([

@@ -12,9 +12,8 @@ use super::reduce;
 use super::stages::Stages;
 use crate::codegen::engine::{Engine, Properties};
 use crate::error::Result;
-use crate::gemm::cublaslt_gemm::{CublasLtGemm, Gemm};
+use crate::gemm::{Gemm, GemmOrZeros};
 use crate::routine::{ALIGNMENT, Call, Routine};
-use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use plimsoll_graph::DType;
 use plimsoll_graph::program::Operand;
 use std::sync::Arc;
@@ -127,8 +126,8 @@ impl ChunkLayout {
 
     /// The logits of a chunk of so many rows.
     fn logits(&self, rows: usize) -> Gemm {
-        let weight = if self.transposed { [1, self.width, 0] } else { [self.classes, 1, 0] };
-        let gemm = self.product([rows, self.made(), self.width], [self.width, 1, 0], weight);
+        let weight = if self.transposed { [1, self.width] } else { [self.classes, 1] };
+        let gemm = Gemm::new(self.dtype, [rows, self.made(), self.width], [self.width, 1], weight);
         Gemm { c: [self.pitch, 0], ..gemm }
     }
 
@@ -145,8 +144,8 @@ impl ChunkLayout {
 
     /// The gradient of x.
     fn input(&self, rows: usize) -> Gemm {
-        let weight = if self.transposed { [self.width, 1, 0] } else { [1, self.classes, 0] };
-        self.product([rows, self.width, self.made()], [self.pitch, 1, 0], weight)
+        let weight = if self.transposed { [self.width, 1] } else { [1, self.classes] };
+        Gemm::new(self.dtype, [rows, self.width, self.made()], [self.pitch, 1], weight)
     }
 
     /// The gradient of the weight, or what a chunk adds to it.
@@ -154,68 +153,37 @@ impl ChunkLayout {
         let Self { width, pitch, .. } = *self;
         let classes = if self.sums_apart() { self.made() } else { self.classes };
         let gemm = match self.transposed {
-            true => self.product([classes, width, rows], [1, pitch, 0], [width, 1, 0]),
-            false => self.product([width, classes, rows], [1, width, 0], [pitch, 1, 0]),
+            true => Gemm::new(self.dtype, [classes, width, rows], [1, pitch], [width, 1]),
+            false => Gemm::new(self.dtype, [width, classes, rows], [1, width], [pitch, 1]),
         };
         let result = if self.sums_apart() { self.dtype.accumulator() } else { self.dtype };
         Gemm { result, accumulate, ..gemm }
-    }
-
-    fn product(&self, [m, n, k]: [usize; 3], a: [usize; 3], b: [usize; 3]) -> Gemm {
-        let alignment = [ALIGNMENT; 3];
-        let (dtype, result) = (self.dtype, self.dtype);
-        Gemm { m, n, k, batch: 1, a, b, c: [n, 0], dtype, result, accumulate: false, alignment }
     }
 }
 
 /// The kernels of chunks of one size.
 struct Chunk {
-    logits: Matrix,
+    logits: GemmOrZeros,
     losses: Box<dyn Routine>,
     /// The first chunk's, and what others add.
-    weight: [Matrix; 2],
-    input: Matrix,
+    weight: [GemmOrZeros; 2],
+    input: GemmOrZeros,
 }
 
 impl Chunk {
     fn prepare(engine: &Arc<Engine>, layout: &ChunkLayout, rows: usize) -> Result<Self> {
-        let matrix = |gemm| Matrix::new(engine, gemm);
+        let product = |gemm: Gemm| GemmOrZeros::new(engine, &gemm);
         Ok(Self {
-            logits: matrix(layout.logits(rows))?,
+            logits: product(layout.logits(rows))?,
             losses: layout.losses(rows, engine.properties())?.prepare(engine)?,
-            weight: [matrix(layout.weight(rows, false))?, matrix(layout.weight(rows, true))?],
-            input: matrix(layout.input(rows))?,
+            weight: [product(layout.weight(rows, false))?, product(layout.weight(rows, true))?],
+            input: product(layout.input(rows))?,
         })
     }
 
     fn workspace(&self) -> u64 {
         let [first, other] = &self.weight;
-        [&self.logits, first, other, &self.input].map(Matrix::workspace).into_iter().max().unwrap_or(0)
-    }
-}
-
-/// A product, or what it is where there is nothing to multiply.
-enum Matrix {
-    CublasLtGemm(CublasLtGemm),
-    /// So many bytes of zeros.
-    Zeros(u64),
-}
-
-impl Matrix {
-    fn new(engine: &Arc<Engine>, gemm: Gemm) -> Result<Self> {
-        let Gemm { m, n, k, result, accumulate, .. } = gemm;
-        if m == 0 || n == 0 || k == 0 {
-            let bytes = if accumulate { 0 } else { m * n * result.size() };
-            return Ok(Self::Zeros(bytes as u64));
-        }
-        Ok(Self::CublasLtGemm(CublasLtGemm::new(engine, &gemm)?))
-    }
-
-    fn workspace(&self) -> u64 {
-        match self {
-            Self::CublasLtGemm(product) => product.workspace(),
-            Self::Zeros(_) => 0,
-        }
+        [&self.logits, first, other, &self.input].map(GemmOrZeros::workspace).into_iter().max().unwrap_or(0)
     }
 }
 
@@ -228,26 +196,6 @@ struct Projected {
     round: Option<Box<dyn Routine>>,
     /// The bytes of workspace that the products need.
     products: u64,
-}
-
-impl Projected {
-    /// # Safety
-    /// The addresses must be those of the product's operands and of workspace for it.
-    unsafe fn multiply(
-        &self,
-        matrix: &Matrix,
-        addresses: [CUdeviceptr; 3],
-        workspace: CUdeviceptr,
-        stream: CUstream,
-    ) -> Result<()> {
-        match matrix {
-            // SAFETY: as the caller vouches.
-            Matrix::CublasLtGemm(product) => unsafe { product.run(addresses, workspace, stream) },
-            Matrix::Zeros(0) => Ok(()),
-            // SAFETY: the result has so many bytes.
-            Matrix::Zeros(bytes) => unsafe { self.engine.zero(addresses[2], *bytes, stream) },
-        }
-    }
 }
 
 impl Routine for Projected {
@@ -289,13 +237,13 @@ impl Routine for Projected {
             let reads = [logits, at(label, labels.size()), at(slope, number)];
             let writes = [at(loss, number), at(prediction, 4)];
             // SAFETY: the addresses are those of operands, moved on to the rows of the chunk, and of parts of the
-            // workspace that overlap nothing else. LossRows of dx, which may be those of x, are written after the last use
+            // workspace that overlap nothing else. Rows of dx, which may be those of x, are written after the last use
             // of those of x.
             unsafe {
-                self.multiply(&kernels.logits, [x, weight, logits], products, stream)?;
+                kernels.logits.run([x, weight, logits], products, stream)?;
                 kernels.losses.run(&Call { reads: &reads, writes: &writes, workspace: products, stream })?;
-                self.multiply(of_weight, operands, products, stream)?;
-                self.multiply(&kernels.input, [logits, weight, dx], products, stream)?;
+                of_weight.run(operands, products, stream)?;
+                kernels.input.run([logits, weight, dx], products, stream)?;
             }
         }
         match &self.round {

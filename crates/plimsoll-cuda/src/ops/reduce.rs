@@ -4,10 +4,11 @@
 //! operand as `[outer, reduced, inner]`: rows where `inner` is 1, columns where not. Where there are too few of them to
 //! keep the device busy, they are cut into parts whose results are combined by a pass of their own.
 
-use super::stages::{StageArgument, Stages, Traits, blocks, count, read, write};
+use super::stages::{Stages, Traits, blocks, count, read, write};
 use super::tiles::{self, Tiles};
 use super::{accumulator, name, pack, team};
 use crate::codegen::engine::{Engine, Properties};
+use crate::codegen::launches::LaunchArgument;
 use crate::error::Result;
 use crate::routine::Routine;
 use plimsoll_graph::op::Reduction;
@@ -66,7 +67,7 @@ fn groups(shape: &Shape, axes: Axes) -> Vec<Group> {
 }
 
 /// What a pass reads or writes: a type in CUDA C++, the bytes of an element, and where.
-type Side = (&'static str, usize, StageArgument);
+type Side = (&'static str, usize, LaunchArgument);
 
 pub(super) fn stages(device: &Properties, kind: Reduction, axes: Axes, reads: &[Operand]) -> Result<Stages> {
     let (shape, dtype) = (reads[0].view.shape, reads[0].dtype);

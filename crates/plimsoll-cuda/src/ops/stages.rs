@@ -1,9 +1,9 @@
 //! A kernel of a program as launches one after another.
 
 use crate::codegen::engine::Engine;
-use crate::codegen::function::{Argument, Function};
+use crate::codegen::launches::{CompiledLaunch, LaunchArgument, LaunchSequence};
 use crate::error::{Error, ErrorKind, Result};
-use crate::routine::{ALIGNMENT, Call, PointerTo, Routine};
+use crate::routine::{ALIGNMENT, PointerTo, Routine};
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -31,31 +31,22 @@ pub(super) struct StageLaunch {
     pub(super) block: u32,
     /// The bytes of dynamic shared memory of a block.
     pub(super) shared: u32,
-    pub(super) arguments: Vec<StageArgument>,
-}
-
-/// What an argument is: an address, or a number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StageArgument {
-    Pointer(PointerTo),
-    /// A number of elements or rows. What changes with batch and length is left to the launch, so that code is compiled
-    /// once for all of them.
-    Count(usize),
+    pub(super) arguments: Vec<LaunchArgument>,
 }
 
 /// One of the kernel's reads as an argument of a launch.
-pub(super) fn read(index: usize) -> StageArgument {
-    StageArgument::Pointer(PointerTo::Read(index))
+pub(super) fn read(index: usize) -> LaunchArgument {
+    LaunchArgument::Pointer(PointerTo::Read(index))
 }
 
 /// One of the kernel's writes as an argument of a launch.
-pub(super) fn write(index: usize) -> StageArgument {
-    StageArgument::Pointer(PointerTo::Write(index))
+pub(super) fn write(index: usize) -> LaunchArgument {
+    LaunchArgument::Pointer(PointerTo::Write(index))
 }
 
 /// A number as an argument of a launch.
-pub(super) fn count(number: usize) -> (&'static str, StageArgument) {
-    ("unsigned long long", StageArgument::Count(number))
+pub(super) fn count(number: usize) -> (&'static str, LaunchArgument) {
+    ("unsigned long long", LaunchArgument::Count(number as u64))
 }
 
 /// What a template is instantiated with: the members of a struct in CUDA C++.
@@ -114,8 +105,8 @@ impl Stages {
     }
 
     /// Bytes of workspace, apart from all others.
-    pub(super) fn reserve(&mut self, bytes: usize) -> StageArgument {
-        let place = StageArgument::Pointer(PointerTo::Workspace(self.workspace));
+    pub(super) fn reserve(&mut self, bytes: usize) -> LaunchArgument {
+        let place = LaunchArgument::Pointer(PointerTo::Workspace(self.workspace));
         self.workspace += (bytes as u64).next_multiple_of(ALIGNMENT);
         place
     }
@@ -131,7 +122,7 @@ impl Stages {
         traits: Traits,
         grid: [usize; 2],
         block: u32,
-        arguments: [(&str, StageArgument); N],
+        arguments: [(&str, LaunchArgument); N],
     ) -> Result<()> {
         if grid.contains(&0) {
             return Ok(());
@@ -148,7 +139,7 @@ impl Stages {
         let function = format!("{template}_{number}");
         let [mut declared, mut passed] = [vec![], vec![]];
         for (i, (ty, place)) in arguments.iter().enumerate() {
-            let is_number = matches!(place, StageArgument::Count(_));
+            let is_number = matches!(place, LaunchArgument::Count(_));
             declared.push(if is_number { format!("{ty} a{i}") } else { format!("{ty} *a{i}") });
             passed.push(if is_number { format!("(Index)a{i}") } else { format!("a{i}") });
         }
@@ -183,10 +174,14 @@ impl Stages {
     /// # Errors
     /// If they cannot be compiled.
     pub(super) fn prepare(self, engine: &Arc<Engine>) -> Result<Box<dyn Routine>> {
-        let compile =
-            |launch: StageLaunch| Ok((engine.compile(&self.source, &launch.name, launch.shared)?, launch));
+        let compile = |StageLaunch { name, grid: [across, down], block, shared, arguments }| {
+            let function = engine.compile(&self.source, &name, shared)?;
+            Ok(CompiledLaunch { function, grid: [across, down, 1], threads: block, shared, arguments })
+        };
         let launches = self.launches.into_iter().map(compile).collect::<Result<_>>()?;
-        Ok(Box::new(Staged { launches, workspace: self.workspace }))
+        // SAFETY: each argument is a number or the address of what the function's declaration, which was written with it,
+        // takes.
+        Ok(Box::new(unsafe { LaunchSequence::new(launches, self.workspace) }))
     }
 }
 
@@ -194,37 +189,3 @@ impl Stages {
 pub(super) fn blocks(tasks: usize, each: u32) -> usize {
     tasks.div_ceil(each as usize).min(MOST_BLOCKS)
 }
-
-struct Staged {
-    launches: Vec<(Function, StageLaunch)>,
-    workspace: u64,
-}
-
-impl Routine for Staged {
-    fn workspace(&self) -> u64 {
-        self.workspace
-    }
-
-    unsafe fn run(&self, call: &Call<'_>) -> Result<()> {
-        for (function, launch) in &self.launches {
-            let mut arguments = [Argument::Address(0); MOST_ARGUMENTS];
-            for (argument, source) in arguments.iter_mut().zip(&launch.arguments) {
-                *argument = match *source {
-                    StageArgument::Pointer(pointer) => Argument::Address(pointer.address(call)),
-                    StageArgument::Count(number) => Argument::U64(number as u64),
-                };
-            }
-            let [across, down] = launch.grid;
-            // SAFETY: each argument is a number or the address of what the function's declaration, which was written
-            // with it, takes; the caller vouches for the addresses.
-            unsafe {
-                let arguments = &arguments[..launch.arguments.len()];
-                function.launch(call.stream, [across, down, 1], launch.block, launch.shared, arguments)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The most arguments that a launch takes.
-pub(super) const MOST_ARGUMENTS: usize = 9;

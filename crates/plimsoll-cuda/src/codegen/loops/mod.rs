@@ -22,9 +22,9 @@ mod tests;
 mod writer;
 
 use crate::codegen::engine::{Engine, Properties};
-use crate::codegen::function::{Argument, Function};
+use crate::codegen::launches::{CompiledLaunch, LaunchArgument, LaunchSequence};
 use crate::error::{Error, ErrorKind, Result};
-use crate::routine::{Call, PointerTo, Routine};
+use crate::routine::Routine;
 pub(crate) use epilogue::{Epilogue, element_epilogue, tile_epilogue};
 pub(crate) use multi_tensor::{SmallLoop, prepare_multi_tensor, small_loop};
 use nest::Nest;
@@ -55,9 +55,13 @@ pub(crate) fn prepare(
     for launch in plan.launches {
         let function = engine.compile(&launch.source, launch.name, 0)?;
         let LoopLaunch { blocks, threads, arguments, numbers, .. } = launch;
-        launches.push(Prepared { function, blocks, threads, arguments, numbers });
+        let pointers = arguments.into_iter().map(LaunchArgument::Pointer);
+        let arguments = pointers.chain(numbers.into_iter().map(LaunchArgument::Count)).collect();
+        launches.push(CompiledLaunch { function, grid: [blocks, 1, 1], threads, shared: 0, arguments });
     }
-    Ok(Box::new(Fused { launches, workspace: plan.workspace }))
+    // SAFETY: a kernel's parameters are the addresses of these operands and the numbers that it was written with; each thread
+    // stays within the views, and the views within the buffers.
+    Ok(Box::new(unsafe { LaunchSequence::new(launches, plan.workspace) }))
 }
 
 /// The launches of a loop.
@@ -98,37 +102,4 @@ fn plan_into(nest: &Nest, device: &Properties, plan: &mut LoopPlan) -> Result<()
 
 fn too_large(error: plimsoll_graph::Error) -> Error {
     Error::new(ErrorKind::Unsupported, error.to_string())
-}
-
-/// A fused loop, ready to run.
-struct Fused {
-    launches: Vec<Prepared>,
-    workspace: u64,
-}
-
-struct Prepared {
-    function: Function,
-    blocks: u32,
-    threads: u32,
-    arguments: Vec<PointerTo>,
-    numbers: Vec<u64>,
-}
-
-impl Routine for Fused {
-    fn workspace(&self) -> u64 {
-        self.workspace
-    }
-
-    unsafe fn run(&self, call: &Call<'_>) -> Result<()> {
-        for launch in &self.launches {
-            let address = |pointer: &PointerTo| Argument::Address(pointer.address(call));
-            let numbers = launch.numbers.iter().map(|&number| Argument::U64(number));
-            let arguments: Vec<Argument> = launch.arguments.iter().map(address).chain(numbers).collect();
-            let grid = [launch.blocks, 1, 1];
-            // SAFETY: the kernel's parameters are the addresses of these operands, which the caller vouches for, and the
-            // numbers that it was written with; each thread stays within the views, and the views within the buffers.
-            unsafe { launch.function.launch(call.stream, grid, launch.threads, 0, &arguments)? };
-        }
-        Ok(())
-    }
 }
