@@ -102,7 +102,10 @@ impl CudaSource {
         }
         let result = shared.with_context(|driver| {
             for (index, &page) in pages.iter().enumerate() {
-                self.map_page(driver, page).inspect_err(|_| self.take_back(driver, &pages[..index]))?;
+                // SAFETY: the book says that the page is reserved, with nothing behind it; a page is a multiple of the
+                // granularity.
+                unsafe { map(driver, shared, page, self.page) }
+                    .inspect_err(|_| self.take_back(driver, &pages[..index]))?;
             }
             allow_access(driver, shared, address, bytes).inspect_err(|_| self.take_back(driver, &pages))
         });
@@ -111,23 +114,6 @@ impl CudaSource {
             Err(error) => return Err(self.explain(error, bytes, book.mapped_bytes())),
         }
         Ok(())
-    }
-
-    /// Puts a page of memory behind an address. The memory lives as long as it is mapped.
-    fn map_page(&self, driver: &Driver, page: u64) -> Result<()> {
-        let (id, bytes) = (self.device.id(), self.page as usize);
-        let (mut handle, properties) = (0, device::properties(self.device.shared.device));
-        // SAFETY: the pointers are to a live handle and to live properties; the size is a multiple of the
-        // granularity.
-        let code = unsafe { (driver.functions.mem_create)(&mut handle, bytes, &properties, 0) };
-        driver.check(code, || format!("take a page of {} of {id}", format_bytes(self.page)))?;
-        // SAFETY: the books say that the range is reserved and nothing is mapped in it.
-        let mapped = unsafe { (driver.functions.mem_map)(page, bytes, 0, handle, 0) };
-        // SAFETY: the handle was made above and is used no more. A mapping keeps its memory, and without one it is
-        // free again.
-        let released = unsafe { (driver.functions.mem_release)(handle) };
-        driver.check(mapped, || format!("map a page at {page:#x} of {id}"))?;
-        driver.check(released, || format!("leave a page of {id} to its mapping"))
     }
 
     /// Unmaps pages that were mapped and that nobody has seen yet.
@@ -197,6 +183,30 @@ impl CudaSource {
         self.reserved.retain(|&start| start != address);
         Ok(())
     }
+}
+
+/// Takes memory of the device and puts it behind addresses, with no access to it yet. It lives as long as it is mapped.
+///
+/// # Errors
+/// If the device has no such memory to give; nothing is mapped then.
+///
+/// # Safety
+/// The addresses must be reserved, with nothing mapped behind them, and the bytes whole units of the granularity.
+pub(crate) unsafe fn map(driver: &Driver, shared: &Shared, address: u64, bytes: u64) -> Result<()> {
+    let (mut handle, properties) = (0, device::properties(shared.device));
+    let attempt = || format!("map {} at {address:#x} of {}", format_bytes(bytes), shared.id);
+    // SAFETY: the pointers are to a live handle and to live properties, and the caller vouches for the size.
+    let code = unsafe { (driver.functions.mem_create)(&mut handle, bytes as usize, &properties, 0) };
+    driver.check(code, || format!("take {} of {}", format_bytes(bytes), shared.id))?;
+    // SAFETY: the caller vouches for the range.
+    let mapped = unsafe { (driver.functions.mem_map)(address, bytes as usize, 0, handle, 0) };
+    // SAFETY: the handle was made above and is used no more. A mapping keeps its memory, and without one it is free again.
+    let released = unsafe { (driver.functions.mem_release)(handle) };
+    driver.check(mapped, attempt)?;
+    driver.check(released, || format!("leave memory of {} to its mapping", shared.id)).inspect_err(|_| {
+        // SAFETY: the range was mapped as one a moment ago, and nobody has seen it.
+        unsafe { (driver.functions.mem_unmap)(address, bytes as usize) };
+    })
 }
 
 /// Lets the device read and write what was mapped.

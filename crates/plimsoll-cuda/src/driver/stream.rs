@@ -2,7 +2,7 @@
 
 use crate::driver::device::Shared;
 use crate::error::Result;
-use cudarc::driver::sys::{CUevent, CUgraph, CUgraphExec, CUstream, CUstreamCaptureMode};
+use cudarc::driver::sys::{CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUstream, CUstreamCaptureMode};
 use std::ptr;
 use std::sync::Arc;
 
@@ -74,6 +74,32 @@ impl Stream {
             // SAFETY: the stream lives.
             let code = unsafe { (driver.functions.stream_synchronize)(self.stream) };
             driver.check(code, || format!("finish work on {}", self.shared.id))
+        })
+    }
+
+    /// Enqueues a copy of so many bytes from the host to the device. Unless the host's memory is pinned, the driver has read
+    /// it when this returns.
+    ///
+    /// # Safety
+    /// Both must be valid for so many bytes until the copy has run, and nothing else may write them meanwhile.
+    pub(crate) unsafe fn copy_to_device(&self, to: CUdeviceptr, from: *const u8, bytes: usize) -> Result<()> {
+        self.shared.with_context(|driver| {
+            // SAFETY: as the caller vouches.
+            let code =
+                unsafe { (driver.functions.copy_to_device_async)(to, from.cast(), bytes, self.stream) };
+            driver.check(code, || format!("copy {bytes} bytes to {}", self.shared.id))
+        })
+    }
+
+    /// Enqueues a copy of so many bytes from the device to the host.
+    ///
+    /// # Safety
+    /// Both must be valid for so many bytes until the copy has run, and what is copied to may not be used before.
+    pub(crate) unsafe fn copy_to_host(&self, to: *mut u8, from: CUdeviceptr, bytes: usize) -> Result<()> {
+        self.shared.with_context(|driver| {
+            // SAFETY: as the caller vouches.
+            let code = unsafe { (driver.functions.copy_to_host_async)(to.cast(), from, bytes, self.stream) };
+            driver.check(code, || format!("copy {bytes} bytes from {}", self.shared.id))
         })
     }
 

@@ -6,7 +6,7 @@
 
 use crate::driver::device::{self, Shared};
 use crate::driver::functions::Driver;
-use crate::driver::source::allow_access;
+use crate::driver::source;
 use crate::error::{Error, ErrorKind, Result};
 use cudarc::driver::sys::CUdeviceptr;
 use plimsoll_memory::format_bytes;
@@ -90,22 +90,11 @@ impl Arena {
     }
 }
 
-/// Takes memory of the device and puts it behind addresses. It lives as long as it is mapped.
+/// Maps memory of the device that it may read and write.
 fn map(driver: &Driver, shared: &Shared, address: CUdeviceptr, bytes: usize) -> Result<()> {
-    let (mut handle, properties) = (0, device::properties(shared.device));
-    // SAFETY: the pointers are to a live handle and to live properties; the size is a multiple of the granularity.
-    let code = unsafe { (driver.functions.mem_create)(&mut handle, bytes, &properties, 0) };
-    driver.check(code, || format!("take {} of {}", format_bytes(bytes as u64), shared.id))?;
-    // SAFETY: the range is reserved, and nothing is mapped in it.
-    let mapped = unsafe { (driver.functions.mem_map)(address, bytes, 0, handle, 0) };
-    // SAFETY: the handle was made above and is used no more. A mapping keeps its memory, and without one it is free
-    // again.
-    let released = unsafe { (driver.functions.mem_release)(handle) };
-    driver
-        .check(mapped, || format!("map {} at {address:#x} of {}", format_bytes(bytes as u64), shared.id))?;
-    let allowed = driver
-        .check(released, || format!("leave memory of {} to its mapping", shared.id))
-        .and_then(|()| allow_access(driver, shared, address, bytes as u64));
+    // SAFETY: the arena has reserved the range, and maps one piece after another, each of whole units of the granularity.
+    unsafe { source::map(driver, shared, address, bytes as u64)? };
+    let allowed = source::allow_access(driver, shared, address, bytes as u64);
     if allowed.is_err() {
         // SAFETY: the range was mapped as one a moment ago, and nobody has seen it.
         unsafe { (driver.functions.mem_unmap)(address, bytes) };

@@ -122,13 +122,9 @@ impl CudaDevice {
             return Ok(());
         }
         let (to, stream) = (self.address(block)?, &self.eager()?.stream);
-        self.shared.with_context(|driver| {
-            let (from, copy) = (bytes.as_ptr().cast(), driver.functions.copy_to_device_async);
-            // SAFETY: the block is mapped and of so many bytes, the source is a live slice of as many, and the stream
-            // is waited for before either can go away.
-            let code = unsafe { copy(to, from, bytes.len(), stream.stream) };
-            driver.check(code, || format!("copy {} bytes to {}", bytes.len(), self.id()))
-        })?;
+        // SAFETY: the block is mapped and of so many bytes, the source is a live slice of as many, and the stream is waited
+        // for before either can go away.
+        unsafe { stream.copy_to_device(to, bytes.as_ptr(), bytes.len())? };
         stream.synchronize()
     }
 
@@ -142,13 +138,9 @@ impl CudaDevice {
             return Ok(());
         }
         let (from, stream) = (self.address(block)?, &self.eager()?.stream);
-        self.shared.with_context(|driver| {
-            let (to, copy) = (out.as_mut_ptr().cast(), driver.functions.copy_to_host_async);
-            // SAFETY: the block is mapped and of so many bytes, the destination is a live slice of as many, and the
-            // stream is waited for before either can go away.
-            let code = unsafe { copy(to, from, out.len(), stream.stream) };
-            driver.check(code, || format!("copy {} bytes from {}", out.len(), self.id()))
-        })?;
+        // SAFETY: the block is mapped and of so many bytes, the destination is a live slice of as many, and the stream is
+        // waited for before either can go away.
+        unsafe { stream.copy_to_host(out.as_mut_ptr(), from, out.len())? };
         stream.synchronize()
     }
 

@@ -312,7 +312,7 @@ impl Executable {
 
     /// Enqueues the copies of inputs, the graph, and the copies of outputs.
     fn launch(&self, memory: &Memory) -> Result<()> {
-        let Memory { in_flight, stream, device, shared, .. } = memory;
+        let Memory { in_flight, stream, device, .. } = memory;
         let slot = in_flight.next()?;
         // Inputs with buffers of their own are copied while the previous run computes, once it no longer reads its own.
         if !(self.ahead && in_flight.last == Some(self.identity)) {
@@ -322,15 +322,9 @@ impl Executable {
         for (input, &offset) in self.inputs.iter().zip(&self.input_offsets) {
             let from = slot.inputs.address(offset, input.bytes).ok_or_else(outside_of_slot)?;
             let to = device.address(input.offset, input.bytes).ok_or_else(outside_of_slot)?;
-            shared.with_context(|driver| {
-                let bytes = input.bytes as usize;
-                // SAFETY: both are so long. What is copied from is not written before this run is collected; what is
-                // copied to is not used before the copy has arrived, nor any more by what came before.
-                let code = unsafe {
-                    (driver.functions.copy_to_device_async)(to, from.cast(), bytes, in_flight.copies.stream)
-                };
-                driver.check(code, || format!("copy an input of {bytes} bytes to {}", shared.id))
-            })?;
+            // SAFETY: both are so long. What is copied from is not written before this run is collected; what is copied to is
+            // not used before the copy has arrived, nor any more by what came before.
+            unsafe { in_flight.copies.copy_to_device(to, from, input.bytes as usize)? };
         }
         in_flight.arrived.record(&in_flight.copies)?;
         stream.wait(&in_flight.arrived)?;
@@ -342,13 +336,8 @@ impl Executable {
         for (output, &offset) in copied.iter().zip(&self.output_offsets) {
             let from = device.address(output.offset, output.bytes).ok_or_else(outside_of_slot)?;
             let to = slot.outputs.address(offset, output.bytes).ok_or_else(outside_of_slot)?;
-            shared.with_context(|driver| {
-                let bytes = output.bytes as usize;
-                // SAFETY: both are so long, and what is copied to is not read before the run has been waited for.
-                let code =
-                    unsafe { (driver.functions.copy_to_host_async)(to.cast(), from, bytes, stream.stream) };
-                driver.check(code, || format!("copy an output of {bytes} bytes from {}", shared.id))
-            })?;
+            // SAFETY: both are so long, and what is copied to is not read before the run has been waited for.
+            unsafe { stream.copy_to_host(to, from, output.bytes as usize)? };
         }
         slot.done.record(stream)
     }
@@ -574,23 +563,15 @@ fn copy(memory: &Memory, from: Placement, to: Placement, stream: &Stream) -> Res
     let outside = || Error::new(ErrorKind::Plan, format!("a copy of {bytes} bytes lies outside the arenas"));
     let device = |place: Placement| memory.device.address(place.offset, place.bytes).ok_or_else(outside);
     let host = |place: Placement| memory.host.address(place.offset, place.bytes).ok_or_else(outside);
-    memory.shared.with_context(|driver| {
-        let functions = &driver.functions;
-        // SAFETY: both buffers are inside their arenas and of these bytes.
-        let code = unsafe {
-            match (from.home, to.home) {
-                (Home::Device, Home::Host) => {
-                    (functions.copy_to_host_async)(host(to)?.cast(), device(from)?, bytes, stream.stream)
-                }
-                (Home::Host, Home::Device) => {
-                    (functions.copy_to_device_async)(device(to)?, host(from)?.cast(), bytes, stream.stream)
-                }
-                _ => {
-                    let message = "a copy between device and host has one of them at each end";
-                    return Err(Error::new(ErrorKind::Plan, message));
-                }
+    // SAFETY: both buffers are inside their arenas and of these bytes, and the plan keeps both until the copy is waited for.
+    unsafe {
+        match (from.home, to.home) {
+            (Home::Device, Home::Host) => stream.copy_to_host(host(to)?, device(from)?, bytes),
+            (Home::Host, Home::Device) => stream.copy_to_device(device(to)?, host(from)?, bytes),
+            (Home::Device, Home::Device) | (Home::Host, Home::Host) => {
+                let message = "a copy between device and host has one of them at each end";
+                Err(Error::new(ErrorKind::Plan, message))
             }
-        };
-        driver.check(code, || format!("copy {bytes} bytes between {} and the host", memory.shared.id))
-    })
+        }
+    }
 }

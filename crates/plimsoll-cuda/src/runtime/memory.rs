@@ -153,19 +153,9 @@ impl Memory {
             return Ok(());
         }
         let to = self.device.address(place.offset, place.bytes).ok_or_else(|| self.outside(place))?;
-        self.shared.with_context(|driver| {
-            // SAFETY: the destination is mapped; the source is a live slice, which the driver has copied from when it
-            // returns, as it is not pinned.
-            let code = unsafe {
-                (driver.functions.copy_to_device_async)(
-                    to,
-                    bytes.as_ptr().cast(),
-                    bytes.len(),
-                    self.stream.stream,
-                )
-            };
-            driver.check(code, || format!("copy {} bytes to {}", bytes.len(), self.shared.id))
-        })
+        // SAFETY: the destination is mapped; the source is a live slice, which the driver has copied from when it returns, as it
+        // is not pinned.
+        unsafe { self.stream.copy_to_device(to, bytes.as_ptr(), bytes.len()) }
     }
 
     /// Reads the bytes of a place, after all that was begun before.
@@ -185,18 +175,8 @@ impl Memory {
             return Ok(());
         }
         let from = self.device.address(place.offset, place.bytes).ok_or_else(|| self.outside(place))?;
-        self.shared.with_context(|driver| {
-            // SAFETY: the source is mapped and the destination is a live slice.
-            let code = unsafe {
-                (driver.functions.copy_to_host_async)(
-                    bytes.as_mut_ptr().cast(),
-                    from,
-                    bytes.len(),
-                    self.stream.stream,
-                )
-            };
-            driver.check(code, || format!("copy {} bytes from {}", bytes.len(), self.shared.id))
-        })?;
+        // SAFETY: the source is mapped and the destination is a live slice, which the stream is waited for below.
+        unsafe { self.stream.copy_to_host(bytes.as_mut_ptr(), from, bytes.len())? };
         self.stream.synchronize()
     }
 
