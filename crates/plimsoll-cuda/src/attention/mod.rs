@@ -2,13 +2,13 @@
 //!
 //! The matrix of scores has an element for every pair of a query and a key and is never written: a block of threads
 //! takes a block of queries through the keys, keeping for every query the largest score and the sum of exponentials
-//! so far (Milakov and Gimelshein; Dao et al.). The gradients compute scores again from the log-sums. They are two
-//! kernels, one by blocks of queries and one by blocks of keys: that is seven products of matrices where five would do
-//! with sums that several blocks add to, but every sum has one owner, so results are the same bits on every run,
-//! and the workspace is a number or two for each query.
+//! so far (online softmax: Milakov and Gimelshein; FlashAttention: Dao et al.). The gradients recompute scores from the
+//! log-sums. They are two kernels, one by blocks of queries and one by blocks of keys: that is seven matrix products where
+//! five would do with atomic additions, but every sum has one owner, so results have the same bits on every run, and the
+//! workspace is a number or two for each query.
 //!
-//! Halves are multiplied on tensor cores where their layout allows 16-byte copies: by single warps, or on Hopper by
-//! groups of four straight from shared memory. [`plan`] chooses.
+//! Halves are multiplied on tensor cores where their layout allows 16-byte copies: by single warps (`mma`), or on Hopper
+//! by groups of four warps straight from shared memory (`wgmma`). [`plan`] chooses.
 
 mod geometry;
 mod plan;

@@ -73,7 +73,7 @@ enum AttentionPass {
     Backward,
 }
 
-/// How products of halves are cut up for tensor cores.
+/// How products of halves are tiled for tensor cores.
 #[derive(Debug, Clone, Copy)]
 struct Tensor {
     pass: AttentionPass,
@@ -82,7 +82,7 @@ struct Tensor {
     unit: Unit,
 }
 
-/// What multiplies.
+/// Which threads share a matrix instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
     /// A warp, which has this many times 16 rows: with twice as many, each is multiplied with half as much from
@@ -99,11 +99,11 @@ const QUERY_BLOCKS: usize = 3;
 const KEY_BLOCKS: usize = 2;
 /// How far the second and the third axis of a grid go.
 const MOST_IN_GRID: usize = 65_535;
-/// The stages of the kernels by groups: one is computed with while the next comes in and the last is still in use.
+/// The pipeline stages of the kernels by groups: one is computed with while the next is copied and the last still read.
 const STAGES: usize = 3;
 
 impl Tensor {
-    /// The rows of a tile that comes and goes.
+    /// The rows of a tile that is streamed through.
     const BLOCK: usize = 64;
     /// The rows that a group of warps has.
     const GROUP_ROWS: usize = 64;
@@ -253,9 +253,9 @@ fn grid(pairs: usize, blocks: usize, columns: usize) -> Option<[u32; 3]> {
     (count > 0).then_some([count, columns as u32, 1])
 }
 
-/// The same as pairs, blocks of a pair, and again pairs, the last of which may be beyond the end. Blocks begin in this order:
-/// with the pairs of twice as many blocks as run `at_once` side by side, those that do run at once read what few pairs have,
-/// and the longest come first.
+/// The same as pairs, blocks of a pair, and again pairs, the last of which may be beyond the end. Blocks start in this order,
+/// for the sake of the L2 cache: those that run at once, of which there are `at_once`, read the keys and values of few
+/// pairs, and the longest come first.
 fn grid_by_pairs(pairs: usize, blocks: usize, at_once: usize) -> Option<[u32; 3]> {
     let most = (2 * at_once).div_ceil(blocks.max(1)).max(pairs.div_ceil(MOST_IN_GRID));
     let times = pairs.div_ceil(most).max(1);

@@ -1,4 +1,4 @@
-//! What runs kernels on a device: what the device can do, and the code that was compiled for it.
+//! What compiles and runs kernels on a device: its properties, the code that was compiled for it, NVIDIA's libraries.
 
 use crate::codegen::cache::{self, Cache};
 use crate::codegen::compiler::Compiler;
@@ -18,7 +18,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The dynamic shared memory that a function may be launched with unasked.
+/// The dynamic shared memory that a function may be launched with without opting in to more.
 const SHARED_UNASKED: u32 = 48 << 10;
 
 /// What runs kernels on one device.
@@ -30,7 +30,7 @@ pub(crate) struct Engine {
     cache: Cache,
     blas: OnceLock<Result<Blas>>,
     dnn: OnceLock<Result<Dnn>>,
-    /// How products are computed, by what they are.
+    /// What autotuning chose for products.
     pub(crate) choices: Mutex<Choices>,
     pub(crate) choices_cache: Cache,
     /// Whether products of f32 may round their operands to the 19 bits of TF32.

@@ -1,8 +1,7 @@
 //! Routines that are launches of compiled functions, one after another.
 //!
-//! Fused loops, attention and most other ops differ in what they compile and how they cut the work into blocks. What is
-//! left when they are prepared is the same for all: functions, grids and arguments, of which some are addresses that
-//! each call brings.
+//! Fused loops, attention and most other ops differ in what they compile and how they divide the work into blocks. Once
+//! they are prepared they are alike: functions, grids and arguments, some of which are addresses that each call has.
 
 use crate::codegen::function::{Argument, Function};
 use crate::error::Result;

@@ -32,14 +32,14 @@ pub(super) struct Planned {
     direction: Direction,
     descriptions: Descriptions,
     algorithm: c_int,
-    /// Turns the filter to have the channels out first, or back.
+    /// Transposes the filter to cuDNN's layout, with the output channels first, or back.
     turn: GatherStrided,
-    /// Copies the images into ones with a border, or out of them, and where the first pixel is in those; where the
-    /// padding is not the same on both sides, or tensor cores take no pixels of so few channels.
+    /// Copies the images into padded ones, or out of them, and where the first pixel is in those; needed where the padding
+    /// differs between sides, or tensor cores take no pixels of so few channels.
     border: Option<(GatherStrided, u64)>,
     /// Whether channels of zeros follow the filter's own.
     widened: bool,
-    /// Bytes of the turned filter, the images with a border, and the library's own.
+    /// Bytes of the transposed filter, the images with a border, and the library's own.
     parts: [u64; 3],
 }
 
@@ -123,7 +123,7 @@ fn bordered(
     Ok((GatherStrided::between(engine, size, &axes)?, (first * size) as u64))
 }
 
-/// The first deterministic way that the library proposes within the limit, or the one with the least workspace.
+/// The first deterministic algorithm that the library proposes within the limit, or the one with the least workspace.
 fn choose(dnn: &Dnn, direction: Direction, descriptions: &Descriptions) -> Result<(c_int, usize)> {
     let (propose, workspace, _) = dnn.functions.of(direction);
     let Descriptions { convolution, operands: [first, second, result], math, .. } = *descriptions;
@@ -134,9 +134,9 @@ fn choose(dnn: &Dnn, direction: Direction, descriptions: &Descriptions) -> Resul
         let room = CANDIDATES as c_int;
         propose(handle.0, first, second, convolution, result, room, &mut count, found.as_mut_ptr())
     };
-    dnn.check(code, || format!("propose ways to compute {direction:?}"))?;
+    dnn.check(code, || format!("propose algorithms for {direction:?}"))?;
     let found = found.iter().take(count.max(0) as usize);
-    // The convolution says what math is allowed; a way that needs tensor cores for f32 would round to TF32.
+    // The convolution says what math is allowed; an algorithm that needs tensor cores for f32 would round to TF32.
     let allowed = |way: &ConvCandidate| math != MATH_FMA || !matches!(way.math, MATH_TENSOR | MATH_CONVERTED);
     let sound = found.filter(|way| way.state == 0 && way.deterministic == DETERMINISTIC && allowed(way));
     let mut least: Option<(c_int, usize)> = None;
@@ -155,7 +155,7 @@ fn choose(dnn: &Dnn, direction: Direction, descriptions: &Descriptions) -> Resul
             least = Some((way.algorithm, bytes));
         }
     }
-    least.ok_or_else(|| Error::new(ErrorKind::Unsupported, "cuDNN has no deterministic way to compute it"))
+    least.ok_or_else(|| Error::new(ErrorKind::Unsupported, "cuDNN has no deterministic algorithm for it"))
 }
 
 impl Routine for Planned {

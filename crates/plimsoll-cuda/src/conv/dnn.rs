@@ -13,7 +13,7 @@ pub(crate) type Code = c_uint;
 /// A handle or a description that the library made.
 pub(crate) type Opaque = *mut c_void;
 
-/// A way to compute a convolution, as the library proposes it.
+/// An algorithm for a convolution, as the library proposes it.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ConvCandidate {
@@ -26,7 +26,7 @@ pub(crate) struct ConvCandidate {
     reserved: [c_int; 3],
 }
 
-/// Proposes ways to compute: handle, first and second operand, convolution, result, room, found, candidates.
+/// Proposes algorithms: handle, first and second operand, convolution, result, room, found, candidates.
 type Propose = unsafe extern "C" fn(
     Opaque,
     Opaque,
@@ -37,7 +37,7 @@ type Propose = unsafe extern "C" fn(
     *mut c_int,
     *mut ConvCandidate,
 ) -> Code;
-/// Says what workspace a way needs: handle, first and second operand, convolution, result, algorithm, bytes.
+/// Says what workspace an algorithm needs: handle, first and second operand, convolution, result, algorithm, bytes.
 type Workspace = unsafe extern "C" fn(Opaque, Opaque, Opaque, Opaque, Opaque, c_int, *mut usize) -> Code;
 /// Computes: handle, factor, first and second operand with their addresses, convolution, algorithm, workspace and its
 /// bytes, factor of what was there, result and its address.

@@ -1,7 +1,7 @@
 //! Convolutions of images and their two gradients.
 //!
-//! A filter of one tap is a matrix product. Others go to cuDNN, whose filters have the channels out first: ours are
-//! turned on the way in and out. What it does not take (f64, groups of few channels, and what it refuses) has
+//! A filter of one tap is a matrix product. Others go to cuDNN, whose filters have the output channels first: ours are
+//! transposed on the way in and out. What it does not take (f64, groups of few channels, and what it refuses) has
 //! a kernel here, which is plain and right rather than fast.
 
 mod cudnn_conv;

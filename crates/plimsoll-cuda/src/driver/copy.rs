@@ -1,7 +1,7 @@
 //! Bytes to and from a device.
 //!
-//! Only what a [`CudaSource`](crate::CudaSource) has mapped can be reached, and the books are locked meanwhile, so
-//! that it stays mapped. Every call returns when its bytes are where they should be.
+//! Only what a [`CudaSource`](crate::CudaSource) has mapped can be reached, and the address book is locked meanwhile,
+//! so that it stays mapped. Every call returns when its bytes are where they should be.
 
 use crate::driver::device::CudaDevice;
 use crate::error::Result;
@@ -17,7 +17,7 @@ impl CudaDevice {
         book.check_mapped(address, bytes.len() as u64)?;
         self.shared.with_context(|driver| {
             let from = bytes.as_ptr().cast::<c_void>();
-            // SAFETY: the source is a live slice, and the books say that memory is behind the destination.
+            // SAFETY: the source is a live slice, and the address book says that memory is behind the destination.
             let code = unsafe { (driver.functions.copy_to_device)(address, from, bytes.len()) };
             driver.check(code, || format!("copy {} bytes to {address:#x} of {}", bytes.len(), self.id()))
         })
@@ -32,7 +32,7 @@ impl CudaDevice {
         book.check_mapped(address, bytes.len() as u64)?;
         self.shared.with_context(|driver| {
             let to = bytes.as_mut_ptr().cast::<c_void>();
-            // SAFETY: the destination is a live slice, and the books say that memory is behind the source.
+            // SAFETY: the destination is a live slice, and the address book says that memory is behind the source.
             let code = unsafe { (driver.functions.copy_to_host)(to, address, bytes.len()) };
             driver.check(code, || format!("copy {} bytes from {address:#x} of {}", bytes.len(), self.id()))
         })
@@ -46,7 +46,7 @@ impl CudaDevice {
         let book = self.shared.address_book();
         book.check_mapped(address, bytes)?;
         self.shared.with_context(|driver| {
-            // SAFETY: the books say that memory is behind all of the range.
+            // SAFETY: the address book says that memory is behind all of the range.
             let code = unsafe { (driver.functions.set_bytes)(address, value, bytes as usize) };
             driver.check(code, || format!("set {bytes} bytes at {address:#x} of {}", self.id()))?;
             // SAFETY: takes no pointer.

@@ -1,4 +1,4 @@
-//! One CUDA device that is in use: its context, and the books of its addresses.
+//! One CUDA device that is in use: its context, and the book of its addresses.
 
 use crate::codegen::engine::Engine;
 use crate::driver::address_book::AddressBook;
@@ -161,7 +161,7 @@ impl fmt::Debug for CudaDevice {
 }
 
 impl Shared {
-    /// The books. A panic elsewhere leaves them as they were between two calls of the driver, which is valid.
+    /// The address book. A panic elsewhere leaves it as it was between two calls of the driver, which is valid.
     pub(crate) fn address_book(&self) -> MutexGuard<'_, AddressBook> {
         self.address_book.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,7 +1,7 @@
-//! Memory of the device for a moment, while kernels are being prepared.
+//! Temporary device memory for autotuning.
 //!
-//! What is measured before a plan exists needs operands to work on. They are taken and given back before the arena is,
-//! which holds the same operands later and more: no budget is exceeded.
+//! Kernels that are measured before a plan exists need operands. Their memory is allocated and freed before the arena,
+//! which later holds the same operands and more, is reserved: no budget is exceeded.
 
 use crate::driver::device::Shared;
 use crate::error::Result;
@@ -13,8 +13,8 @@ use std::sync::Arc;
 /// The bytes after which what memory holds is the same again.
 const PATTERN: usize = 1 << 20;
 
-/// Bytes that are small floats of any type, none of them zero, and as varied as those of real matrices: a device draws
-/// less power where they are not, and is faster than it will be.
+/// Bytes that are small floats of any type, none of them zero, and as varied as those of real matrices: on uniform operands
+/// a device draws less power, clocks higher, and measures faster than it will be.
 fn varied(bytes: usize) -> Vec<u8> {
     let mut state = 1u32;
     let word = || {

@@ -220,7 +220,7 @@ pub(crate) fn allow_access(driver: &Driver, shared: &Shared, address: u64, bytes
     driver.check(code, || format!("allow access to {} at {address:#x} of {}", format_bytes(bytes), shared.id))
 }
 
-/// What the driver refuses to unmap or to take back stays in the books as mapped and reserved: mapping it again
+/// What the driver refuses to unmap or to take back stays in the address book as mapped and reserved: mapping it again
 /// is an error then, and it is not used by mistake.
 impl Source for CudaSource {
     fn page_bytes(&self) -> u64 {

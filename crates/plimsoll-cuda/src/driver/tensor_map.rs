@@ -1,7 +1,7 @@
-//! Matrices as they are described to the copy engine of Hopper and what came after it.
+//! Tensor maps: matrices as they are described to the tensor memory accelerator of Hopper and later GPUs.
 //!
-//! The engine copies boxes of a matrix to shared memory by itself, and puts zeros where a box reaches beyond it. What it
-//! is told about the matrix is 128 bytes, written by the driver and given to a kernel by value.
+//! It copies boxes of a matrix to shared memory asynchronously, with zeros where a box reaches beyond the matrix. The
+//! description is 128 bytes, encoded by the driver and passed to a kernel by value.
 
 use crate::driver::functions::Driver;
 use crate::error::{Error, ErrorKind, Result};

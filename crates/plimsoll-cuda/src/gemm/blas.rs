@@ -17,7 +17,7 @@ type Code = c_uint;
 /// How a product is computed. The library says that it may be kept as bytes for the same version of it.
 pub(crate) type Algorithm = [u64; 8];
 
-/// A way to compute a product, as the library proposes it.
+/// An algorithm for a product, as the library proposes it.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct GemmCandidate {

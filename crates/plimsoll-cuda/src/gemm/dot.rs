@@ -1,8 +1,8 @@
 //! Matrix products of views.
 //!
-//! Transposed, permuted and broadcast operands are matters of strides. What remains is to say a batch over any number of
-//! axes with the one that the library has: neighbouring axes that step alike are one axis, a batch of rows against one
-//! matrix is a longer matrix, the longest axis that is left is the batch, and what is left over is a loop. An operand
+//! Transposed, permuted and broadcast operands are a matter of strides. What remains is to map a batch over any number of
+//! axes to the one batch axis that the library has: axes that are contiguous in all operands are collapsed, a batch of
+//! rows against one matrix is a longer matrix, the longest axis that is left is the batch, and the rest are loops. An operand
 //! whose strides the library cannot express is gathered into workspace first.
 
 use crate::codegen::engine::Engine;
@@ -92,7 +92,7 @@ impl Products {
         products
     }
 
-    /// Takes in the next axis outwards.
+    /// Adds the next axis outwards, collapsed into the one before it if it can be.
     fn push(&mut self, axis: BatchAxis) {
         if axis.count == 1 {
             return;
@@ -122,8 +122,8 @@ impl Products {
         }
     }
 
-    /// Puts an operand where its packed copy lies; the axes of the view that is copied, the innermost last, and the
-    /// bytes they have in all. An axis along which it is repeated is not copied.
+    /// Makes an operand a dense copy; returns the axes of the view that is copied, the innermost last. An axis along which it
+    /// is broadcast is not copied.
     fn pack(&mut self, operand: usize) -> Vec<crate::gemm::gather_strided::ViewAxis> {
         let (rows, columns, place) = self.matrix(operand);
         let mut axes = vec![(columns, place[2]), (rows, place[1])];
@@ -234,7 +234,7 @@ struct Dot {
     product: Option<GemmKernel>,
     /// The axis that is batched, which is not looped over.
     batched: Option<usize>,
-    /// For a and b: the copy, the offset of what is copied, and where in the workspace it goes.
+    /// For a and b: the gather, the offset of what it reads, and where in the workspace it writes.
     packs: [Option<(GatherStrided, usize, u64)>; 2],
     workspace: u64,
     /// What enqueues zeros, where there is nothing to add up.
@@ -271,7 +271,7 @@ impl Dot {
         let (batch, steps) =
             longest.map_or((1, [0; 3]), |i| (products.axes[i].count, products.axes[i].steps));
         let Products { m, n, k, a, b, .. } = products;
-        // What every address of an operand is a multiple of: its offset, and the steps of the axes that are looped over.
+        // The alignment of every address of an operand, from its offset and the strides of the axes that are looped over.
         let looped = products.axes.iter().enumerate().filter(|(i, _)| Some(*i) != longest);
         let looped: Vec<BatchAxis> = looped.map(|(_, axis)| *axis).collect();
         let alignment = [a[0], b[0], 0].into_iter().enumerate().map(|(operand, offset)| {
@@ -300,7 +300,7 @@ impl Dot {
 }
 
 impl Dot {
-    /// Where the operands' first matrices are, after those that cannot be taken as they lie have been copied.
+    /// Where the operands' first matrices are, once those that the library cannot take have been gathered.
     ///
     /// # Safety
     /// As for [`Routine::run`], of what is read and the workspace.
@@ -346,7 +346,7 @@ impl Routine for Dot {
         // SAFETY: as the caller vouches.
         let [a, b] = unsafe { self.operands(call.reads, call.workspace, call.stream) }?;
         let starts = [a, b, call.writes[0]];
-        // Copies come first in the workspace.
+        // Gathered operands come first in the workspace.
         let scratch = call.workspace + (self.workspace - product.workspace());
         let looped =
             || axes.iter().enumerate().filter(|(i, _)| Some(*i) != self.batched).map(|(_, axis)| axis);

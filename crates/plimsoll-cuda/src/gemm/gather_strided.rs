@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 const THREADS: u32 = 256;
 
-/// A copy of a view to dense memory, ready to run.
+/// A gather of a view into dense memory, ready to run.
 pub(crate) struct GatherStrided {
     function: Function,
     blocks: u32,

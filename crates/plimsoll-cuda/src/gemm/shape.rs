@@ -1,4 +1,4 @@
-//! What a matrix product is: extents, strides and types, and what follows from them without a device.
+//! What a matrix product is: extents, strides and types, and what can be said of it without a device.
 
 use crate::routine::ALIGNMENT;
 use plimsoll_graph::DType;
@@ -10,10 +10,10 @@ pub(crate) struct Gemm {
     pub(crate) n: usize,
     pub(crate) k: usize,
     pub(crate) batch: usize,
-    /// The distances between rows, columns and matrices, in elements.
+    /// The strides between rows, columns and matrices, in elements.
     pub(crate) a: [usize; 3],
     pub(crate) b: [usize; 3],
-    /// The distances between rows and between matrices; columns are neighbours.
+    /// The strides between rows and between matrices; columns are contiguous.
     pub(crate) c: [usize; 2],
     /// The type of a and b. Sums are in its accumulator.
     pub(crate) dtype: DType,
@@ -60,8 +60,8 @@ impl Gemm {
         [span(m, k, a, self.dtype), span(k, n, b, self.dtype), span(m, n, [c[0], 1, c[1]], self.result)]
     }
 
-    /// By what factor samples are more or fewer than in another product, if that is all there is between them and not
-    /// much. Samples are the rows of a, or the depth where a is transposed, as for the gradient of a weight.
+    /// By what factor the number of samples differs from another product's, if nothing else does and it is at most two.
+    /// Samples are the rows of a, or the depth where a is transposed, as for the gradient of a weight.
     pub(crate) fn unlike(&self, other: &Gemm) -> Option<f64> {
         const MOST: f64 = 2.0;
         let factor = self.samples_over(other)?;
@@ -69,7 +69,7 @@ impl Gemm {
         (factor <= MOST).then_some(factor)
     }
 
-    /// How many samples there are for each of another product's, if there is nothing else between them.
+    /// The number of samples over that of another product, if nothing else differs.
     pub(super) fn samples_over(&self, other: &Gemm) -> Option<f64> {
         let transposed = self.a[0] == 1 && self.a[1] != 1;
         let samples = |gemm: &Gemm| if transposed { gemm.k } else { gemm.m } as f64;

@@ -1,7 +1,7 @@
 //! Statistics of channels over all other axes, and the gradient of normalising by them. Normalising itself is
 //! arithmetic on elements, which fused loops do.
 //!
-//! Statistics of a few rows are taken in two looks while they are in registers and merged by the parallel formula of
+//! Statistics of a few rows are taken in two passes while they are in registers and merged by the parallel formula of
 //! Chan, Golub and LeVeque, so that x is read from memory once and no variance is the difference of two large numbers.
 
 use super::stages::{Stages, Traits, count, read, write};

@@ -1,8 +1,8 @@
 //! Cross-entropy of logits against class indices, and its gradient.
 //!
-//! The probabilities are never written: the forward kernel looks at each row once, keeping its largest logit and the
-//! sum of exponentials relative to it as they come, and the gradient makes the probabilities again from the log-sum, in
-//! the memory of the logits if it may.
+//! The probabilities are never written: the forward kernel reads each row once, keeping its largest logit and the sum of
+//! exponentials relative to it (online softmax), and the gradient recomputes the probabilities from the log-sum, in place
+//! of the logits if it may.
 
 use super::stages::{Stages, Traits, blocks, count, read, write};
 use super::{accumulator, name, reduce, team};
@@ -69,8 +69,8 @@ impl LossRows {
         stages.launch(template, traits, [blocks(self.rows, block / team), 1], block, arguments)
     }
 
-    /// The bytes of shared memory that a row is held in between two looks at it: where a row is read by a whole block,
-    /// and two of these find room on a multiprocessor, so that one reads while the other computes.
+    /// The bytes of shared memory that hold a row between two passes over it: where a whole block reads a row and two blocks
+    /// fit on a multiprocessor, so that one reads while the other computes.
     fn held(&self, device: &Properties) -> Option<u32> {
         /// What a block has shared memory for besides.
         const BESIDES: u32 = 2 << 10;

@@ -58,7 +58,7 @@ pub(crate) fn prepare_grad(
     grad_stages(engine.properties().processors, reads)?.prepare(engine)
 }
 
-/// How rows are shared out.
+/// How rows are assigned to threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct NormRows {
     rows: usize,

@@ -5,7 +5,7 @@
 //! the accumulator type and rounded once.
 //!
 //! Products of an odd number of classes are several times slower. So where the weight has a row for each class it is
-//! copied once, with rows of zeros up to a round number, whose logits and gradients are zeros and change nothing.
+//! copied once and padded with rows of zeros, whose logits and gradients are zeros and change nothing.
 
 use super::cross_entropy::LossRows;
 use super::reduce;

@@ -2,7 +2,7 @@
 //!
 //! A reduction is done in passes. Each combines one group of neighbouring axes, the last group first, and sees its
 //! operand as `[outer, reduced, inner]`: rows where `inner` is 1, columns where not. Where there are too few of them to
-//! keep the device busy, they are cut into parts whose results are combined by a pass of their own.
+//! fill the device, they are split into parts whose partial results are combined by a pass of their own.
 
 use super::stages::{Stages, Traits, blocks, count, read, write};
 use super::tiles::{self, Tiles};
@@ -123,7 +123,7 @@ struct Reduce {
     fold: &'static str,
     /// The type that elements are combined in, and its bytes.
     accumulator: (&'static str, usize),
-    /// So many columns are a constant of the code, since they are what a model is made of; others may follow from the batch.
+    /// So many columns are a constant of the code, since they are an extent of the model; others may depend on the batch.
     width: usize,
 }
 
@@ -139,7 +139,7 @@ impl Reduce {
         let wanted = BLOCKS_PER_PROCESSOR * self.processors as usize / rows.max(1);
         let part = width.div_ceil(wanted.max(1)).max(1).next_multiple_of(LEAST_PART);
         let parts = width.div_ceil(part);
-        // Fewer rows are cut into more parts; there is room for as many as any number of rows up to this one has.
+        // Fewer rows are split into more parts; reserve the most that any number of rows up to this one takes.
         let most = width.div_ceil(LEAST_PART);
         let room =
             if most > 1 { (BLOCKS_PER_PROCESSOR * self.processors as usize).min(rows * most) } else { 0 };
@@ -194,7 +194,7 @@ impl Reduce {
         from: Side,
         to: Side,
     ) -> Result<()> {
-        // Of what is larger than the cache, nothing is left there for who reads it next.
+        // Of an operand larger than the L2 cache nothing is left there for the next kernel.
         let passing = (outer * rows * columns * from.1) as u64 > self.cache;
         let traits = Traits::new()
             .ty("In", from.0)

@@ -1,4 +1,4 @@
-//! A kernel of a program as launches one after another.
+//! A kernel of a program as launches of templates, one after another.
 
 use crate::codegen::engine::Engine;
 use crate::codegen::launches::{CompiledLaunch, LaunchArgument, LaunchSequence};

@@ -1,10 +1,9 @@
-//! Layers over time and their gradients.
+//! Recurrent layers and their gradients.
 //!
 //! The products with the inputs of all steps are one product, and so are the gradients of the weights; only the
-//! products with the hidden state go step by step, each followed by one launch for everything element by element.
-//! What a step multiplies is kept densely packed, apart from the results of all steps, so that one prepared product
-//! serves every step. Halves are computed with in single precision and rounded where they are kept: the states, and
-//! the products with the inputs.
+//! products with the hidden state go step by step, each followed by one elementwise launch. The operands of a step's
+//! product are dense, apart from the results of all steps, so that one prepared product serves every step. Halves are
+//! computed with in single precision and rounded where they are stored: the states, and the products with the inputs.
 
 pub(crate) mod gru;
 pub(crate) mod lstm;
@@ -144,7 +143,7 @@ impl Layer {
     }
 }
 
-/// The places of scratch memory one after the other, each aligned.
+/// Hands out scratch memory, each piece aligned.
 struct ScratchLayout {
     next: u64,
 }

@@ -153,8 +153,8 @@ impl Memory {
             return Ok(());
         }
         let to = self.device.address(place.offset, place.bytes).ok_or_else(|| self.outside(place))?;
-        // SAFETY: the destination is mapped; the source is a live slice, which the driver has copied from when it returns, as it
-        // is not pinned.
+        // SAFETY: the destination is mapped; the source is a live slice that is not pinned, which the driver has read when
+        // it returns.
         unsafe { self.stream.copy_to_device(to, bytes.as_ptr(), bytes.len()) }
     }
 

@@ -1,4 +1,4 @@
-//! Loops over elements: each thread takes some neighbours at once, and all threads together stride over the rest.
+//! Elementwise loops: each thread takes a vector of neighbours, in a grid-stride loop.
 
 use super::geometry::{Geometry, LoadPattern};
 use super::nest::Nest;
@@ -8,14 +8,14 @@ use crate::error::Result;
 use plimsoll_graph::program::{Level, Scalar};
 
 const THREADS: usize = 256;
-/// The edge of a tile where some operand is read across: what one thread brings into the first-level cache, others of
-/// its block find there.
+/// The edge of a tile where some operand is transposed: cache lines that one thread loads into L1 are used by others of its
+/// block.
 const TILE: usize = 32;
 /// The widest access to memory, in bytes.
 const ACCESS: usize = 16;
 /// The most elements that a thread takes at once.
 const WIDEST: usize = 8;
-/// Loops of more instructions take fewer elements at once: what is computed for each must fit into registers.
+/// Loops of more instructions take fewer elements at once, to limit register pressure.
 const LONG: usize = 32;
 
 /// The kernel of the loop's writes of elements; none if there is nothing to write.
@@ -62,7 +62,7 @@ pub(super) fn plan(nest: &Nest, device: &Properties) -> Result<Option<LoopLaunch
         )?;
         writer.line("}");
     }
-    // Enough to fill the device; what is left over, each thread strides to.
+    // Enough blocks to fill the device; the grid-stride loop does the rest.
     let resident =
         u64::from(device.processors) * u64::from(device.threads_per_processor / threads as u32).max(1);
     let blocks = whole.max(1).div_ceil(threads) as u64;
@@ -82,11 +82,11 @@ fn tiled(writer: &mut Writer<'_>, [down, across]: [usize; 2]) {
     lines.iter().for_each(|line| writer.line(line));
 }
 
-/// How many neighbours a thread takes: as many of the smallest elements as one access brings, but no more than leaves
+/// How many neighbours a thread takes: as many of the smallest elements as one vector access loads, but few enough to keep
 /// every multiprocessor busy.
 fn width(nest: &Nest, geometry: &Geometry, needed: &[bool], stores: &[usize], device: &Properties) -> usize {
     let loads = (0..needed.len()).filter(|&register| needed[register]).filter_map(|register| {
-        let packed = geometry.access(register, 1) == LoadPattern::Pack;
+        let packed = geometry.access(register, 1) == LoadPattern::Vector;
         (packed && matches!(nest.scalar(register), Scalar::Load { .. })).then(|| nest.dtype(register).size())
     });
     let smallest =

@@ -121,7 +121,7 @@ pub(crate) fn element_epilogue(
 const SPAN: Span<'_> =
     Span { width: WIDTH, packed: true, limit: None, exist: Some("exists"), at: "at", index: "0" };
 
-/// The loads of a loop, by what they bring.
+/// The loads of a loop, by how they are made.
 #[derive(Default)]
 struct Loads {
     /// Those of the product's result.
@@ -146,7 +146,7 @@ impl Loads {
             }
             let list = if read == 0 {
                 &mut loads.staged
-            } else if geometry.access(register, WIDTH) != LoadPattern::Pack {
+            } else if geometry.access(register, WIDTH) != LoadPattern::Vector {
                 &mut loads.single
             } else if geometry.is_of_columns(register) {
                 &mut loads.columns
@@ -231,8 +231,8 @@ fn bring_rows(writer: &mut Writer<'_>, loads: &Loads, from: &str, held: &str) ->
     Ok(())
 }
 
-/// Opens a loop over rows of a batch. In the place of those that do not exist the last one is taken, and not stored:
-/// what has no branches can be done for several rows at once.
+/// Opens a loop over rows of a batch. Rows beyond the end are clamped to the last one and not stored: code without branches
+/// can be interleaved for several rows.
 fn begin_rows(writer: &mut Writer<'_>, count: usize, from: &str) {
     writer.line("#pragma unroll");
     writer.line(format!("for (int u = 0; u < {count}; ++u) {{"));
@@ -248,8 +248,8 @@ fn name(place: &PointerTo) -> String {
     }
 }
 
-/// Whether an instruction is made of few and simple steps without branches. A product has too few threads to hide what
-/// others take.
+/// Whether an instruction is a few simple operations without branches. A product's kernel has too low an occupancy to hide
+/// the latency of others.
 fn is_light(nest: &Nest, register: usize) -> bool {
     if nest.dtype(register) == DType::F64 {
         return false;
@@ -280,11 +280,11 @@ fn is_light(nest: &Nest, register: usize) -> bool {
     }
 }
 
-/// Whether what a load brings for neighbours is one element or one piece.
+/// Whether a load is a broadcast or one vector access.
 fn is_near(nest: &Nest, geometry: &Geometry, register: usize) -> bool {
     match nest.scalar(register) {
         Scalar::Load { .. } if geometry.reach(register) == Reach::Loop => true,
-        Scalar::Load { .. } => geometry.access(register, WIDTH) != LoadPattern::Each,
+        Scalar::Load { .. } => geometry.access(register, WIDTH) != LoadPattern::Scalar,
         _ => true,
     }
 }

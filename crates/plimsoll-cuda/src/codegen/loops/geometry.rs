@@ -1,16 +1,16 @@
 //! Where the elements of a loop are in memory, as expressions over positions.
 //!
-//! A kernel counts rows, and elements in a row; a loop without rows is one row. Axes of either that all operands walk
-//! through as if they were one are joined, so that what is densely packed costs no division.
+//! A kernel counts rows, and elements in a row; a loop without rows is one row. Neighbouring axes that are contiguous in
+//! all operands are collapsed into one, so that dense operands cost no division.
 
 use super::nest::Nest;
 use plimsoll_graph::program::Scalar;
 
-/// The axes of a loop after joining, and the walk of each load.
+/// The axes of a loop after collapsing, and the strides of each load.
 pub(super) struct Geometry {
     /// The extents of the axes before the rows, and of those in a row.
     extents: [Vec<usize>; 2],
-    /// For each register that is a load, its walk.
+    /// For each register that is a load, its offset and strides.
     walks: Vec<Option<Walk>>,
     /// Whether positions need 64 bits.
     pub(super) wide: bool,
@@ -21,33 +21,33 @@ pub(super) struct Geometry {
 /// What the extent of the last axis is called where it follows from batch and length.
 pub(super) const RUN: &str = "run";
 
-/// A walk over a buffer.
+/// The offset and strides of a load.
 pub(super) struct Walk {
     offset: usize,
-    /// The steps along the axes before the rows, and along those in a row.
+    /// The strides along the axes before the rows, and along those in a row.
     strides: [Vec<usize>; 2],
 }
 
-/// How often a load brings another element.
+/// Over what a load varies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Reach {
-    /// Never.
+    /// Over nothing: one element for the whole loop.
     Loop,
-    /// For each row.
+    /// Over rows.
     Row,
-    /// For each element, or for some of a row.
+    /// Over the elements of a row.
     Element,
 }
 
-/// How a load brings what some neighbouring elements need.
+/// How a thread loads what several neighbouring elements need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LoadPattern {
-    /// One element for all.
-    Same,
-    /// As one piece.
-    Pack,
-    /// One by one.
-    Each,
+    /// One element, broadcast to all.
+    Broadcast,
+    /// One vector access.
+    Vector,
+    /// One access for each.
+    Scalar,
 }
 
 impl Geometry {
@@ -66,7 +66,7 @@ impl Geometry {
             .collect();
         let join = |axes: std::ops::Range<usize>| {
             let walks: Vec<&[usize]> = loads.iter().map(|load| &load.2[axes.clone()]).collect();
-            // Writes walk densely, but those of rows not along the rows, and joining there asks nothing of them.
+            // Writes are dense, so that they never keep axes apart; those of rows have no axes in the row.
             join(&domain[axes.clone()], &walks)
         };
         let (before, in_row) = (join(0..lead), join(lead..domain.rank()));
@@ -78,7 +78,7 @@ impl Geometry {
             let last: usize = domain.iter().zip(strides).map(|(d, s)| d.saturating_sub(1) * s).sum();
             farthest = farthest.max(offset + last);
         }
-        // Half of what 32 bits hold, so that the steps of a loop over positions do not overflow.
+        // Half of what 32 bits hold, so that a grid-stride loop over positions does not overflow.
         let wide = farthest >= 1 << 31;
         let given = repeated(&domain[lead..], &in_row).filter(|_| lead == 0);
         Geometry { extents: [before.extents, in_row.extents], walks, wide, given }
@@ -113,7 +113,7 @@ impl Geometry {
         self.walks[register].as_ref()
     }
 
-    /// How often a load brings another element.
+    /// Over what a load varies.
     pub(super) fn reach(&self, register: usize) -> Reach {
         let moves =
             |part: usize| self.walk(register).is_some_and(|w| w.strides[part].iter().any(|&s| s != 0));
@@ -124,23 +124,23 @@ impl Geometry {
         }
     }
 
-    /// Whether a load brings the same for every row.
+    /// Whether a load is the same for every row.
     pub(super) fn is_of_columns(&self, register: usize) -> bool {
         self.walk(register).is_some_and(|walk| walk.strides[0].iter().all(|&step| step == 0))
     }
 
-    /// How a load brings `width` neighbours of a row whose first is at a multiple of it.
+    /// How a thread loads `width` neighbours of a row whose first is at a multiple of it.
     pub(super) fn access(&self, register: usize, width: usize) -> LoadPattern {
-        let Some(walk) = self.walk(register) else { return LoadPattern::Each };
+        let Some(walk) = self.walk(register) else { return LoadPattern::Scalar };
         let whole = self.is_flat() || self.run().is_multiple_of(width);
         let step = walk.strides[1].last().copied().unwrap_or(0);
         let others = walk.strides[0].iter().chain(walk.strides[1].iter().rev().skip(1));
         let aligned =
             walk.offset.is_multiple_of(width) && others.into_iter().all(|s| s.is_multiple_of(width));
         match step {
-            0 if whole => LoadPattern::Same,
-            1 if whole && aligned => LoadPattern::Pack,
-            _ => LoadPattern::Each,
+            0 if whole => LoadPattern::Broadcast,
+            1 if whole && aligned => LoadPattern::Vector,
+            _ => LoadPattern::Scalar,
         }
     }
 
@@ -167,7 +167,7 @@ impl Geometry {
             terms.push(self.number(walk.offset));
         }
         for (part, variable) in [row, at].into_iter().enumerate() {
-            // Axes that this walk goes through as through one, though others do not.
+            // Axes that are contiguous for this load, though not for others.
             let walked = join(&self.extents[part], &[&walk.strides[part]]);
             let mut inner = 1;
             for (&extent, &stride) in walked.extents.iter().zip(&walked.strides[0]).rev() {
@@ -203,12 +203,12 @@ impl Geometry {
 
 struct Joined {
     extents: Vec<usize>,
-    /// The steps of each walk along the joined axes.
+    /// The strides of each load along the collapsed axes.
     strides: Vec<Vec<usize>>,
 }
 
-/// The extent of the last of two axes, if some walks are repeated along the first and the others dense, and if it is made of
-/// several axes of the domain: one alone is a part of the model, but several follow from batch and length.
+/// The extent of the last of two axes, if every load is either broadcast along the first or dense, and if it was collapsed
+/// from several axes of the domain: one alone is an extent of the model, but several depend on batch and length.
 fn repeated(domain: &[usize], joined: &Joined) -> Option<usize> {
     let [_, run] = joined.extents[..] else { return None };
     let several = domain.iter().rev().find(|extent| **extent != 1) != Some(&run);
@@ -216,7 +216,7 @@ fn repeated(domain: &[usize], joined: &Joined) -> Option<usize> {
     (several && simple).then_some(run)
 }
 
-/// Joins axes wherever all walks go through them as through one, and leaves out axes of one element.
+/// Collapses axes that are contiguous in all loads, and leaves out axes of one element.
 fn join(domain: &[usize], walks: &[&[usize]]) -> Joined {
     let mut joined = Joined { extents: vec![], strides: vec![vec![]; walks.len()] };
     for (axis, &extent) in domain.iter().enumerate().filter(|(_, extent)| **extent != 1) {

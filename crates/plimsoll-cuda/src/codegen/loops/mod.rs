@@ -1,13 +1,13 @@
 //! Fused loops as generated CUDA C++.
 //!
-//! A fused loop is a straight-line program; what makes it fast is that nothing of it is interpreted. So each loop
-//! becomes the text of a kernel in which extents, strides and types are constants, and the compiler does the rest. What
-//! follows from batch and length alone is left to the launch where that costs nothing, so that a step of another length
-//! is made of the same code. Everything up to the text is a pure function of the loop and of what the device can do: it
-//! is tested without one.
+//! A fused loop is a straight-line program over elements. Each becomes the source of a kernel in which extents, strides
+//! and types are constants, so that nothing is interpreted and the compiler can optimise all of it. Extents that depend
+//! on batch and length alone are kernel arguments where that costs nothing, so that a step of another length runs the
+//! same code. Generating the source is a pure function of the loop and of the device's properties: it is tested without
+//! a device.
 //!
-//! Each register is rounded to its type and reductions have one order, which the length of a row alone decides, so
-//! that a value has the same bits whichever loop it is computed in and however that loop is cut.
+//! Each register is rounded to its type, and reductions have one order, which the length of a row alone decides. So a
+//! value has the same bits whichever loop computes it, and however the work is divided among threads.
 
 mod elements;
 mod epilogue;

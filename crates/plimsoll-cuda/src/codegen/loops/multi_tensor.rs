@@ -1,8 +1,8 @@
 //! Loops of one body over several tensors, as one launch.
 //!
-//! What differs between the tensors, addresses and numbers of elements, is a table that the kernel is given by value. So
-//! its text is that of the body alone, with an element for each thread: loops whose texts are the same can be launched
-//! together, and their elements have the bits that they have by themselves.
+//! As in "multi-tensor apply": the addresses and sizes of all tensors are a table, which is passed as a kernel argument. So
+//! the source depends on the body alone, with an element for each thread. Loops with the same source can share a launch,
+//! and their elements have the same bits as in launches of their own.
 
 use super::geometry::Geometry;
 use super::nest::Nest;
@@ -55,7 +55,7 @@ pub(crate) fn small_loop(kernel: &Kernel) -> Option<SmallLoop> {
     if !suits {
         return None;
     }
-    // The same loop over as many elements as any.
+    // The same loop with an extent that stands for any.
     let some = Shape::new(&[2]).ok()?;
     let flat = |operand: &Operand| {
         let mut view = View { offset: operand.view.offset, ..View::dense(some) };
@@ -76,7 +76,7 @@ pub(crate) fn small_loop(kernel: &Kernel) -> Option<SmallLoop> {
 fn step(view: &View) -> Option<usize> {
     let mut strides = view.strides[..view.shape.rank()].iter().zip(view.shape.iter());
     let is_dense = View { offset: 0, ..*view }.is_dense();
-    // Of one element both hold; it is what its neighbours would be.
+    // Of one element both hold; the strides say which its neighbours would be.
     if view.shape.elements() == 1 {
         return Some(usize::from(strides.any(|(&stride, _)| stride > 0)));
     }

@@ -1,5 +1,5 @@
-//! A loop and where its operands are, and what follows from that: what is needed, how often each register has a value
-//! of its own, and in which pass over a row it is known.
+//! A loop bound to its operands, and what can be derived from it: which registers are needed, which are per element, per
+//! row or constant, and in which pass over a row each is known.
 
 use crate::routine::PointerTo;
 use plimsoll_graph::op::{Binary, Reduction};
@@ -99,8 +99,8 @@ impl Nest {
         needed
     }
 
-    /// For each register, whether it is a float that is but multiplied before it is rounded to half precision: more of its
-    /// own precision is not seen.
+    /// For each register, whether it is an f32 that is only multiplied before it is rounded to half precision, so that its
+    /// own full precision cannot be observed.
     pub(super) fn end_as_halves(&self) -> Vec<bool> {
         let count = self.body.instructions.len();
         let (mut used, mut lost) = (vec![false; count], vec![true; count]);
@@ -123,8 +123,8 @@ impl Nest {
         lost
     }
 
-    /// For each register, how many reductions, one after another, come before it: it is known from that pass over
-    /// the row on.
+    /// For each register, how many reductions depend on each other before it: the first pass over the row in which it is
+    /// known.
     pub(super) fn stages(&self) -> Vec<usize> {
         let mut stages = vec![0; self.body.instructions.len()];
         for register in 0..stages.len() {
@@ -134,8 +134,7 @@ impl Nest {
         stages
     }
 
-    /// The walk of a load along the domain's axes: those it does not go along, and those of one element, are steps
-    /// of zero.
+    /// The strides of a load along the domain's axes; zero along axes that it does not have, and those of one element.
     pub(super) fn strides(&self, register: usize, read: u16) -> [usize; MAX_RANK] {
         let view = &self.reads[usize::from(read)].view;
         let along = if self.level(register) == Level::Row { self.lead() } else { self.body.domain.rank() };

@@ -1,7 +1,7 @@
-//! Loops with rows, each worked on by threads that can exchange values: a part of a warp, a warp, or a block.
+//! Loops with row reductions, each row reduced by a part of a warp, a warp, or a block.
 //!
-//! A loop is several passes over its row, each of which ends where a reduction is needed to go on. Rows that fit are
-//! kept in registers from pass to pass; of longer ones each pass loads and computes again what it needs.
+//! A loop makes several passes over its row, each of which ends with the reductions that the next one needs. Rows that fit
+//! are kept in registers from pass to pass; for longer ones each pass loads and recomputes what it needs.
 //!
 //! Whatever the threads, element i of a row belongs to the one that holds lane i modulo 128 of its segment of 512, in
 //! the order of reductions that the prelude defines.
@@ -145,8 +145,8 @@ fn team(nest: &Nest, passes: &[Pass]) -> Team {
         let threads = length.div_ceil(WIDTH).max(1).next_power_of_two().min(32);
         return Team { threads, segments, spans: length.div_ceil(LANES).max(1), keeps: true };
     }
-    // The elements of a single row follow from the batch: segments that do not exist, which change nothing, make for fewer
-    // kinds of code.
+    // The length of a single row depends on the batch: rounding it up with empty segments, which change nothing, makes for
+    // fewer different sources.
     let needed = nest.needed((0..nest.writes.len()).map(|write| nest.stored(write)));
     let rounded = segments.next_power_of_two();
     if nest.rows() == 1 && shared(nest, &needed) / segments * rounded <= SHARED {
@@ -189,8 +189,8 @@ fn write(
     writer.line(format!(
         "for (idx first = (idx)blockIdx.x * {together}u; first < {rows}; first += (idx)gridDim.x * {together}u) {{"
     ));
-    // Threads without a row work on the last one as well, since all threads of a warp exchange values; only the row's
-    // own threads write.
+    // Threads without a row work on the last one as well, since warp shuffles need all threads; only the row's own threads
+    // write.
     writer.line(format!("const idx mine = first + threadIdx.x / {}u;", team.threads));
     writer.line(format!("const bool live = mine < {rows};"));
     writer.line(format!("const idx row = live ? mine : {rows} - 1u;"));

@@ -1,9 +1,9 @@
-//! Loops with rows that no block should work on alone: few long rows, and rows whose neighbours in memory are those of
-//! other rows.
+//! Split reductions: loops whose rows are few and long, or strided so that neighbours in memory belong to different rows,
+//! and would be slow with one block for each row.
 //!
-//! Each pass over the rows is a kernel whose blocks work on segments of them, and write what a segment's reductions
-//! give to the workspace; those are rows again, of a loop that only reduces. At the end, the writes are loops over
-//! elements that load what the reductions gave. As the order of reductions is the same, so are the results.
+//! Each pass over the rows is a kernel whose blocks reduce segments of them and write partial results to the workspace;
+//! those are rows again, of a loop that only reduces. In the end elementwise loops load the results and make the writes.
+//! The order of reductions is the same as without splitting, and so are the bits.
 
 use super::geometry::Geometry;
 use super::nest::{Bound, Nest};
@@ -18,10 +18,10 @@ use plimsoll_graph::program::{Instruction, Level, Loop, Scalar, View};
 use plimsoll_graph::{DType, Shape};
 
 const THREADS: usize = 256;
-/// The lanes that a thread holds of a row whose neighbours are other threads'.
+/// The lanes of a row that a thread holds where neighbouring threads are on neighbouring rows.
 const COLUMN: usize = 16;
 
-/// How threads are laid over rows and their segments.
+/// How threads are assigned to rows and their segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SplitLayout {
     /// A warp on each segment.
@@ -254,7 +254,7 @@ fn across(
     Ok(across * segments)
 }
 
-/// How a loop's threads should be laid over its rows, if they should be split.
+/// How a loop's threads should be assigned to its rows, if these should be split.
 pub(super) fn layout(nest: &Nest, device: &Properties) -> Option<SplitLayout> {
     let needed = nest.needed((0..nest.writes.len()).map(|write| nest.stored(write)));
     let geometry = Geometry::new(nest, nest.lead(), &needed);
@@ -273,8 +273,8 @@ pub(super) fn layout(nest: &Nest, device: &Properties) -> Option<SplitLayout> {
     (idle || !super::rows::fits(nest, &needed)).then_some(SplitLayout::Along)
 }
 
-/// The workspace of the most rows that are split only because most of the device would have nothing to do. A loop of more
-/// rows asks for it as well, though it has no use for it, so that no loop takes more than one of more rows.
+/// The workspace of the largest number of rows that is split only for the sake of occupancy. A loop of more rows asks for it
+/// as well, without using it, so that a larger batch never takes less workspace than a smaller one.
 pub(super) fn workspace_of_fewer_rows(nest: &Nest, device: &Properties) -> u64 {
     let rows = (device.processors as usize - 1).min(nest.rows());
     if nest.row() < LONG {
@@ -291,9 +291,9 @@ pub(super) fn workspace_of_fewer_rows(nest: &Nest, device: &Properties) -> u64 {
     plan.workspace
 }
 
-/// Fewer rows than this are not worth laying threads across.
+/// With fewer rows than this, neighbouring threads are not put on neighbouring rows.
 const WARP_OF_ROWS: usize = 16;
-/// Rows of fewer elements are worked on by one block even if others have nothing to do.
+/// Rows of fewer elements are reduced by one block even if that leaves others idle.
 const LONG: usize = 32 << 10;
 
 impl LoopPlan {

@@ -1,4 +1,4 @@
-//! The text of one kernel: its parameters, and the code for elements and rows that all kinds of kernels share.
+//! The source of one kernel: its parameters, and the code for elements and rows that all kinds of kernels share.
 
 use super::geometry::{Geometry, LoadPattern, RUN, Reach};
 use super::nest::Nest;
@@ -22,7 +22,7 @@ pub(super) struct LoopLaunch {
     pub(super) threads: u32,
     /// What its parameters point to.
     pub(super) arguments: Vec<PointerTo>,
-    /// The parameters after them, which follow from batch and length: the kernel does for any.
+    /// The parameters after them, which depend on batch and length: the same code serves all.
     pub(super) numbers: Vec<u64>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Pass {
 #[derive(Clone, Copy)]
 pub(super) struct Span<'a> {
     pub(super) width: usize,
-    /// Whether memory may be accessed in packs of so many.
+    /// Whether memory may be accessed in vectors of so many.
     pub(super) packed: bool,
     /// The number of elements that exist, where the span may go beyond them.
     pub(super) limit: Option<&'a str>,
@@ -92,7 +92,7 @@ impl<'a> Writer<'a> {
         writer
     }
 
-    /// A line of code. What closes a block goes out again, what opens one in.
+    /// A line of code, indented by the braces before it.
     pub(super) fn line(&mut self, text: impl AsRef<str>) {
         let text = text.as_ref();
         if text.starts_with('}') {
@@ -148,13 +148,13 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Whether the loop has rows and there is only one: all of a batch, then.
+    /// Whether the loop has rows and there is only one, whose length depends on the batch.
     pub(super) fn is_one_row(&self) -> bool {
         self.nest.body.row_axes > 0 && self.nest.rows() == 1
     }
 
-    /// Whether a constant is used once in the whole loop. It may follow from the batch, as the factor of a mean does, and
-    /// nothing is gained by its being known before.
+    /// Whether a constant is used once in the whole loop. It may depend on the batch, as the factor of a mean does, and the
+    /// compiler gains nothing from knowing it.
     fn is_used_once(&self, register: usize) -> bool {
         let once = self.is_one_row() && self.nest.level(register) == Level::Row;
         self.nest.dtype(register) == DType::F32 && (once || self.nest.body.domain.elements() == 1)
@@ -309,30 +309,30 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// How a register's elements of a span are brought.
+    /// How a register's elements of a span are loaded.
     fn access(&self, register: usize, span: Span<'_>) -> LoadPattern {
         match self.nest.scalar(register) {
             Scalar::Load { .. } => match self.geometry.access(register, span.width) {
-                LoadPattern::Pack if !span.packed || span.width == 1 => LoadPattern::Each,
+                LoadPattern::Vector if !span.packed || span.width == 1 => LoadPattern::Scalar,
                 // Beyond the last element there is nothing to load.
-                LoadPattern::Same if span.limit.is_some() => LoadPattern::Each,
+                LoadPattern::Broadcast if span.limit.is_some() => LoadPattern::Scalar,
                 other => other,
             },
-            _ => LoadPattern::Each,
+            _ => LoadPattern::Scalar,
         }
     }
 
-    /// Brings what all elements of a span share, or have as one piece.
+    /// Loads what all elements of a span share, or what one vector access loads.
     pub(super) fn bring(&mut self, register: usize, span: Span<'_>) -> Result<()> {
         let Scalar::Load { read } = self.nest.scalar(register) else { return Ok(()) };
         match self.access(register, span) {
-            LoadPattern::Same => self.compute(register, span.at)?,
-            LoadPattern::Pack => {
+            LoadPattern::Broadcast => self.compute(register, span.at)?,
+            LoadPattern::Vector => {
                 let position = self.geometry.position(register, self.row, span.at);
                 let (name, width) = (self.read(usize::from(read)), span.width);
                 self.line(format!("const auto p{register} = load_pack<{width}>({name} + ({position}));"));
             }
-            LoadPattern::Each => {}
+            LoadPattern::Scalar => {}
         }
         Ok(())
     }
@@ -343,7 +343,7 @@ impl<'a> Writer<'a> {
         self.brought(pass, span)
     }
 
-    /// Does what a pass does for the elements of a span, for which everything was brought.
+    /// Does what a pass does for the elements of a span, whose vectors are loaded.
     pub(super) fn brought(&mut self, pass: &Pass, span: Span<'_>) -> Result<()> {
         let Span { width, at, .. } = span;
         let packs = span.packed && width > 1;
@@ -369,12 +369,12 @@ impl<'a> Writer<'a> {
         }
         for &register in &pass.computed {
             match self.access(register, span) {
-                LoadPattern::Same => {}
-                LoadPattern::Pack => {
+                LoadPattern::Broadcast => {}
+                LoadPattern::Vector => {
                     let of = computed(self.nest.dtype(register));
                     self.line(format!("const {of} r{register} = load(p{register}.at[j]);"));
                 }
-                LoadPattern::Each => self.compute(register, &each)?,
+                LoadPattern::Scalar => self.compute(register, &each)?,
             }
         }
         for &register in &pass.kept {
