@@ -3,7 +3,7 @@
 //! Each is a CUDA C++ template next to its module, which a kernel of a program instantiates with its element types and the
 //! model's own extents as constants, so that the compiler unrolls what it can. Extents that depend on batch and sequence
 //! length are kernel arguments, so that a step of another length runs the same code. What is launched, on which grids and
-//! with how much workspace is decided without a device, as [`Stages`].
+//! with how much workspace is decided without a device, as [`stages::Stages`].
 
 pub(crate) mod batch_norm;
 pub(crate) mod cross_entropy;
