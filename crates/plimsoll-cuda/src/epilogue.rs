@@ -1,10 +1,10 @@
-//! An op and the loop that follows it: as one kernel where there is one, or one after the other, with the op's result in
-//! workspace in between.
+//! An op with an epilogue: one kernel where the op's own kernel can take the loop in, or one after the other, with the
+//! op's result in workspace in between.
 
-use crate::dot;
-use crate::engine::Engine;
+use crate::codegen::engine::Engine;
+use crate::codegen::loops;
 use crate::error::Result;
-use crate::loops;
+use crate::gemm::dot;
 use crate::prepare::prepare;
 use crate::routine::{ALIGNMENT, Call, Routine};
 use cudarc::driver::sys::CUdeviceptr;
@@ -12,60 +12,60 @@ use plimsoll_graph::Op;
 use plimsoll_graph::program::{Body, Kernel, WithEpilogue};
 use std::sync::Arc;
 
-/// Prepares an op and its loop.
+/// Prepares an op and its epilogue.
 pub(crate) fn prepare_with_epilogue(
     engine: &Arc<Engine>,
     kernel: &Kernel,
-    then: &WithEpilogue,
+    fused: &WithEpilogue,
 ) -> Result<Box<dyn Routine>> {
-    if let Op::Dot { transpose_a, transpose_b } = then.op {
+    if let Op::Dot { transpose_a, transpose_b } = fused.op {
         let Kernel { reads, writes, .. } = kernel;
-        let one = dot::prepare_followed(engine, transpose_a, transpose_b, then, reads, writes)?;
-        if let Some(routine) = one {
+        let in_one = dot::prepare_with_epilogue(engine, transpose_a, transpose_b, fused, reads, writes)?;
+        if let Some(routine) = in_one {
             return Ok(routine);
         }
     }
-    let made = then.made();
+    let made = fused.made();
     let op = Kernel {
         scope: kernel.scope.clone(),
-        body: Body::Op(then.op.clone()),
-        reads: kernel.reads[..then.operands].to_vec(),
+        body: Body::Op(fused.op.clone()),
+        reads: kernel.reads[..fused.operands].to_vec(),
         writes: vec![made],
         in_place: vec![],
         flops: kernel.flops,
         bytes: kernel.bytes,
     };
-    let reads = then.loop_reads(&kernel.reads);
-    Ok(Box::new(InWorkspace {
+    let reads = fused.loop_reads(&kernel.reads);
+    Ok(Box::new(EpilogueFromWorkspace {
         op: prepare(engine, &op)?,
-        body: loops::prepare(engine, &then.body, &reads, &kernel.writes)?,
-        operands: then.operands,
-        made: ((then.shape.elements() * then.dtype.size()) as u64).next_multiple_of(ALIGNMENT),
+        epilogue: loops::prepare(engine, &fused.body, &reads, &kernel.writes)?,
+        operands: fused.operands,
+        result: ((fused.shape.elements() * fused.dtype.size()) as u64).next_multiple_of(ALIGNMENT),
     }))
 }
 
-/// An op whose result is in workspace until its loop has run.
-struct InWorkspace {
+/// An op whose result is in workspace until its epilogue has run.
+struct EpilogueFromWorkspace {
     op: Box<dyn Routine>,
-    body: Box<dyn Routine>,
+    epilogue: Box<dyn Routine>,
     operands: usize,
-    /// The bytes of the result.
-    made: u64,
+    /// The bytes of the op's result.
+    result: u64,
 }
 
-impl Routine for InWorkspace {
+impl Routine for EpilogueFromWorkspace {
     fn workspace(&self) -> u64 {
-        self.made + self.op.workspace().max(self.body.workspace())
+        self.result + self.op.workspace().max(self.epilogue.workspace())
     }
 
     unsafe fn run(&self, call: &Call<'_>) -> Result<()> {
-        let (made, workspace) = (call.workspace, call.workspace + self.made);
+        let (result, workspace) = (call.workspace, call.workspace + self.result);
         let (operands, rest) = call.reads.split_at(self.operands);
-        let reads: Vec<CUdeviceptr> = std::iter::once(made).chain(rest.iter().copied()).collect();
+        let reads: Vec<CUdeviceptr> = std::iter::once(result).chain(rest.iter().copied()).collect();
         // SAFETY: the result has workspace of its own, in front of that of whichever of the two runs.
         unsafe {
-            self.op.run(&Call { reads: operands, writes: &[made], workspace, stream: call.stream })?;
-            self.body.run(&Call { reads: &reads, writes: call.writes, workspace, stream: call.stream })
+            self.op.run(&Call { reads: operands, writes: &[result], workspace, stream: call.stream })?;
+            self.epilogue.run(&Call { reads: &reads, writes: call.writes, workspace, stream: call.stream })
         }
     }
 }

@@ -7,6 +7,7 @@ use std::fmt;
 pub struct Error {
     kind: ErrorKind,
     message: String,
+    source: Option<Box<plimsoll_memory::Error>>,
 }
 
 /// What kind of failure an [`Error`] reports.
@@ -44,7 +45,18 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self { kind, message: message.into(), source: None }
+    }
+
+    /// Memory that a pool could not give, and for what. Its cause is the pool's error, which has the verdict.
+    pub(crate) fn short_of_memory(what: &str, error: plimsoll_memory::Error) -> Self {
+        use plimsoll_memory::ErrorKind as Memory;
+        let kind = match error.kind() {
+            Memory::OverLimit | Memory::OutOfMemory => ErrorKind::OutOfMemory,
+            _ => ErrorKind::Driver,
+        };
+        let message = format!("no memory for {what}: {error}");
+        Self { kind, message, source: Some(Box::new(error)) }
     }
 
     /// What kind of failure this is.
@@ -69,4 +81,24 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|error| error as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_memory::Pool;
+    use std::error::Error as _;
+
+    #[test]
+    fn memory_that_a_pool_refuses_is_named_with_what_it_was_for() {
+        let refused = Pool::new(Some(10)).allocate(11).expect_err("over the limit");
+        let error = Error::short_of_memory("f32[3] of `relu`", refused.clone());
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+        assert!(error.to_string().starts_with("no memory for f32[3] of `relu`: "), "{error}");
+        assert_eq!(error.source().map(ToString::to_string), Some(refused.to_string()));
+    }
+}

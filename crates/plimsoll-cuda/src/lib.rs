@@ -10,59 +10,29 @@
 //! }
 //! ```
 
-mod arena;
 mod attention;
-mod blas;
-mod cache;
-mod compiler;
+mod codegen;
 mod conv;
-mod copy;
-mod copy_within;
-mod device;
-mod devices;
-mod dnn;
-mod dot;
 mod driver;
-mod engine;
 mod epilogue;
 mod error;
-mod executable;
-mod function;
-mod hopper_product;
-mod lanes;
-#[cfg(test)]
-mod lengths;
-mod library;
-mod loops;
-mod memory;
-mod number;
+mod gemm;
 mod ops;
-mod outbox;
-mod pack;
-mod past_caches;
-mod pinned;
 mod prepare;
-mod product;
-mod queue;
-mod ranges;
 mod recurrent;
 mod routine;
-mod scratch;
+mod runtime;
 mod selftest;
-mod small;
-mod source;
-mod stream;
-mod tensor_map;
-mod together;
-mod trial;
+#[cfg(test)]
+mod shape_generic;
 
-pub use device::{CudaDevice, DeviceId, MemoryInfo};
-pub use devices::{DeviceInfo, devices, driver_version};
+pub use driver::device::{CudaDevice, DeviceId, MemoryInfo};
+pub use driver::devices::{DeviceInfo, devices, driver_version};
+pub use driver::source::CudaSource;
 pub use error::{Error, ErrorKind, Result};
-pub use executable::Executable;
-pub use memory::{Books, Memory};
-pub use past_caches::write_past_caches;
-pub use queue::UNDER_WAY;
 pub use routine::ALIGNMENT;
+pub use runtime::executable::Executable;
+pub use runtime::in_flight::UNDER_WAY;
+pub use runtime::memory::{Books, Memory};
+pub use runtime::nontemporal_copy::write_nontemporal;
 pub use selftest::{Check, selftest, selftest_host};
-pub use source::CudaSource;

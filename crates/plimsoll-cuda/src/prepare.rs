@@ -1,13 +1,15 @@
 //! Which routine runs a kernel.
+//!
+//! The matches name every op, so that an op without a kernel does not compile.
 
 use crate::attention;
+use crate::codegen::engine::Engine;
+use crate::codegen::loops;
 use crate::conv;
-use crate::dnn::Direction;
-use crate::dot;
-use crate::engine::Engine;
+use crate::conv::dnn::Direction;
 use crate::epilogue::prepare_with_epilogue;
 use crate::error::{Error, ErrorKind, Result};
-use crate::loops;
+use crate::gemm::dot;
 use crate::ops::{
     batch_norm, cross_entropy, gather, layer_norm, movement, pool2d, projected_cross_entropy, reduce,
 };
@@ -24,11 +26,10 @@ use std::sync::Arc;
 pub(crate) fn prepare(engine: &Arc<Engine>, kernel: &Kernel) -> Result<Box<dyn Routine>> {
     let Kernel { body, reads, writes, .. } = kernel;
     let op = match body {
-        // Fused loops.
         Body::Loop(body) => return loops::prepare(engine, body, reads, writes),
         Body::Op(op) => op,
-        Body::WithEpilogue(then) => return prepare_with_epilogue(engine, kernel, then),
-        // The executor copies by itself, on a stream of its own.
+        Body::WithEpilogue(fused) => return prepare_with_epilogue(engine, kernel, fused),
+        // The runtime copies by itself.
         Body::Copy | Body::Wait => return unsupported(kernel, engine),
     };
     match op {
@@ -71,8 +72,26 @@ pub(crate) fn prepare(engine: &Arc<Engine>, kernel: &Kernel) -> Result<Box<dyn R
         Op::Gru => recurrent::gru::prepare(engine, reads),
         Op::GruGrad => recurrent::gru::prepare_grad(engine, reads),
 
-        // Lowering puts every other op into a loop.
-        _ => unsupported(kernel, engine),
+        // Views, which lowering makes strides of the operands that read them, and buffers.
+        Op::Reshape { .. }
+        | Op::Permute { .. }
+        | Op::Broadcast { .. }
+        | Op::Slice(_)
+        | Op::StopGradient
+        | Op::Input { .. } => unsupported(kernel, engine),
+        // Always part of a fused loop.
+        Op::Constant { .. }
+        | Op::Iota { .. }
+        | Op::Random { .. }
+        | Op::Unary(_)
+        | Op::Binary(_)
+        | Op::Compare(_)
+        | Op::Select
+        | Op::Cast { .. }
+        | Op::Softmax
+        | Op::LogSoftmax => unsupported(kernel, engine),
+        // Decomposed into its moments, and arithmetic in a fused loop.
+        Op::BatchNorm { .. } => unsupported(kernel, engine),
     }
 }
 

@@ -1,8 +1,8 @@
-//! The contract between the executor and the kernels.
+//! The contract between the runtime and the kernels.
 //!
-//! A kernel of a program is *prepared* once, when a plan is loaded (or when the planner asks for its
-//! workspace), and then run on addresses of the device, directly or by way of a CUDA graph that its run was captured
-//! into. Preparing may compile and allocate; running must not.
+//! A kernel of a program is *prepared* once: when a plan is loaded, when the planner asks for its workspace, or when eager
+//! mode first meets it. Then it is run on addresses of the device, directly or as part of a captured CUDA graph. Preparing
+//! may compile and allocate; running must not.
 
 use crate::error::Result;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
@@ -36,4 +36,26 @@ pub(crate) struct Call<'a> {
     pub(crate) workspace: CUdeviceptr,
     /// What the work is enqueued on.
     pub(crate) stream: CUstream,
+}
+
+/// What an argument of a kernel points to. Where that is, each call says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PointerTo {
+    /// One of the kernel's reads.
+    Read(usize),
+    /// One of the kernel's writes.
+    Write(usize),
+    /// These bytes into the workspace.
+    Workspace(u64),
+}
+
+impl PointerTo {
+    /// The address in one call.
+    pub(crate) fn address(self, call: &Call<'_>) -> CUdeviceptr {
+        match self {
+            PointerTo::Read(read) => call.reads[read],
+            PointerTo::Write(write) => call.writes[write],
+            PointerTo::Workspace(offset) => call.workspace + offset,
+        }
+    }
 }

@@ -13,7 +13,7 @@ const SMALLEST_BLOCK: usize = 8;
 
 /// The extents of attention, and where its operands are.
 #[derive(Debug, Clone)]
-pub(super) struct Geometry {
+pub(super) struct AttentionShape {
     pub(super) dtype: DType,
     pub(super) batch: usize,
     pub(super) heads: usize,
@@ -27,7 +27,7 @@ pub(super) struct Geometry {
     pub(super) joint: bool,
 }
 
-impl Geometry {
+impl AttentionShape {
     /// Of q, k and v.
     pub(super) fn forward(attention: Attention, reads: &[Operand]) -> Result<Self> {
         let output = View::dense(reads[0].view.shape);
@@ -92,7 +92,7 @@ impl Geometry {
     /// The lines that a source begins with which does for any batch and length.
     pub(super) fn defines(&self) -> String {
         let mut text = String::new();
-        let Geometry { heads, width, attention, .. } = self;
+        let AttentionShape { heads, width, attention, .. } = self;
         for (name, value) in [("HEADS", heads), ("WIDTH", width), ("CAUSAL", &usize::from(attention.causal))]
         {
             define(&mut text, name, value);

@@ -2,28 +2,28 @@
 //!
 //! The matrix of scores has an element for every pair of a query and a key and is never written: a block of threads
 //! takes a block of queries through the keys, keeping for every query the largest score and the sum of exponentials
-//! so far (Milakov and Gimelshein; Dao et al.). The gradients compute scores again from the log-sums. They are two
-//! kernels, one by blocks of queries and one by blocks of keys: that is seven products of matrices where five would do
-//! with sums that several blocks add to, but every sum has one owner, so results are the same bits on every run,
-//! and the workspace is a number or two for each query.
+//! so far (online softmax: Milakov and Gimelshein; FlashAttention: Dao et al.). The gradients recompute scores from the
+//! log-sums. They are two kernels, one by blocks of queries and one by blocks of keys: that is seven matrix products where
+//! five would do with atomic additions, but every sum has one owner, so results have the same bits on every run, and the
+//! workspace is a number or two for each query.
 //!
-//! Halves are multiplied on tensor cores where their layout allows 16-byte copies: by single warps, or on Hopper by
-//! groups of four straight from shared memory. [`plan`] chooses.
+//! Halves are multiplied on tensor cores where their layout allows 16-byte copies: by single warps (`mma`), or on Hopper
+//! by groups of four warps straight from shared memory (`wgmma`). [`plan`] chooses.
 
 mod geometry;
 mod plan;
 
-use crate::engine::Engine;
+use crate::codegen::engine::Engine;
+use crate::codegen::launches::{CompiledLaunch, LaunchArgument, LaunchSequence};
 use crate::error::Result;
-use crate::function::{Argument, Function};
-use crate::routine::{Call, Routine};
-use geometry::Geometry;
-use plan::{Launch, Place, Plan};
+use crate::routine::Routine;
+use geometry::AttentionShape;
+use plan::{AttentionLaunch, AttentionPlan};
 use plimsoll_graph::op::Attention;
 use plimsoll_graph::program::Operand;
 use std::sync::Arc;
 #[cfg(test)]
-use {crate::engine::Properties, plimsoll_graph::Op};
+use {crate::codegen::engine::Properties, plimsoll_graph::Op};
 
 /// Prepares `Op::Attention`. Operands may be strided views.
 pub(crate) fn prepare(
@@ -31,7 +31,7 @@ pub(crate) fn prepare(
     attention: Attention,
     reads: &[Operand],
 ) -> Result<Box<dyn Routine>> {
-    compile(engine, plan::forward(&Geometry::forward(attention, reads)?, engine.properties()))
+    compile(engine, plan::forward(&AttentionShape::forward(attention, reads)?, engine.properties()))
 }
 
 /// Prepares `Op::AttentionGrad`, or `Op::JointAttentionGrad` where there is one result. Operands may be strided views, but
@@ -42,7 +42,7 @@ pub(crate) fn prepare_grad(
     reads: &[Operand],
     writes: &[Operand],
 ) -> Result<Box<dyn Routine>> {
-    let geometry = Geometry::backward(attention, reads, writes.len() == 1)?;
+    let geometry = AttentionShape::backward(attention, reads, writes.len() == 1)?;
     compile(engine, plan::backward(&geometry, engine.properties()))
 }
 
@@ -56,10 +56,10 @@ pub(crate) fn source(
 ) -> Option<Result<String>> {
     let plan = match *op {
         Op::Attention(attention) => {
-            Geometry::forward(attention, reads).map(|geometry| plan::forward(&geometry, device))
+            AttentionShape::forward(attention, reads).map(|geometry| plan::forward(&geometry, device))
         }
         Op::AttentionGrad(attention) | Op::JointAttentionGrad(attention) => {
-            Geometry::backward(attention, reads, writes.len() == 1)
+            AttentionShape::backward(attention, reads, writes.len() == 1)
                 .map(|geometry| plan::backward(&geometry, device))
         }
         _ => return None,
@@ -67,45 +67,16 @@ pub(crate) fn source(
     Some(plan.map(|plan| plan.source))
 }
 
-fn compile(engine: &Arc<Engine>, plan: Plan) -> Result<Box<dyn Routine>> {
-    let Plan { source, launches, workspace } = plan;
-    let compiled = launches.into_iter().map(|launch| {
-        let function = engine.compile(&source, launch.name, launch.shared)?;
-        Ok((function, launch))
+fn compile(engine: &Arc<Engine>, plan: AttentionPlan) -> Result<Box<dyn Routine>> {
+    let compiled = plan.launches.into_iter().map(|launch| {
+        let AttentionLaunch { name, grid, threads, shared, arguments, extents } = launch;
+        let function = engine.compile(&plan.source, name, shared)?;
+        let pointers = arguments.into_iter().map(LaunchArgument::Pointer);
+        let arguments = pointers.chain([LaunchArgument::Extents(extents)]).collect();
+        Ok(CompiledLaunch { function, grid, threads, shared, arguments })
     });
-    Ok(Box::new(Compiled { launches: compiled.collect::<Result<_>>()?, workspace }))
-}
-
-/// Launches one after the other.
-struct Compiled {
-    launches: Vec<(Function, Launch)>,
-    workspace: u64,
-}
-
-impl Routine for Compiled {
-    fn workspace(&self) -> u64 {
-        self.workspace
-    }
-
-    unsafe fn run(&self, call: &Call<'_>) -> Result<()> {
-        for (function, launch) in &self.launches {
-            let arguments: Vec<Argument> = launch
-                .arguments
-                .iter()
-                .map(|place| match *place {
-                    Place::Read(index) => call.reads[index],
-                    Place::Write(index) => call.writes[index],
-                    Place::Workspace => call.workspace,
-                })
-                .map(Argument::Address)
-                .chain([Argument::Extents(launch.extents)])
-                .collect();
-            // SAFETY: the kernels take addresses in the order the plan has, which are those of operands with the extents
-            // and strides that are written into the source or follow as the last argument.
-            unsafe {
-                function.launch(call.stream, launch.grid, launch.threads, launch.shared, &arguments)?;
-            }
-        }
-        Ok(())
-    }
+    let launches = compiled.collect::<Result<_>>()?;
+    // SAFETY: the kernels take addresses in the order the plan has, which are those of operands with the extents and strides
+    // that are written into the source or are the last argument.
+    Ok(Box::new(unsafe { LaunchSequence::new(launches, plan.workspace) }))
 }

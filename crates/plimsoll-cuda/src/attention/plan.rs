@@ -2,9 +2,10 @@
 //!
 //! Nothing here needs a device but its properties, so what is launched can be tested anywhere.
 
-use super::geometry::{Geometry, define};
-use crate::engine::Properties;
-use crate::number::number;
+use super::geometry::{AttentionShape, define};
+use crate::codegen::dtype_defines::dtype_defines;
+use crate::codegen::engine::Properties;
+use crate::routine::PointerTo::{self, Read, Workspace, Write};
 use plimsoll_graph::DType;
 
 const EXTENTS: &str = include_str!("extents.cu");
@@ -22,76 +23,66 @@ const PLAIN: &str = include_str!("plain.cu");
 
 /// What is compiled and launched.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct AttentionPlan {
     pub(super) source: String,
     /// In their order. What has nothing to do is left out.
-    pub(super) launches: Vec<Launch>,
+    pub(super) launches: Vec<AttentionLaunch>,
     pub(super) workspace: u64,
 }
 
 /// A function of the source and how it is launched.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Launch {
+pub(super) struct AttentionLaunch {
     pub(super) name: &'static str,
     pub(super) grid: [u32; 3],
     pub(super) threads: u32,
     /// Bytes of dynamic shared memory.
     pub(super) shared: u32,
-    pub(super) arguments: Vec<Place>,
+    pub(super) arguments: Vec<PointerTo>,
     /// The last argument: kernels are compiled for any batch and length.
     pub(super) extents: [i64; 8],
 }
 
-/// Whose address an argument is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    Read(usize),
-    Write(usize),
-    Workspace,
-}
-
-use Place::{Read, Workspace, Write};
-
 // The arguments of the forward pass, with and without tensor cores.
-const FORWARD_ARGUMENTS: [Place; 5] = [Read(0), Read(1), Read(2), Write(0), Write(1)];
+const FORWARD_ARGUMENTS: [PointerTo; 5] = [Read(0), Read(1), Read(2), Write(0), Write(1)];
 
 /// Where the gradients of k and of v are written.
-fn key_results(geometry: &Geometry) -> [Place; 2] {
+fn key_results(geometry: &AttentionShape) -> [PointerTo; 2] {
     if geometry.joint { [Write(0); 2] } else { [Write(1), Write(2)] }
 }
 
 /// The plan for `Op::Attention`.
-pub(super) fn forward(geometry: &Geometry, properties: &Properties) -> Plan {
-    match Tensor::choose(geometry, properties, Pass::Forward) {
+pub(super) fn forward(geometry: &AttentionShape, properties: &Properties) -> AttentionPlan {
+    match Tensor::choose(geometry, properties, AttentionPass::Forward) {
         Some(tensor) => tensor.forward(geometry),
         None => plain_forward(geometry),
     }
 }
 
 /// The plan for `Op::AttentionGrad`.
-pub(super) fn backward(geometry: &Geometry, properties: &Properties) -> Plan {
-    match Tensor::choose(geometry, properties, Pass::Backward) {
+pub(super) fn backward(geometry: &AttentionShape, properties: &Properties) -> AttentionPlan {
+    match Tensor::choose(geometry, properties, AttentionPass::Backward) {
         Some(tensor) => tensor.backward(geometry),
         None => plain_backward(geometry),
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pass {
+enum AttentionPass {
     Forward,
     Backward,
 }
 
-/// How products of halves are cut up for tensor cores.
+/// How products of halves are tiled for tensor cores.
 #[derive(Debug, Clone, Copy)]
 struct Tensor {
-    pass: Pass,
+    pass: AttentionPass,
     /// The width of tiles, the operands' rounded up.
     padded: usize,
     unit: Unit,
 }
 
-/// What multiplies.
+/// Which threads share a matrix instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
     /// A warp, which has this many times 16 rows: with twice as many, each is multiplied with half as much from
@@ -108,11 +99,11 @@ const QUERY_BLOCKS: usize = 3;
 const KEY_BLOCKS: usize = 2;
 /// How far the second and the third axis of a grid go.
 const MOST_IN_GRID: usize = 65_535;
-/// The stages of the kernels by groups: one is computed with while the next comes in and the last is still in use.
+/// The pipeline stages of the kernels by groups: one is computed with while the next is copied and the last still read.
 const STAGES: usize = 3;
 
 impl Tensor {
-    /// The rows of a tile that comes and goes.
+    /// The rows of a tile that is streamed through.
     const BLOCK: usize = 64;
     /// The rows that a group of warps has.
     const GROUP_ROWS: usize = 64;
@@ -120,8 +111,8 @@ impl Tensor {
     const STEP: usize = 32;
 
     /// `None` if the operands are no halves, cannot be copied in 16 bytes, are too wide, or the device cannot.
-    fn choose(geometry: &Geometry, properties: &Properties, pass: Pass) -> Option<Self> {
-        let Geometry { dtype, width, attention, views, .. } = geometry;
+    fn choose(geometry: &AttentionShape, properties: &Properties, pass: AttentionPass) -> Option<Self> {
+        let AttentionShape { dtype, width, attention, views, .. } = geometry;
         let chunks = |elements: usize| elements.is_multiple_of(8);
         let copyable = views.iter().all(|(_, view)| {
             let outer = (0..3).all(|axis| view.shape[axis] <= 1 || chunks(view.strides[axis]));
@@ -138,7 +129,7 @@ impl Tensor {
                 Unit::Group { processors: properties.processors as usize }
             }
             (_, 32 | 64) => Unit::Warp { row_tiles: 2 },
-            _ if pass == Pass::Forward => Unit::Warp { row_tiles: 2 },
+            _ if pass == AttentionPass::Forward => Unit::Warp { row_tiles: 2 },
             _ => Unit::Warp { row_tiles: 1 },
         };
         let tensor = Tensor { pass, padded, unit };
@@ -163,13 +154,13 @@ impl Tensor {
             Unit::Group { .. } => STAGES,
         };
         let (owned, numbers) = match self.pass {
-            Pass::Forward => (1, 0),
-            Pass::Backward => (2, stages * 2 * Self::BLOCK * 4),
+            AttentionPass::Forward => (1, 0),
+            AttentionPass::Backward => (2, stages * 2 * Self::BLOCK * 4),
         };
         ((owned * self.rows() + stages * 2 * Self::BLOCK) * self.padded * 2 + numbers) as u32
     }
 
-    fn source(&self, geometry: &Geometry) -> String {
+    fn source(&self, geometry: &AttentionShape) -> String {
         let mut text = geometry.defines();
         let scale = geometry.attention.scale;
         let bf16 = geometry.dtype == DType::BF16;
@@ -198,10 +189,12 @@ impl Tensor {
         define(&mut text, "SCALE", format!("((float){scale:e})"));
         define(&mut text, "SCALE_LOG2", format!("((float){:e})", scale * std::f64::consts::LOG2_E));
         let kernels: &[&str] = match (self.unit, self.pass) {
-            (Unit::Warp { .. }, Pass::Forward) => &[FORWARD],
-            (Unit::Warp { .. }, Pass::Backward) => &[QUERIES, BACKWARD],
-            (Unit::Group { .. }, Pass::Forward) => &[HOPPER, HOPPER_PRODUCTS, HOPPER_FORWARD],
-            (Unit::Group { .. }, Pass::Backward) => &[HOPPER, HOPPER_PRODUCTS, QUERIES, HOPPER_BACKWARD],
+            (Unit::Warp { .. }, AttentionPass::Forward) => &[FORWARD],
+            (Unit::Warp { .. }, AttentionPass::Backward) => &[QUERIES, BACKWARD],
+            (Unit::Group { .. }, AttentionPass::Forward) => &[HOPPER, HOPPER_PRODUCTS, HOPPER_FORWARD],
+            (Unit::Group { .. }, AttentionPass::Backward) => {
+                &[HOPPER, HOPPER_PRODUCTS, QUERIES, HOPPER_BACKWARD]
+            }
         };
         [text.as_str(), EXTENTS, PRIMITIVES, TILES, FRAGMENTS].iter().chain(kernels).copied().collect()
     }
@@ -210,12 +203,12 @@ impl Tensor {
     /// multiprocessor; `None` if there is nothing to do.
     fn launch(
         &self,
-        geometry: &Geometry,
+        geometry: &AttentionShape,
         name: &'static str,
         rows: usize,
         blocks: usize,
-        arguments: &[Place],
-    ) -> Option<Launch> {
+        arguments: &[PointerTo],
+    ) -> Option<AttentionLaunch> {
         let (pairs, each) = (geometry.pairs(), rows.div_ceil(self.rows()));
         let grid = match self.unit {
             Unit::Warp { .. } => grid(pairs, each, 1)?,
@@ -223,24 +216,24 @@ impl Tensor {
         };
         let (arguments, extents) = (arguments.to_vec(), geometry.extents());
         let (threads, shared) = (Self::THREADS as u32, self.shared());
-        Some(Launch { name, grid, threads, shared, arguments, extents })
+        Some(AttentionLaunch { name, grid, threads, shared, arguments, extents })
     }
 
-    fn forward(&self, geometry: &Geometry) -> Plan {
+    fn forward(&self, geometry: &AttentionShape) -> AttentionPlan {
         let launch = self.launch(geometry, "attention", geometry.queries, FORWARD_BLOCKS, &FORWARD_ARGUMENTS);
         let source = self.source(geometry);
-        Plan { source, launches: launch.into_iter().collect(), workspace: 0 }
+        AttentionPlan { source, launches: launch.into_iter().collect(), workspace: 0 }
     }
 
-    fn backward(&self, geometry: &Geometry) -> Plan {
-        let to_queries = [Read(0), Read(1), Read(2), Read(3), Read(4), Read(5), Workspace, Write(0)];
+    fn backward(&self, geometry: &AttentionShape) -> AttentionPlan {
+        let to_queries = [Read(0), Read(1), Read(2), Read(3), Read(4), Read(5), Workspace(0), Write(0)];
         let [dk, dv] = key_results(geometry);
-        let to_keys = [Read(0), Read(1), Read(2), Read(5), Workspace, dk, dv];
+        let to_keys = [Read(0), Read(1), Read(2), Read(5), Workspace(0), dk, dv];
         let queries =
             self.launch(geometry, "attention_grad_queries", geometry.queries, QUERY_BLOCKS, &to_queries);
         let keys = self.launch(geometry, "attention_grad_keys", geometry.keys, KEY_BLOCKS, &to_keys);
         let source = self.source(geometry);
-        Plan {
+        AttentionPlan {
             source,
             launches: queries.into_iter().chain(keys).collect(),
             workspace: 2 * number_bytes(geometry),
@@ -249,7 +242,7 @@ impl Tensor {
 }
 
 /// The bytes of a number of the accumulator type for each query.
-fn number_bytes(geometry: &Geometry) -> u64 {
+fn number_bytes(geometry: &AttentionShape) -> u64 {
     (geometry.pairs() * geometry.queries * geometry.dtype.accumulator().size()) as u64
 }
 
@@ -260,9 +253,9 @@ fn grid(pairs: usize, blocks: usize, columns: usize) -> Option<[u32; 3]> {
     (count > 0).then_some([count, columns as u32, 1])
 }
 
-/// The same as pairs, blocks of a pair, and again pairs, the last of which may be beyond the end. Blocks begin in this order:
-/// with the pairs of twice as many blocks as run `at_once` side by side, those that do run at once read what few pairs have,
-/// and the longest come first.
+/// The same as pairs, blocks of a pair, and again pairs, the last of which may be beyond the end. Blocks start in this order,
+/// for the sake of the L2 cache: those that run at once, of which there are `at_once`, read the keys and values of few
+/// pairs, and the longest come first.
 fn grid_by_pairs(pairs: usize, blocks: usize, at_once: usize) -> Option<[u32; 3]> {
     let most = (2 * at_once).div_ceil(blocks.max(1)).max(pairs.div_ceil(MOST_IN_GRID));
     let times = pairs.div_ceil(most).max(1);
@@ -275,22 +268,27 @@ fn plain_tile(dtype: DType) -> usize {
 }
 
 /// How many times 64 columns of the result a block of the plain kernels has.
-fn plain_column_tiles(geometry: &Geometry) -> usize {
+fn plain_column_tiles(geometry: &AttentionShape) -> usize {
     if geometry.width <= 64 { 1 } else { 2 }
 }
 
-fn plain_source(geometry: &Geometry) -> String {
+fn plain_source(geometry: &AttentionShape) -> String {
     let mut text = geometry.defines();
     define(&mut text, "TILE", plain_tile(geometry.dtype));
     define(&mut text, "COLUMN_TILES", plain_column_tiles(geometry));
     define(&mut text, "SCALE", format!("{:e}", geometry.attention.scale));
-    [&number(geometry.dtype), &text, EXTENTS, PLAIN].concat()
+    [&dtype_defines(geometry.dtype), &text, EXTENTS, PLAIN].concat()
 }
 
-fn plain_launch(geometry: &Geometry, name: &'static str, rows: usize, arguments: &[Place]) -> Option<Launch> {
+fn plain_launch(
+    geometry: &AttentionShape,
+    name: &'static str,
+    rows: usize,
+    arguments: &[PointerTo],
+) -> Option<AttentionLaunch> {
     let columns = geometry.width.div_ceil(64 * plain_column_tiles(geometry)).max(1);
     let grid = grid(geometry.pairs(), rows.div_ceil(16 * plain_tile(geometry.dtype)), columns)?;
-    Some(Launch {
+    Some(AttentionLaunch {
         name,
         grid,
         threads: 256,
@@ -300,28 +298,28 @@ fn plain_launch(geometry: &Geometry, name: &'static str, rows: usize, arguments:
     })
 }
 
-fn plain_forward(geometry: &Geometry) -> Plan {
+fn plain_forward(geometry: &AttentionShape) -> AttentionPlan {
     let launch = plain_launch(geometry, "attention", geometry.queries, &FORWARD_ARGUMENTS);
-    Plan { source: plain_source(geometry), launches: launch.into_iter().collect(), workspace: 0 }
+    AttentionPlan { source: plain_source(geometry), launches: launch.into_iter().collect(), workspace: 0 }
 }
 
-fn plain_backward(geometry: &Geometry) -> Plan {
+fn plain_backward(geometry: &AttentionShape) -> AttentionPlan {
     let rows = geometry.pairs() * geometry.queries;
-    let sum = grid(1, rows.div_ceil(8), 1).map(|grid| Launch {
+    let sum = grid(1, rows.div_ceil(8), 1).map(|grid| AttentionLaunch {
         name: "attention_grad_products",
         grid,
         threads: 256,
         shared: 0,
-        arguments: vec![Read(3), Read(5), Workspace],
+        arguments: vec![Read(3), Read(5), Workspace(0)],
         extents: geometry.extents(),
     });
-    let to_queries = [Read(0), Read(1), Read(2), Read(4), Read(5), Workspace, Write(0)];
+    let to_queries = [Read(0), Read(1), Read(2), Read(4), Read(5), Workspace(0), Write(0)];
     let queries = plain_launch(geometry, "attention_grad_queries", geometry.queries, &to_queries);
     let [dk, dv] = key_results(geometry);
-    let to_keys = [Read(0), Read(1), Read(2), Read(4), Read(5), Workspace, dk, dv];
+    let to_keys = [Read(0), Read(1), Read(2), Read(4), Read(5), Workspace(0), dk, dv];
     let keys = plain_launch(geometry, "attention_grad_keys", geometry.keys, &to_keys);
     let launches = sum.into_iter().chain(queries).chain(keys).collect();
-    Plan { source: plain_source(geometry), launches, workspace: number_bytes(geometry) }
+    AttentionPlan { source: plain_source(geometry), launches, workspace: number_bytes(geometry) }
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Convolutions as they are defined, for what the library does not take.
 
-use super::Geometry;
-use crate::dnn::Direction;
-use crate::engine::Engine;
+use super::ConvShape;
+use crate::codegen::engine::Engine;
+use crate::codegen::function::{Argument, Function};
+use crate::conv::dnn::Direction;
 use crate::error::Result;
-use crate::function::{Argument, Function};
 use crate::routine::{Call, Routine};
 use plimsoll_graph::DType;
 use plimsoll_graph::op::Conv2d;
@@ -24,7 +24,7 @@ pub(super) struct Direct {
 }
 
 impl Direct {
-    pub(super) fn new(engine: &Arc<Engine>, direction: Direction, geometry: &Geometry) -> Result<Direct> {
+    pub(super) fn new(engine: &Arc<Engine>, direction: Direction, geometry: &ConvShape) -> Result<Direct> {
         let processors = engine.properties().processors;
         let blocks =
             |elements: usize| elements.div_ceil(THREADS as usize).min(processors as usize * 32).max(1) as u32;
@@ -83,8 +83,8 @@ impl Routine for Direct {
 }
 
 /// The kernels for a convolution.
-fn source(geometry: &Geometry, parts: usize) -> String {
-    let Geometry { batch, image, channels, filter, results, out, conv, .. } = *geometry;
+fn source(geometry: &ConvShape, parts: usize) -> String {
+    let ConvShape { batch, image, channels, filter, results, out, conv, .. } = *geometry;
     let Conv2d { stride, padding, dilation, groups } = conv;
     let types = match geometry.dtype {
         DType::F64 => {
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn the_kernels_are_written_for_the_extents_of_the_convolution() {
         let conv = Conv2d { stride: [2, 1], padding: [1, 0, 2, 2], dilation: [1, 3], groups: 4 };
-        let geometry = Geometry {
+        let geometry = ConvShape {
             dtype: DType::BF16,
             batch: 2,
             image: [9, 11],

@@ -1,13 +1,14 @@
 //! Statistics of channels over all other axes, and the gradient of normalising by them. Normalising itself is
 //! arithmetic on elements, which fused loops do.
 //!
-//! Statistics of a few rows are taken in two looks while they are in registers and merged by the parallel formula of
+//! Statistics of a few rows are taken in two passes while they are in registers and merged by the parallel formula of
 //! Chan, Golub and LeVeque, so that x is read from memory once and no variance is the difference of two large numbers.
 
-use super::stages::{Place, Stages, Traits, count};
+use super::stages::{Stages, Traits, count, read, write};
 use super::tiles::{self, Tiles};
 use super::{accumulator, name};
-use crate::engine::Engine;
+use crate::codegen::engine::Engine;
+use crate::codegen::launches::LaunchArgument;
 use crate::error::Result;
 use crate::routine::Routine;
 use plimsoll_graph::DType;
@@ -64,14 +65,13 @@ pub(super) fn moments_stages(processors: u32, epsilon: f64, reads: &[Operand]) -
     let tiles = Tiles::new(processors, dtype.size(), 1, rows, channels);
     let mut stages = Stages::new(reads[0].view.shape.elements().max(32 * channels), &[TEXT]);
     let parts = stages.reserve(tiles.room.max(1) * 2 * channels * size);
-    let arguments =
-        [(&*format!("const {ty}"), Place::Read(0)), (number, parts), count(rows), count(tiles.chunk)];
+    let arguments = [(&*format!("const {ty}"), read(0)), (number, parts), count(rows), count(tiles.chunk)];
     stages.launch("measure", traits(ty, channels, tiles), tiles.grid(), tiles::BLOCK, arguments)?;
     let arguments = [
         (&*format!("const {number}"), parts),
-        (number, Place::Write(0)),
-        (number, Place::Write(1)),
-        (number, Place::Write(2)),
+        (number, write(0)),
+        (number, write(1)),
+        (number, write(2)),
         count(rows),
         count(tiles.chunk),
         count(tiles.chunks),
@@ -94,10 +94,10 @@ pub(super) fn grad_stages(processors: u32, epsilon: f64, reads: &[Operand]) -> R
     let (constant, statistic) = (format!("const {ty}"), format!("const {number}"));
     let arguments = [
         (&*statistic, parts),
-        (&*constant, Place::Read(1)),
-        (&*statistic, Place::Read(3)),
-        (ty, Place::Write(1)),
-        (ty, Place::Write(2)),
+        (&*constant, read(1)),
+        (&*statistic, read(3)),
+        (ty, write(1)),
+        (ty, write(2)),
         (number, factors),
         count(rows),
         count(tiles.chunks),
@@ -106,11 +106,11 @@ pub(super) fn grad_stages(processors: u32, epsilon: f64, reads: &[Operand]) -> R
     stages.launch("settle_slopes", settled, settle_grid(channels), SETTLE_BLOCK, arguments)?;
 
     let arguments = [
-        (&*constant, Place::Read(0)),
-        (&*statistic, Place::Read(2)),
-        (&*constant, Place::Read(4)),
+        (&*constant, read(0)),
+        (&*statistic, read(2)),
+        (&*constant, read(4)),
         (&*statistic, factors),
-        (ty, Place::Write(0)),
+        (ty, write(0)),
         count(rows),
         count(tiles.chunk),
     ];
@@ -128,15 +128,15 @@ pub(super) fn slope_sums(
     channels: usize,
     tiles: Tiles,
     by_row: bool,
-    parts: Place,
+    parts: LaunchArgument,
 ) -> Result<()> {
     let (ty, (number, _)) = (name(dtype), accumulator(dtype));
     let (constant, statistic) = (format!("const {ty}"), format!("const {number}"));
     let arguments = [
-        (&*constant, Place::Read(0)),
-        (&*statistic, Place::Read(2)),
-        (&*statistic, Place::Read(3)),
-        (&*constant, Place::Read(4)),
+        (&*constant, read(0)),
+        (&*statistic, read(2)),
+        (&*statistic, read(3)),
+        (&*constant, read(4)),
         (number, parts),
         count(rows),
         count(tiles.chunk),
@@ -151,15 +151,11 @@ pub(super) fn settle_sums(
     dtype: DType,
     channels: usize,
     chunks: usize,
-    parts: Place,
+    parts: LaunchArgument,
 ) -> Result<()> {
     let ty = name(dtype);
     let traits = Traits::new().ty("E", ty).numbers([("CHANNELS", channels)]);
-    let arguments = [
-        (&*format!("const {}", accumulator(dtype).0), parts),
-        (ty, Place::Write(1)),
-        (ty, Place::Write(2)),
-        count(chunks),
-    ];
+    let arguments =
+        [(&*format!("const {}", accumulator(dtype).0), parts), (ty, write(1)), (ty, write(2)), count(chunks)];
     stages.launch("settle_sums", traits, settle_grid(2 * channels), SETTLE_BLOCK, arguments)
 }

@@ -1,12 +1,13 @@
 //! Cross-entropy of logits against class indices, and its gradient.
 //!
-//! The probabilities are never written: the forward kernel looks at each row once, keeping its largest logit and the
-//! sum of exponentials relative to it as they come, and the gradient makes the probabilities again from the log-sum, in
-//! the memory of the logits if it may.
+//! The probabilities are never written: the forward kernel reads each row once, keeping its largest logit and the sum of
+//! exponentials relative to it (online softmax), and the gradient recomputes the probabilities from the log-sum, in place
+//! of the logits if it may.
 
-use super::stages::{Place, Stages, Traits, blocks, count};
+use super::stages::{Stages, Traits, blocks, count, read, write};
 use super::{accumulator, name, reduce, team};
-use crate::engine::{Engine, Properties};
+use crate::codegen::engine::{Engine, Properties};
+use crate::codegen::launches::LaunchArgument;
 use crate::error::Result;
 use crate::routine::Routine;
 use plimsoll_graph::DType;
@@ -35,7 +36,7 @@ pub(crate) fn prepare_grad(
 
 /// Rows of logits, and the types that go with them.
 #[derive(Clone, Copy)]
-pub(super) struct Rows {
+pub(super) struct LossRows {
     pub(super) rows: usize,
     pub(super) classes: usize,
     /// The elements from one row to the next.
@@ -44,7 +45,7 @@ pub(super) struct Rows {
     pub(super) labels: DType,
 }
 
-impl Rows {
+impl LossRows {
     fn new(reads: &[Operand]) -> Self {
         let shape = reads[0].view.shape;
         let (rows, classes) = (shape[0], shape[1]);
@@ -56,7 +57,7 @@ impl Rows {
         stages: &mut Stages,
         template: &str,
         held: bool,
-        arguments: [(&str, Place); N],
+        arguments: [(&str, LaunchArgument); N],
     ) -> Result<()> {
         let (team, block) = team(self.classes);
         let traits = Traits::new().ty("E", name(self.logits)).ty("Label", name(self.labels)).numbers([
@@ -68,8 +69,8 @@ impl Rows {
         stages.launch(template, traits, [blocks(self.rows, block / team), 1], block, arguments)
     }
 
-    /// The bytes of shared memory that a row is held in between two looks at it: where a row is read by a whole block,
-    /// and two of these find room on a multiprocessor, so that one reads while the other computes.
+    /// The bytes of shared memory that hold a row between two passes over it: where a whole block reads a row and two blocks
+    /// fit on a multiprocessor, so that one reads while the other computes.
     fn held(&self, device: &Properties) -> Option<u32> {
         /// What a block has shared memory for besides.
         const BESIDES: u32 = 2 << 10;
@@ -86,11 +87,11 @@ impl Rows {
         let mut stages = Stages::new(self.rows * self.pitch, &[reduce::TEXT, TEXT]);
         let (logits, label, number) = (name(self.logits), name(self.labels), accumulator(self.logits).0);
         let arguments = [
-            (logits, Place::Read(0)),
-            (&*format!("const {label}"), Place::Read(1)),
-            (&*format!("const {number}"), Place::Read(2)),
-            (number, Place::Write(0)),
-            ("i32", Place::Write(1)),
+            (logits, read(0)),
+            (&*format!("const {label}"), read(1)),
+            (&*format!("const {number}"), read(2)),
+            (number, write(0)),
+            ("i32", write(1)),
             count(self.rows),
         ];
         let held = self.held(device);
@@ -101,14 +102,14 @@ impl Rows {
 }
 
 pub(super) fn stages(reads: &[Operand]) -> Result<Stages> {
-    let rows = Rows::new(reads);
+    let rows = LossRows::new(reads);
     let mut stages = Stages::new(rows.rows * rows.classes, &[reduce::TEXT, TEXT]);
     let (logits, label, number) = (name(rows.logits), name(rows.labels), accumulator(rows.logits).0);
     let arguments = [
-        (&*format!("const {logits}"), Place::Read(0)),
-        (&*format!("const {label}"), Place::Read(1)),
-        (number, Place::Write(0)),
-        (number, Place::Write(1)),
+        (&*format!("const {logits}"), read(0)),
+        (&*format!("const {label}"), read(1)),
+        (number, write(0)),
+        (number, write(1)),
         count(rows.rows),
     ];
     rows.launch(&mut stages, "cross_entropy", false, arguments)?;
@@ -116,15 +117,15 @@ pub(super) fn stages(reads: &[Operand]) -> Result<Stages> {
 }
 
 pub(super) fn grad_stages(reads: &[Operand]) -> Result<Stages> {
-    let rows = Rows::new(reads);
+    let rows = LossRows::new(reads);
     let mut stages = Stages::new(rows.rows * rows.classes, &[reduce::TEXT, TEXT]);
     let (logits, label, number) = (name(rows.logits), name(rows.labels), accumulator(rows.logits).0);
     let arguments = [
-        (&*format!("const {logits}"), Place::Read(0)),
-        (&*format!("const {label}"), Place::Read(1)),
-        (&*format!("const {number}"), Place::Read(2)),
-        (&*format!("const {number}"), Place::Read(3)),
-        (logits, Place::Write(0)),
+        (&*format!("const {logits}"), read(0)),
+        (&*format!("const {label}"), read(1)),
+        (&*format!("const {number}"), read(2)),
+        (&*format!("const {number}"), read(3)),
+        (logits, write(0)),
         count(rows.rows),
     ];
     rows.launch(&mut stages, "cross_entropy_grad", false, arguments)?;

@@ -8,9 +8,9 @@
 //! sums take a second launch, with a warp for each row; a row of many updates is shared by the warps of a block, each
 //! with columns of its own and many updates under way at once.
 
-use super::stages::{Place, Stages, Traits, blocks, count};
+use super::stages::{Stages, Traits, blocks, count, read, write};
 use super::{name, pack};
-use crate::engine::Engine;
+use crate::codegen::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::routine::Routine;
 use plimsoll_graph::program::Operand;
@@ -57,9 +57,9 @@ pub(super) fn stages(reads: &[Operand]) -> Result<Stages> {
         ("PACKS", packs),
     ]);
     let arguments = [
-        (&*format!("const {ty}"), Place::Read(0)),
-        (&*format!("const {label}"), Place::Read(1)),
-        (ty, Place::Write(0)),
+        (&*format!("const {ty}"), read(0)),
+        (&*format!("const {label}"), read(1)),
+        (ty, write(0)),
         count(indices * packs),
     ];
     stages.launch("gather", traits, [blocks(indices * packs, BLOCK), 1], BLOCK, arguments)?;
@@ -85,18 +85,13 @@ pub(super) fn scatter_add_stages(rows: usize, reads: &[Operand]) -> Result<Stage
     let (bounds, sorted) = (stages.reserve((rows + 1) * 4), stages.reserve(all * 4));
 
     let traits = Traits::new().ty("Label", label).numbers([("ROWS", rows), ("RANGE", SORT_RANGE)]);
-    let arguments =
-        [(&*format!("const {label}"), Place::Read(0)), ("u32", bounds), ("u32", sorted), count(all)];
+    let arguments = [(&*format!("const {label}"), read(0)), ("u32", bounds), ("u32", sorted), count(all)];
     stages.launch("sort", traits, [rows.div_ceil(SORT_RANGE), 1], SORT_BLOCK, arguments)?;
 
     let traits =
         Traits::new().ty("E", ty).numbers([("N", pack), ("ROWS", rows), ("PACKS", packs), ("FEW", FEW)]);
-    let arguments = [
-        (&*format!("const {ty}"), Place::Read(1)),
-        ("const u32", bounds),
-        ("const u32", sorted),
-        (ty, Place::Write(0)),
-    ];
+    let arguments =
+        [(&*format!("const {ty}"), read(1)), ("const u32", bounds), ("const u32", sorted), (ty, write(0))];
     stages.launch("sum_rows", traits, [rows.div_ceil(BLOCK as usize / 32), 1], BLOCK, arguments)?;
     Ok(stages)
 }

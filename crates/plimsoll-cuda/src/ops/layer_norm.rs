@@ -6,10 +6,10 @@
 //! fixed order. Longer rows are read again instead, and their columns are summed by a launch of their own.
 
 use super::batch_norm::{self, settle_sums};
-use super::stages::{Place, Stages, Traits, blocks, count};
+use super::stages::{Stages, Traits, blocks, count, read, write};
 use super::tiles::Tiles;
 use super::{accumulator, name, pack};
-use crate::engine::Engine;
+use crate::codegen::engine::Engine;
 use crate::error::Result;
 use crate::routine::Routine;
 use plimsoll_graph::DType;
@@ -58,9 +58,9 @@ pub(crate) fn prepare_grad(
     grad_stages(engine.properties().processors, reads)?.prepare(engine)
 }
 
-/// How rows are shared out.
+/// How rows are assigned to threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Rows {
+struct NormRows {
     rows: usize,
     width: usize,
     pack: usize,
@@ -69,7 +69,7 @@ struct Rows {
     held: bool,
 }
 
-impl Rows {
+impl NormRows {
     /// Teams of lanes, in blocks of `block` threads, where each keeps few enough elements; else blocks of which each thread
     /// keeps `each` elements.
     fn new(x: &Operand, block: u32, each: usize) -> Self {
@@ -111,16 +111,16 @@ impl Rows {
 
 pub(super) fn stages(epsilon: f64, reads: &[Operand]) -> Result<Stages> {
     let (ty, number) = (name(reads[0].dtype), accumulator(reads[0].dtype).0);
-    let rows = Rows::new(&reads[0], BLOCK, 16);
+    let rows = NormRows::new(&reads[0], BLOCK, 16);
     let mut stages = Stages::new(reads[0].view.shape.elements(), &[TEXT]);
     let constant = format!("const {ty}");
     let arguments = [
-        (&*constant, Place::Read(0)),
-        (&*constant, Place::Read(1)),
-        (&*constant, Place::Read(2)),
-        (ty, Place::Write(0)),
-        (number, Place::Write(1)),
-        (number, Place::Write(2)),
+        (&*constant, read(0)),
+        (&*constant, read(1)),
+        (&*constant, read(2)),
+        (ty, write(0)),
+        (number, write(1)),
+        (number, write(2)),
         count(rows.rows),
     ];
     let traits = rows.traits(ty).float("epsilon", epsilon);
@@ -131,7 +131,7 @@ pub(super) fn stages(epsilon: f64, reads: &[Operand]) -> Result<Stages> {
 pub(super) fn grad_stages(processors: u32, reads: &[Operand]) -> Result<Stages> {
     let dtype = reads[0].dtype;
     let (ty, (number, size)) = (name(dtype), accumulator(dtype));
-    let mut rows = Rows::new(&reads[0], GRAD_BLOCK, GRAD_SUMS / size);
+    let mut rows = NormRows::new(&reads[0], GRAD_BLOCK, GRAD_SUMS / size);
     let width = rows.width;
     let adds = reads.len() > 5;
     let threads = rows.grad_threads(dtype, adds);
@@ -151,14 +151,14 @@ pub(super) fn grad_stages(processors: u32, reads: &[Operand]) -> Result<Stages> 
     let constant = format!("const {ty}");
     let statistic = format!("const {number}");
     let arguments = [
-        (&*constant, Place::Read(0)),
-        (&*constant, Place::Read(1)),
-        (&*statistic, Place::Read(2)),
-        (&*statistic, Place::Read(3)),
-        (&*constant, Place::Read(4)),
+        (&*constant, read(0)),
+        (&*constant, read(1)),
+        (&*statistic, read(2)),
+        (&*statistic, read(3)),
+        (&*constant, read(4)),
         // Where nothing is added, nothing is read of it.
-        (&*constant, Place::Read(if adds { 5 } else { 4 })),
-        (ty, Place::Write(0)),
+        (&*constant, read(if adds { 5 } else { 4 })),
+        (ty, write(0)),
         (number, parts),
         count(rows.rows),
     ];

@@ -1,10 +1,9 @@
 //! Ops that have kernels of their own.
 //!
-//! Each is CUDA C++ text next to its module, written as templates; a kernel of a program instantiates them with its
-//! element types and the extents of what a model is made of as constants, so that the compiler unrolls what it can.
-//! Arguments are addresses, and the numbers that follow from the batch and the length of sequences: a step of another
-//! length is then made of the same code. What is launched, on which grids and with how much workspace is decided without
-//! a device at hand, as [`Stages`].
+//! Each is a CUDA C++ template next to its module, which a kernel of a program instantiates with its element types and the
+//! model's own extents as constants, so that the compiler unrolls what it can. Extents that depend on batch and sequence
+//! length are kernel arguments, so that a step of another length runs the same code. What is launched, on which grids and
+//! with how much workspace is decided without a device, as [`stages::Stages`].
 
 pub(crate) mod batch_norm;
 pub(crate) mod cross_entropy;

@@ -1,8 +1,8 @@
 //! Kernels that only move elements: borders, and operands one after another.
 
-use super::stages::{Place, Stages, Traits, blocks, count};
+use super::stages::{Stages, Traits, blocks, count, read, write};
 use super::{name, pack};
-use crate::engine::Engine;
+use crate::codegen::engine::Engine;
 use crate::error::Result;
 use crate::routine::Routine;
 use plimsoll_graph::DType;
@@ -72,8 +72,7 @@ pub(super) fn pad_stages(border: &Pad, reads: &[Operand], writes: &[Operand]) ->
         .text(&source)
         .text(&format!("static __device__ E value() {{ return {}; }}", constant(border.value, dtype)));
     let first = input.first().copied().unwrap_or(1);
-    let arguments =
-        [(&*format!("const {ty}"), Place::Read(0)), (ty, Place::Write(0)), count(packs), count(first)];
+    let arguments = [(&*format!("const {ty}"), read(0)), (ty, write(0)), count(packs), count(first)];
     stages.launch("pad", traits, [blocks(packs, BLOCK), 1], BLOCK, arguments)?;
     Ok(stages)
 }
@@ -114,19 +113,15 @@ pub(super) fn concat_stages(axis: usize, reads: &[Operand], writes: &[Operand]) 
     let whole = shape[..axis].iter().all(|&extent| extent == 1);
     let stride = if whole { 1 } else { shape[axis] * after / pack };
     let mut offset = 0;
-    for (index, (read, run)) in reads.iter().zip(runs).enumerate() {
-        let packs = read.view.shape.elements() / pack;
+    for (index, (operand, run)) in reads.iter().zip(runs).enumerate() {
+        let packs = operand.view.shape.elements() / pack;
         let traits = Traits::new().ty("E", ty).numbers([
             ("N", pack),
             ("RUN", if whole { 1 } else { run / pack }),
             ("STRIDE", stride),
         ]);
-        let arguments = [
-            (&*format!("const {ty}"), Place::Read(index)),
-            (ty, Place::Write(0)),
-            count(packs),
-            count(offset / pack),
-        ];
+        let arguments =
+            [(&*format!("const {ty}"), read(index)), (ty, write(0)), count(packs), count(offset / pack)];
         stages.launch("place", traits, [blocks(packs, BLOCK), 1], BLOCK, arguments)?;
         offset += run;
     }

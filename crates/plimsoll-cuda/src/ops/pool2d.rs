@@ -3,9 +3,9 @@
 //! The forward kernel keeps no positions: the gradient finds the largest elements again. It is gathered by the elements
 //! that it goes to, each from the windows that cover it, so that nothing is added up in memory.
 
-use super::stages::{Place, Stages, Traits, blocks, count};
+use super::stages::{Stages, Traits, blocks, count, read, write};
 use super::{name, pack};
-use crate::engine::Engine;
+use crate::codegen::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::routine::Routine;
 use plimsoll_graph::Shape;
@@ -68,7 +68,7 @@ pub(super) fn stages(pool: Pool2d, reads: &[Operand], writes: &[Operand]) -> Res
     let (pack, traits) = traits(pool, &reads[0], &pooled, [1, 1])?;
     let ty = name(reads[0].dtype);
     let packs = pooled.elements() / pack;
-    let arguments = [(&*format!("const {ty}"), Place::Read(0)), (ty, Place::Write(0)), count(packs)];
+    let arguments = [(&*format!("const {ty}"), read(0)), (ty, write(0)), count(packs)];
     stages.launch("pool", traits, [blocks(packs, BLOCK), 1], BLOCK, arguments)?;
     Ok(stages)
 }
@@ -84,8 +84,7 @@ pub(super) fn grad_stages(pool: Pool2d, reads: &[Operand]) -> Result<Stages> {
     let mut stages = Stages::new(images.elements().max(pooled.elements()).max(all), &[TEXT]);
     let ty = name(reads[0].dtype);
     let constant = format!("const {ty}");
-    let arguments =
-        [(&*constant, Place::Read(0)), (&*constant, Place::Read(1)), (ty, Place::Write(0)), count(all)];
+    let arguments = [(&*constant, read(0)), (&*constant, read(1)), (ty, write(0)), count(all)];
     stages.launch("pool_grad", traits, [blocks(all, BLOCK), 1], BLOCK, arguments)?;
     Ok(stages)
 }

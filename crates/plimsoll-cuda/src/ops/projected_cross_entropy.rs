@@ -5,16 +5,15 @@
 //! the accumulator type and rounded once.
 //!
 //! Products of an odd number of classes are several times slower. So where the weight has a row for each class it is
-//! copied once, with rows of zeros up to a round number, whose logits and gradients are zeros and change nothing.
+//! copied once and padded with rows of zeros, whose logits and gradients are zeros and change nothing.
 
-use super::cross_entropy::Rows;
+use super::cross_entropy::LossRows;
 use super::reduce;
 use super::stages::Stages;
-use crate::engine::{Engine, Properties};
+use crate::codegen::engine::{Engine, Properties};
 use crate::error::Result;
-use crate::product::{Gemm, Product};
+use crate::gemm::{Gemm, GemmOrZeros};
 use crate::routine::{ALIGNMENT, Call, Routine};
-use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use plimsoll_graph::DType;
 use plimsoll_graph::program::Operand;
 use std::sync::Arc;
@@ -37,7 +36,7 @@ pub(crate) fn prepare(
     reads: &[Operand],
     _writes: &[Operand],
 ) -> Result<Box<dyn Routine>> {
-    let layout = Layout::new(transpose_weight, chunk, reads);
+    let layout = ChunkLayout::new(transpose_weight, chunk, reads);
     let chunks =
         layout.sizes().map(|rows| Chunk::prepare(engine, &layout, rows)).collect::<Result<Vec<_>>>()?;
     let products = chunks.iter().map(Chunk::workspace).max().unwrap_or(0);
@@ -53,13 +52,13 @@ pub(super) fn own_stages(
     reads: &[Operand],
     device: &Properties,
 ) -> Result<Vec<Stages>> {
-    let layout = Layout::new(transpose_weight, chunk, reads);
+    let layout = ChunkLayout::new(transpose_weight, chunk, reads);
     layout.sizes().map(|rows| layout.losses(rows, device)).chain(layout.round().transpose()).collect()
 }
 
 /// The extents, and where things are in the workspace.
 #[derive(Debug, Clone, Copy)]
-struct Layout {
+struct ChunkLayout {
     rows: usize,
     width: usize,
     classes: usize,
@@ -73,7 +72,7 @@ struct Layout {
     chunk: usize,
 }
 
-impl Layout {
+impl ChunkLayout {
     fn new(transposed: bool, chunk: usize, reads: &[Operand]) -> Self {
         let (x, weight) = (reads[0].view.shape, reads[1].view.shape);
         let classes = weight[if transposed { 0 } else { 1 }];
@@ -127,15 +126,15 @@ impl Layout {
 
     /// The logits of a chunk of so many rows.
     fn logits(&self, rows: usize) -> Gemm {
-        let weight = if self.transposed { [1, self.width, 0] } else { [self.classes, 1, 0] };
-        let gemm = self.product([rows, self.made(), self.width], [self.width, 1, 0], weight);
+        let weight = if self.transposed { [1, self.width] } else { [self.classes, 1] };
+        let gemm = Gemm::new(self.dtype, [rows, self.made(), self.width], [self.width, 1], weight);
         Gemm { c: [self.pitch, 0], ..gemm }
     }
 
     /// The launches that turn the logits of a chunk into losses, predictions and gradients.
     fn losses(&self, rows: usize, device: &Properties) -> Result<Stages> {
-        let Layout { classes, pitch, dtype: logits, labels, .. } = *self;
-        Rows { rows, classes, pitch, logits, labels }.losses(device)
+        let ChunkLayout { classes, pitch, dtype: logits, labels, .. } = *self;
+        LossRows { rows, classes, pitch, logits, labels }.losses(device)
     }
 
     /// The launches that make the weight's gradient of sums that are kept apart.
@@ -145,8 +144,8 @@ impl Layout {
 
     /// The gradient of x.
     fn input(&self, rows: usize) -> Gemm {
-        let weight = if self.transposed { [self.width, 1, 0] } else { [1, self.classes, 0] };
-        self.product([rows, self.width, self.made()], [self.pitch, 1, 0], weight)
+        let weight = if self.transposed { [self.width, 1] } else { [1, self.classes] };
+        Gemm::new(self.dtype, [rows, self.width, self.made()], [self.pitch, 1], weight)
     }
 
     /// The gradient of the weight, or what a chunk adds to it.
@@ -154,74 +153,43 @@ impl Layout {
         let Self { width, pitch, .. } = *self;
         let classes = if self.sums_apart() { self.made() } else { self.classes };
         let gemm = match self.transposed {
-            true => self.product([classes, width, rows], [1, pitch, 0], [width, 1, 0]),
-            false => self.product([width, classes, rows], [1, width, 0], [pitch, 1, 0]),
+            true => Gemm::new(self.dtype, [classes, width, rows], [1, pitch], [width, 1]),
+            false => Gemm::new(self.dtype, [width, classes, rows], [1, width], [pitch, 1]),
         };
         let result = if self.sums_apart() { self.dtype.accumulator() } else { self.dtype };
         Gemm { result, accumulate, ..gemm }
-    }
-
-    fn product(&self, [m, n, k]: [usize; 3], a: [usize; 3], b: [usize; 3]) -> Gemm {
-        let alignment = [ALIGNMENT; 3];
-        let (dtype, result) = (self.dtype, self.dtype);
-        Gemm { m, n, k, batch: 1, a, b, c: [n, 0], dtype, result, accumulate: false, alignment }
     }
 }
 
 /// The kernels of chunks of one size.
 struct Chunk {
-    logits: Matrix,
+    logits: GemmOrZeros,
     losses: Box<dyn Routine>,
     /// The first chunk's, and what others add.
-    weight: [Matrix; 2],
-    input: Matrix,
+    weight: [GemmOrZeros; 2],
+    input: GemmOrZeros,
 }
 
 impl Chunk {
-    fn prepare(engine: &Arc<Engine>, layout: &Layout, rows: usize) -> Result<Self> {
-        let matrix = |gemm| Matrix::new(engine, gemm);
+    fn prepare(engine: &Arc<Engine>, layout: &ChunkLayout, rows: usize) -> Result<Self> {
+        let product = |gemm: Gemm| GemmOrZeros::new(engine, &gemm);
         Ok(Self {
-            logits: matrix(layout.logits(rows))?,
+            logits: product(layout.logits(rows))?,
             losses: layout.losses(rows, engine.properties())?.prepare(engine)?,
-            weight: [matrix(layout.weight(rows, false))?, matrix(layout.weight(rows, true))?],
-            input: matrix(layout.input(rows))?,
+            weight: [product(layout.weight(rows, false))?, product(layout.weight(rows, true))?],
+            input: product(layout.input(rows))?,
         })
     }
 
     fn workspace(&self) -> u64 {
         let [first, other] = &self.weight;
-        [&self.logits, first, other, &self.input].map(Matrix::workspace).into_iter().max().unwrap_or(0)
-    }
-}
-
-/// A product, or what it is where there is nothing to multiply.
-enum Matrix {
-    Product(Product),
-    /// So many bytes of zeros.
-    Zeros(u64),
-}
-
-impl Matrix {
-    fn new(engine: &Arc<Engine>, gemm: Gemm) -> Result<Self> {
-        let Gemm { m, n, k, result, accumulate, .. } = gemm;
-        if m == 0 || n == 0 || k == 0 {
-            let bytes = if accumulate { 0 } else { m * n * result.size() };
-            return Ok(Self::Zeros(bytes as u64));
-        }
-        Ok(Self::Product(Product::new(engine, &gemm)?))
-    }
-
-    fn workspace(&self) -> u64 {
-        match self {
-            Self::Product(product) => product.workspace(),
-            Self::Zeros(_) => 0,
-        }
+        [&self.logits, first, other, &self.input].map(GemmOrZeros::workspace).into_iter().max().unwrap_or(0)
     }
 }
 
 struct Projected {
     engine: Arc<Engine>,
-    layout: Layout,
+    layout: ChunkLayout,
     /// Those of the full size, then of the last.
     chunks: Vec<Chunk>,
     /// Makes the weight's gradient of sums that are kept apart.
@@ -230,33 +198,13 @@ struct Projected {
     products: u64,
 }
 
-impl Projected {
-    /// # Safety
-    /// The addresses must be those of the product's operands and of workspace for it.
-    unsafe fn multiply(
-        &self,
-        matrix: &Matrix,
-        addresses: [CUdeviceptr; 3],
-        workspace: CUdeviceptr,
-        stream: CUstream,
-    ) -> Result<()> {
-        match matrix {
-            // SAFETY: as the caller vouches.
-            Matrix::Product(product) => unsafe { product.run(addresses, workspace, stream) },
-            Matrix::Zeros(0) => Ok(()),
-            // SAFETY: the result has so many bytes.
-            Matrix::Zeros(bytes) => unsafe { self.engine.zero(addresses[2], *bytes, stream) },
-        }
-    }
-}
-
 impl Routine for Projected {
     fn workspace(&self) -> u64 {
         self.layout.places()[2] + self.products
     }
 
     unsafe fn run(&self, call: &Call<'_>) -> Result<()> {
-        let Layout { rows, width, classes, dtype, labels, transposed, chunk, .. } = self.layout;
+        let ChunkLayout { rows, width, classes, dtype, labels, transposed, chunk, .. } = self.layout;
         let [x, weight, label, slope] = [0, 1, 2, 3].map(|index| call.reads[index]);
         let [loss, prediction, dx, dweight] = [0, 1, 2, 3].map(|index| call.writes[index]);
         let [copy, sums, products] = self.layout.places().map(|offset| call.workspace + offset);
@@ -292,10 +240,10 @@ impl Routine for Projected {
             // workspace that overlap nothing else. Rows of dx, which may be those of x, are written after the last use
             // of those of x.
             unsafe {
-                self.multiply(&kernels.logits, [x, weight, logits], products, stream)?;
+                kernels.logits.run([x, weight, logits], products, stream)?;
                 kernels.losses.run(&Call { reads: &reads, writes: &writes, workspace: products, stream })?;
-                self.multiply(of_weight, operands, products, stream)?;
-                self.multiply(&kernels.input, [logits, weight, dx], products, stream)?;
+                of_weight.run(operands, products, stream)?;
+                kernels.input.run([logits, weight, dx], products, stream)?;
             }
         }
         match &self.round {
@@ -314,14 +262,14 @@ mod tests {
     use plimsoll_graph::Shape;
     use plimsoll_graph::program::{BufferId, View};
 
-    fn layout(dtype: DType, rows: usize, transposed: bool, chunk: usize) -> Layout {
+    fn layout(dtype: DType, rows: usize, transposed: bool, chunk: usize) -> ChunkLayout {
         let weight = if transposed { [50257, 768] } else { [768, 50257] };
         let operand = |dtype, extents: &[usize]| {
             let shape = Shape::new(extents).expect("a shape within limits");
             Operand { buffer: BufferId(0), dtype, view: View::dense(shape) }
         };
         let reads = [operand(dtype, &[rows, 768]), operand(dtype, &weight), operand(DType::I32, &[rows])];
-        Layout::new(transposed, chunk, &reads)
+        ChunkLayout::new(transposed, chunk, &reads)
     }
 
     #[test]

@@ -2,12 +2,13 @@
 //!
 //! A reduction is done in passes. Each combines one group of neighbouring axes, the last group first, and sees its
 //! operand as `[outer, reduced, inner]`: rows where `inner` is 1, columns where not. Where there are too few of them to
-//! keep the device busy, they are cut into parts whose results are combined by a pass of their own.
+//! fill the device, they are split into parts whose partial results are combined by a pass of their own.
 
-use super::stages::{Place, Stages, Traits, blocks, count};
+use super::stages::{Stages, Traits, blocks, count, read, write};
 use super::tiles::{self, Tiles};
 use super::{accumulator, name, pack, team};
-use crate::engine::{Engine, Properties};
+use crate::codegen::engine::{Engine, Properties};
+use crate::codegen::launches::LaunchArgument;
 use crate::error::Result;
 use crate::routine::Routine;
 use plimsoll_graph::op::Reduction;
@@ -66,7 +67,7 @@ fn groups(shape: &Shape, axes: Axes) -> Vec<Group> {
 }
 
 /// What a pass reads or writes: a type in CUDA C++, the bytes of an element, and where.
-type Side = (&'static str, usize, Place);
+type Side = (&'static str, usize, LaunchArgument);
 
 pub(super) fn stages(device: &Properties, kind: Reduction, axes: Axes, reads: &[Operand]) -> Result<Stages> {
     let (shape, dtype) = (reads[0].view.shape, reads[0].dtype);
@@ -83,8 +84,8 @@ pub(super) fn stages(device: &Properties, kind: Reduction, axes: Axes, reads: &[
         width: shape.last().copied().unwrap_or(1),
     };
     let mut groups = groups(&shape, axes);
-    let mut from: Side = (name(dtype), dtype.size(), Place::Read(0));
-    let to: Side = (name(dtype), dtype.size(), Place::Write(0));
+    let mut from: Side = (name(dtype), dtype.size(), read(0));
+    let to: Side = (name(dtype), dtype.size(), write(0));
     loop {
         let at = groups.iter().rposition(|group| group.reduced);
         let last = groups.iter().filter(|group| group.reduced).count() <= 1;
@@ -122,7 +123,7 @@ struct Reduce {
     fold: &'static str,
     /// The type that elements are combined in, and its bytes.
     accumulator: (&'static str, usize),
-    /// So many columns are a constant of the code, since they are what a model is made of; others may follow from the batch.
+    /// So many columns are a constant of the code, since they are an extent of the model; others may depend on the batch.
     width: usize,
 }
 
@@ -138,7 +139,7 @@ impl Reduce {
         let wanted = BLOCKS_PER_PROCESSOR * self.processors as usize / rows.max(1);
         let part = width.div_ceil(wanted.max(1)).max(1).next_multiple_of(LEAST_PART);
         let parts = width.div_ceil(part);
-        // Fewer rows are cut into more parts; there is room for as many as any number of rows up to this one has.
+        // Fewer rows are split into more parts; reserve the most that any number of rows up to this one takes.
         let most = width.div_ceil(LEAST_PART);
         let room =
             if most > 1 { (BLOCKS_PER_PROCESSOR * self.processors as usize).min(rows * most) } else { 0 };
@@ -193,7 +194,7 @@ impl Reduce {
         from: Side,
         to: Side,
     ) -> Result<()> {
-        // Of what is larger than the cache, nothing is left there for who reads it next.
+        // Of an operand larger than the L2 cache nothing is left there for the next kernel.
         let passing = (outer * rows * columns * from.1) as u64 > self.cache;
         let traits = Traits::new()
             .ty("In", from.0)
@@ -221,11 +222,7 @@ pub(super) fn convert(dtype: DType, numbers: usize) -> Result<Stages> {
     let pack = pack(accumulator.1, 16, &[numbers]);
     let traits = Traits::new().ty("E", name(dtype)).numbers([("N", pack)]);
     let packs = numbers / pack;
-    let arguments = [
-        (&*format!("const {}", accumulator.0), Place::Read(0)),
-        (name(dtype), Place::Write(0)),
-        count(packs),
-    ];
+    let arguments = [(&*format!("const {}", accumulator.0), read(0)), (name(dtype), write(0)), count(packs)];
     stages.launch("convert", traits, [blocks(packs, BLOCK), 1], BLOCK, arguments)?;
     Ok(stages)
 }
@@ -238,7 +235,7 @@ pub(super) fn arg_max_stages(axis: usize, reads: &[Operand]) -> Result<Stages> {
     let (width, ty) = (shape[axis], name(dtype));
     let traits = Traits::new().ty("E", ty);
     let results = outer * inner;
-    let arguments = [(&*format!("const {ty}"), Place::Read(0)), ("i32", Place::Write(0)), count(results)];
+    let arguments = [(&*format!("const {ty}"), read(0)), ("i32", write(0)), count(results)];
     if inner == 1 {
         let (team, block) = team(width);
         let traits = traits.numbers([("WIDTH", width), ("TEAM", team as usize)]);

@@ -1,9 +1,9 @@
-//! A kernel of a program as launches one after another.
+//! A kernel of a program as launches of templates, one after another.
 
-use crate::engine::Engine;
+use crate::codegen::engine::Engine;
+use crate::codegen::launches::{CompiledLaunch, LaunchArgument, LaunchSequence};
 use crate::error::{Error, ErrorKind, Result};
-use crate::function::{Argument, Function};
-use crate::routine::{ALIGNMENT, Call, Routine};
+use crate::routine::{ALIGNMENT, PointerTo, Routine};
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -18,37 +18,35 @@ const MOST_DOWN: usize = 65535;
 /// Launches one after another, their source, and the workspace they share.
 pub(super) struct Stages {
     pub(super) source: String,
-    pub(super) launches: Vec<Launch>,
+    pub(super) launches: Vec<StageLaunch>,
     pub(super) workspace: u64,
 }
 
 /// One launch.
 #[derive(Debug)]
-pub(super) struct Launch {
+pub(super) struct StageLaunch {
     /// The function of the source.
     pub(super) name: String,
     pub(super) grid: [u32; 2],
     pub(super) block: u32,
     /// The bytes of dynamic shared memory of a block.
     pub(super) shared: u32,
-    pub(super) arguments: Vec<Place>,
+    pub(super) arguments: Vec<LaunchArgument>,
 }
 
-/// What an argument is: an address, or a number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    Read(usize),
-    Write(usize),
-    /// Bytes into the workspace.
-    Workspace(u64),
-    /// A number of elements or rows. What changes with batch and length is left to the launch, so that code is compiled
-    /// once for all of them.
-    Count(usize),
+/// One of the kernel's reads as an argument of a launch.
+pub(super) fn read(index: usize) -> LaunchArgument {
+    LaunchArgument::Pointer(PointerTo::Read(index))
+}
+
+/// One of the kernel's writes as an argument of a launch.
+pub(super) fn write(index: usize) -> LaunchArgument {
+    LaunchArgument::Pointer(PointerTo::Write(index))
 }
 
 /// A number as an argument of a launch.
-pub(super) fn count(number: usize) -> (&'static str, Place) {
-    ("unsigned long long", Place::Count(number))
+pub(super) fn count(number: usize) -> (&'static str, LaunchArgument) {
+    ("unsigned long long", LaunchArgument::Count(number as u64))
 }
 
 /// What a template is instantiated with: the members of a struct in CUDA C++.
@@ -107,8 +105,8 @@ impl Stages {
     }
 
     /// Bytes of workspace, apart from all others.
-    pub(super) fn reserve(&mut self, bytes: usize) -> Place {
-        let place = Place::Workspace(self.workspace);
+    pub(super) fn reserve(&mut self, bytes: usize) -> LaunchArgument {
+        let place = LaunchArgument::Pointer(PointerTo::Workspace(self.workspace));
         self.workspace += (bytes as u64).next_multiple_of(ALIGNMENT);
         place
     }
@@ -124,7 +122,7 @@ impl Stages {
         traits: Traits,
         grid: [usize; 2],
         block: u32,
-        arguments: [(&str, Place); N],
+        arguments: [(&str, LaunchArgument); N],
     ) -> Result<()> {
         if grid.contains(&0) {
             return Ok(());
@@ -141,7 +139,7 @@ impl Stages {
         let function = format!("{template}_{number}");
         let [mut declared, mut passed] = [vec![], vec![]];
         for (i, (ty, place)) in arguments.iter().enumerate() {
-            let is_number = matches!(place, Place::Count(_));
+            let is_number = matches!(place, LaunchArgument::Count(_));
             declared.push(if is_number { format!("{ty} a{i}") } else { format!("{ty} *a{i}") });
             passed.push(if is_number { format!("(Index)a{i}") } else { format!("a{i}") });
         }
@@ -154,7 +152,7 @@ impl Stages {
             passed.join(", "),
         );
         let arguments = arguments.map(|(_, place)| place).to_vec();
-        self.launches.push(Launch {
+        self.launches.push(StageLaunch {
             name: function,
             grid: [across as u32, down as u32],
             block,
@@ -176,10 +174,14 @@ impl Stages {
     /// # Errors
     /// If they cannot be compiled.
     pub(super) fn prepare(self, engine: &Arc<Engine>) -> Result<Box<dyn Routine>> {
-        let compile =
-            |launch: Launch| Ok((engine.compile(&self.source, &launch.name, launch.shared)?, launch));
+        let compile = |StageLaunch { name, grid: [across, down], block, shared, arguments }| {
+            let function = engine.compile(&self.source, &name, shared)?;
+            Ok(CompiledLaunch { function, grid: [across, down, 1], threads: block, shared, arguments })
+        };
         let launches = self.launches.into_iter().map(compile).collect::<Result<_>>()?;
-        Ok(Box::new(Staged { launches, workspace: self.workspace }))
+        // SAFETY: each argument is a number or the address of what the function's declaration, which was written with it,
+        // takes.
+        Ok(Box::new(unsafe { LaunchSequence::new(launches, self.workspace) }))
     }
 }
 
@@ -187,39 +189,3 @@ impl Stages {
 pub(super) fn blocks(tasks: usize, each: u32) -> usize {
     tasks.div_ceil(each as usize).min(MOST_BLOCKS)
 }
-
-struct Staged {
-    launches: Vec<(Function, Launch)>,
-    workspace: u64,
-}
-
-impl Routine for Staged {
-    fn workspace(&self) -> u64 {
-        self.workspace
-    }
-
-    unsafe fn run(&self, call: &Call<'_>) -> Result<()> {
-        for (function, launch) in &self.launches {
-            let mut arguments = [Argument::Address(0); MOST_ARGUMENTS];
-            for (argument, place) in arguments.iter_mut().zip(&launch.arguments) {
-                *argument = match *place {
-                    Place::Read(index) => Argument::Address(call.reads[index]),
-                    Place::Write(index) => Argument::Address(call.writes[index]),
-                    Place::Workspace(offset) => Argument::Address(call.workspace + offset),
-                    Place::Count(number) => Argument::U64(number as u64),
-                };
-            }
-            let [across, down] = launch.grid;
-            // SAFETY: each argument is a number or the address of what the function's declaration, which was written
-            // with it, takes; the caller vouches for the addresses.
-            unsafe {
-                let arguments = &arguments[..launch.arguments.len()];
-                function.launch(call.stream, [across, down, 1], launch.block, launch.shared, arguments)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The most arguments that a launch takes.
-pub(super) const MOST_ARGUMENTS: usize = 9;

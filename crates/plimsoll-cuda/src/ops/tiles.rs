@@ -1,9 +1,10 @@
-//! How columns are shared out: each block has some of them, and of their rows a chunk, so that a matrix of few columns
-//! keeps the whole device busy. What the chunks give is combined afterwards, in an order that is fixed for a device.
+//! Tiling of reductions over columns: each block reduces some columns over a chunk of the rows, so that a matrix of few
+//! columns still fills the device. The chunks' partial results are combined afterwards, in an order that is fixed for a
+//! device.
 //!
-//! Fewer rows or matrices can make for more chunks: a chunk is a whole number of rows, and many matrices keep a device busy
-//! without. The room for what chunks give is therefore as much as any tiling of fewer takes, so that a shorter step never
-//! needs a larger arena.
+//! Fewer rows or matrices can make for more chunks: a chunk is a whole number of rows, and many matrices fill a device
+//! without chunks. The workspace for partial results is therefore the most that any tiling of fewer takes, so that a
+//! shorter step never needs a larger arena.
 
 use super::pack;
 
@@ -14,7 +15,7 @@ const BLOCKS_PER_PROCESSOR: usize = 4;
 /// The rows of a chunk that each thread has at least.
 const LEAST_ROWS: usize = 8;
 
-/// The bytes of memory that are read together.
+/// The bytes of a memory sector.
 const SECTOR: usize = 32;
 
 /// A tiling of `outer` matrices of `rows` by `columns`.

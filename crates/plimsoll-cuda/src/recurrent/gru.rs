@@ -1,9 +1,9 @@
 //! A gated recurrent layer over time, and its gradient.
 
-use super::{Backward, Forward, Layer, Scratch};
-use crate::engine::Engine;
+use super::{Backward, Forward, GradScratch};
+use crate::codegen::engine::Engine;
+use crate::codegen::function::Argument;
 use crate::error::Result;
-use crate::function::Argument;
 use crate::routine::{Call, Routine};
 use plimsoll_graph::program::Operand;
 use std::sync::Arc;
@@ -16,9 +16,11 @@ pub(crate) fn prepare(engine: &Arc<Engine>, reads: &[Operand]) -> Result<Box<dyn
 
 /// Prepares `Op::GruGrad`.
 pub(crate) fn prepare_grad(engine: &Arc<Engine>, reads: &[Operand]) -> Result<Box<dyn Routine>> {
-    let backward = Backward::new(engine, reads, "gru_grad_step", "gru_grad_first")?;
-    Ok(Box::new(GruGrad { places: GradPlaces::new(&backward.layer), backward }))
+    Ok(Box::new(GruGrad(Backward::new(engine, reads, "gru_grad_step", "gru_grad_first", APART)?)))
 }
+
+/// The reset gate scales the product with the state alone, so that the two products have gradients of their own.
+pub(super) const APART: bool = true;
 
 struct Gru(Forward);
 
@@ -41,44 +43,11 @@ impl Routine for Gru {
     }
 }
 
-struct GruGrad {
-    backward: Backward,
-    places: GradPlaces,
-}
-
-/// Where scratch memory has the gradients of all products with inputs, of all with states, and the states before each
-/// step, a step's gradients of the hidden product, of the state by way of the gates and past them, and what products
-/// need.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct GradPlaces {
-    input_slopes: u64,
-    hidden_slopes: u64,
-    befores: u64,
-    slopes: u64,
-    product: u64,
-    dstate: u64,
-    pub(super) products: u64,
-}
-
-impl GradPlaces {
-    pub(super) fn new(layer: &Layer) -> Self {
-        let Layer { batch, hidden, columns, .. } = *layer;
-        let mut scratch = Scratch::new();
-        Self {
-            input_slopes: scratch.take(layer.bytes(layer.rows() * columns)),
-            hidden_slopes: scratch.take(layer.bytes(layer.rows() * columns)),
-            befores: scratch.take(layer.bytes(layer.rows() * hidden)),
-            slopes: scratch.take(layer.bytes(batch * columns)),
-            product: scratch.take(layer.number_bytes(batch * hidden)),
-            dstate: scratch.take(layer.number_bytes(batch * hidden)),
-            products: scratch.next,
-        }
-    }
-}
+struct GruGrad(Backward);
 
 impl Routine for GruGrad {
     fn workspace(&self) -> u64 {
-        self.places.products + self.backward.workspace()
+        self.0.workspace()
     }
 
     unsafe fn run(&self, call: &Call<'_>) -> Result<()> {
@@ -88,12 +57,9 @@ impl Routine for GruGrad {
         let &[dx, dinput_weight, dhidden_weight, dinput_bias, dhidden_bias, dfirst] = call.writes else {
             unreachable!("the gradient has six results");
         };
-        let GradPlaces { input_slopes, hidden_slopes, befores, slopes, product, dstate, products } =
-            self.places;
-        let [input_slopes, hidden_slopes, befores, slopes, product, dstate, products] =
-            [input_slopes, hidden_slopes, befores, slopes, product, dstate, products]
-                .map(|at| call.workspace + at);
-        let Backward { layer, gradients, .. } = &self.backward;
+        let Backward { layer, gradients, first, scratch, .. } = &self.0;
+        let GradScratch { input_slopes, hidden_slopes, befores, slopes, product, carried: dstate, products } =
+            scratch.at(call.workspace);
         // SAFETY: the operands and scratch memory have the extents that the products and kernels were made for.
         unsafe {
             let addresses = [
@@ -108,19 +74,13 @@ impl Routine for GruGrad {
                 hidden_slopes,
                 befores,
             ];
-            self.backward.run_steps(call, &addresses, [slopes, hidden_weight, product], products)?;
-            if layer.time == 0 {
-                gradients.zero_state(call, layer, dfirst)?;
+            self.0.run_steps(call, &addresses, hidden_weight)?;
+            if layer.time > 0 {
+                layer.launch(first, call, &[product, dstate, dfirst].map(Argument::Address))?;
             } else {
-                layer.launch(
-                    &self.backward.first,
-                    call,
-                    &[product, dstate, dfirst].map(Argument::Address),
-                )?;
+                gradients.zero_state(call, layer, dfirst)?;
             }
-            gradients.inputs.run(call, [input_slopes, input_weight, dx], products)?;
-            gradients.input_weight.run(call, [x, input_slopes, dinput_weight], products)?;
-            gradients.hidden_weight.run(call, [befores, hidden_slopes, dhidden_weight], products)?;
+            self.0.run_products(call, [x, input_weight], [dx, dinput_weight, dhidden_weight])?;
             gradients.run_bias(call, input_slopes, dinput_bias, products)?;
             gradients.run_bias(call, hidden_slopes, dhidden_bias, products)
         }

@@ -1,9 +1,9 @@
 //! A long short-term memory layer over time, and its gradient.
 
-use super::{Backward, Forward, Layer, Scratch};
-use crate::engine::Engine;
+use super::{Backward, Forward, GradScratch};
+use crate::codegen::engine::Engine;
+use crate::codegen::function::Argument;
 use crate::error::Result;
-use crate::function::Argument;
 use crate::routine::{Call, Routine};
 use plimsoll_graph::program::Operand;
 use std::sync::Arc;
@@ -15,9 +15,11 @@ pub(crate) fn prepare(engine: &Arc<Engine>, reads: &[Operand]) -> Result<Box<dyn
 
 /// Prepares `Op::LstmGrad`.
 pub(crate) fn prepare_grad(engine: &Arc<Engine>, reads: &[Operand]) -> Result<Box<dyn Routine>> {
-    let backward = Backward::new(engine, reads, "lstm_grad_step", "lstm_grad_first")?;
-    Ok(Box::new(LstmGrad { places: GradPlaces::new(&backward.layer), backward }))
+    Ok(Box::new(LstmGrad(Backward::new(engine, reads, "lstm_grad_step", "lstm_grad_first", APART)?)))
 }
+
+/// Gates are sums of both products, so that these have one gradient.
+pub(super) const APART: bool = false;
 
 struct Lstm(Forward);
 
@@ -40,41 +42,11 @@ impl Routine for Lstm {
     }
 }
 
-struct LstmGrad {
-    backward: Backward,
-    places: GradPlaces,
-}
-
-/// Where scratch memory has the gradients of all gates and the states before each step, a step's gradients of gates, of
-/// the state and of the cell, and what products need.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct GradPlaces {
-    all_slopes: u64,
-    befores: u64,
-    slopes: u64,
-    product: u64,
-    dcell: u64,
-    pub(super) products: u64,
-}
-
-impl GradPlaces {
-    pub(super) fn new(layer: &Layer) -> Self {
-        let Layer { batch, hidden, columns, .. } = *layer;
-        let mut scratch = Scratch::new();
-        Self {
-            all_slopes: scratch.take(layer.bytes(layer.rows() * columns)),
-            befores: scratch.take(layer.bytes(layer.rows() * hidden)),
-            slopes: scratch.take(layer.bytes(batch * columns)),
-            product: scratch.take(layer.number_bytes(batch * hidden)),
-            dcell: scratch.take(layer.number_bytes(batch * hidden)),
-            products: scratch.next,
-        }
-    }
-}
+struct LstmGrad(Backward);
 
 impl Routine for LstmGrad {
     fn workspace(&self) -> u64 {
-        self.places.products + self.backward.workspace()
+        self.0.workspace()
     }
 
     unsafe fn run(&self, call: &Call<'_>) -> Result<()> {
@@ -86,10 +58,9 @@ impl Routine for LstmGrad {
         let &[dx, dinput_weight, dhidden_weight, dbias, dfirst_hidden, dfirst_cell] = call.writes else {
             unreachable!("the gradient has six results");
         };
-        let GradPlaces { all_slopes, befores, slopes, product, dcell, products } = self.places;
-        let [all_slopes, befores, slopes, product, dcell, products] =
-            [all_slopes, befores, slopes, product, dcell, products].map(|at| call.workspace + at);
-        let Backward { layer, gradients, .. } = &self.backward;
+        let Backward { layer, gradients, first, scratch, .. } = &self.0;
+        let GradScratch { input_slopes, befores, slopes, product, carried: dcell, products, .. } =
+            scratch.at(call.workspace);
         // SAFETY: the operands and scratch memory have the extents that the products and kernels were made for.
         unsafe {
             let addresses = [
@@ -102,22 +73,19 @@ impl Routine for LstmGrad {
                 product,
                 dcell,
                 slopes,
-                all_slopes,
+                input_slopes,
                 befores,
                 dfirst_cell,
             ];
-            self.backward.run_steps(call, &addresses, [slopes, hidden_weight, product], products)?;
+            self.0.run_steps(call, &addresses, hidden_weight)?;
             if layer.time > 0 {
-                let arguments = [product, dfirst_hidden].map(Argument::Address);
-                layer.launch(&self.backward.first, call, &arguments)?;
+                layer.launch(first, call, &[product, dfirst_hidden].map(Argument::Address))?;
             } else {
                 gradients.zero_state(call, layer, dfirst_hidden)?;
                 gradients.zero_state(call, layer, dfirst_cell)?;
             }
-            gradients.inputs.run(call, [all_slopes, input_weight, dx], products)?;
-            gradients.input_weight.run(call, [x, all_slopes, dinput_weight], products)?;
-            gradients.hidden_weight.run(call, [befores, all_slopes, dhidden_weight], products)?;
-            gradients.run_bias(call, all_slopes, dbias, products)
+            self.0.run_products(call, [x, input_weight], [dx, dinput_weight, dhidden_weight])?;
+            gradients.run_bias(call, input_slopes, dbias, products)
         }
     }
 }

@@ -1,20 +1,19 @@
-//! Layers over time and their gradients.
+//! Recurrent layers and their gradients.
 //!
 //! The products with the inputs of all steps are one product, and so are the gradients of the weights; only the
-//! products with the hidden state go step by step, each followed by one launch for everything element by element.
-//! What a step multiplies is kept densely packed, apart from the results of all steps, so that one prepared product
-//! serves every step. Halves are computed with in single precision and rounded where they are kept: the states, and
-//! the products with the inputs.
+//! products with the hidden state go step by step, each followed by one elementwise launch. The operands of a step's
+//! product are dense, apart from the results of all steps, so that one prepared product serves every step. Halves are
+//! computed with in single precision and rounded where they are stored: the states, and the products with the inputs.
 
 pub(crate) mod gru;
 pub(crate) mod lstm;
 
-use crate::engine::Engine;
+use crate::codegen::dtype_defines::dtype_defines;
+use crate::codegen::engine::Engine;
+use crate::codegen::function::{Argument, Function};
 use crate::error::{Error, ErrorKind, Result};
-use crate::function::{Argument, Function};
-use crate::number::number;
+use crate::gemm::{Gemm, GemmOrZeros};
 use crate::prepare::prepare;
-use crate::product::{Gemm, Product};
 use crate::routine::{ALIGNMENT, Call, Routine};
 use cudarc::driver::sys::CUdeviceptr;
 use plimsoll_graph::op::Reduction;
@@ -104,7 +103,7 @@ impl Layer {
         let index = if elements <= i32::MAX as usize { "unsigned" } else { "unsigned long long" };
         format!(
             "{}#define HIDDEN {hidden}\n#define Index {index}\n{}",
-            number(self.dtype),
+            dtype_defines(self.dtype),
             include_str!("recurrent.cu")
         )
     }
@@ -144,12 +143,12 @@ impl Layer {
     }
 }
 
-/// The places of scratch memory one after the other, each aligned.
-struct Scratch {
+/// Hands out scratch memory, each piece aligned.
+struct ScratchLayout {
     next: u64,
 }
 
-impl Scratch {
+impl ScratchLayout {
     fn new() -> Self {
         Self { next: 0 }
     }
@@ -165,24 +164,24 @@ impl Scratch {
 /// What runs a layer of either kind: the products with the weights, and the launch that follows each of a step.
 struct Forward {
     layer: Layer,
-    places: Places,
+    places: ForwardScratch,
     /// The products of all inputs, and of a step's state, with the weights.
-    inputs: Multiply,
-    state: Multiply,
+    inputs: GemmOrZeros,
+    state: GemmOrZeros,
     step: Function,
 }
 
 /// Where scratch memory has a step's product, its state, and what products need.
 #[derive(Debug, Clone, Copy)]
-struct Places {
+struct ForwardScratch {
     product: u64,
     state: u64,
     products: u64,
 }
 
-impl Places {
+impl ForwardScratch {
     fn new(layer: &Layer) -> Self {
-        let mut scratch = Scratch::new();
+        let mut scratch = ScratchLayout::new();
         let product = scratch.take(layer.number_bytes(layer.batch * layer.columns));
         let state = scratch.take(layer.bytes(layer.batch * layer.hidden));
         Self { product, state, products: scratch.next }
@@ -195,9 +194,9 @@ impl Forward {
         let layer = Layer::new(reads)?;
         Ok(Self {
             layer,
-            places: Places::new(&layer),
-            inputs: Multiply::new(engine, layer.inputs_by_weight(gates * layer.hidden))?,
-            state: Multiply::new(engine, layer.state_by_weight())?,
+            places: ForwardScratch::new(&layer),
+            inputs: GemmOrZeros::new(engine, &layer.inputs_by_weight(gates * layer.hidden))?,
+            state: GemmOrZeros::new(engine, &layer.state_by_weight())?,
             step: layer.function(engine, step)?,
         })
     }
@@ -218,15 +217,15 @@ impl Forward {
         [x, input_weight, hidden_weight, first, gates]: [CUdeviceptr; 5],
         arguments: impl FnOnce(CUdeviceptr, CUdeviceptr) -> [CUdeviceptr; N],
     ) -> Result<()> {
-        let Places { product, state, products } = self.places;
+        let ForwardScratch { product, state, products } = self.places;
         let [product, state, products] = [product, state, products].map(|at| call.workspace + at);
         let addresses = arguments(product, state);
         // SAFETY: the operands and scratch memory have the extents that the products and the kernel were made for.
         unsafe {
-            self.inputs.run(call, [x, input_weight, gates], products)?;
+            self.inputs.run([x, input_weight, gates], products, call.stream)?;
             for step in 0..self.layer.time {
                 let before = if step == 0 { first } else { state };
-                self.state.run(call, [before, hidden_weight, product], products)?;
+                self.state.run([before, hidden_weight, product], products, call.stream)?;
                 self.layer.launch_step(&self.step, call, &addresses, step)?;
             }
         }
@@ -238,59 +237,127 @@ impl Forward {
 struct Backward {
     layer: Layer,
     /// The product of the gradients of a step's gates with the hidden weight.
-    state: Multiply,
+    state: GemmOrZeros,
     gradients: Gradients,
     step: Function,
     /// What makes the gradient of the first state of what the steps leave.
     first: Function,
+    scratch: GradScratch,
+}
+
+/// Where scratch memory has what gradients need: offsets from the beginning of the workspace, or addresses.
+#[derive(Debug, Clone, Copy)]
+struct GradScratch {
+    /// The gradients of all steps' products with the inputs, and with the states: the same, unless a layer does more with
+    /// one than add it to the other.
+    input_slopes: u64,
+    hidden_slopes: u64,
+    /// The states before each step.
+    befores: u64,
+    /// A step's gradients of its gates, as the product with the hidden weight takes them, and that product.
+    slopes: u64,
+    product: u64,
+    /// A step's gradient that goes to the step before it by another way than the gates: of the cell, or past the gates.
+    carried: u64,
+    /// What products need.
+    products: u64,
+}
+
+impl GradScratch {
+    /// For a layer that keeps the gradients of products with inputs and with states apart, or not.
+    fn new(layer: &Layer, apart: bool) -> Self {
+        let Layer { batch, hidden, columns, .. } = *layer;
+        let mut scratch = ScratchLayout::new();
+        let input_slopes = scratch.take(layer.bytes(layer.rows() * columns));
+        let hidden_slopes =
+            if apart { scratch.take(layer.bytes(layer.rows() * columns)) } else { input_slopes };
+        Self {
+            input_slopes,
+            hidden_slopes,
+            befores: scratch.take(layer.bytes(layer.rows() * hidden)),
+            slopes: scratch.take(layer.bytes(batch * columns)),
+            product: scratch.take(layer.number_bytes(batch * hidden)),
+            carried: scratch.take(layer.number_bytes(batch * hidden)),
+            products: scratch.next,
+        }
+    }
+
+    /// The addresses in a workspace.
+    fn at(&self, workspace: CUdeviceptr) -> Self {
+        Self {
+            input_slopes: workspace + self.input_slopes,
+            hidden_slopes: workspace + self.hidden_slopes,
+            befores: workspace + self.befores,
+            slopes: workspace + self.slopes,
+            product: workspace + self.product,
+            carried: workspace + self.carried,
+            products: workspace + self.products,
+        }
+    }
 }
 
 impl Backward {
-    fn new(engine: &Arc<Engine>, reads: &[Operand], step: &str, first: &str) -> Result<Self> {
+    /// The gradient of a layer with these kernels, which keeps the gradients of products with inputs and with states apart,
+    /// or not.
+    fn new(engine: &Arc<Engine>, reads: &[Operand], step: &str, first: &str, apart: bool) -> Result<Self> {
         let layer = Layer::new(reads)?;
         Ok(Self {
             layer,
-            state: Multiply::new(engine, layer.gates_by_weight())?,
+            scratch: GradScratch::new(&layer, apart),
+            state: GemmOrZeros::new(engine, &layer.gates_by_weight())?,
             gradients: Gradients::prepare(engine, &layer)?,
             step: layer.function(engine, step)?,
             first: layer.function(engine, first)?,
         })
     }
 
-    /// The scratch bytes that products need.
+    /// The scratch bytes of the gradient.
     fn workspace(&self) -> u64 {
-        self.state.workspace().max(self.gradients.workspace())
+        self.scratch.products + self.state.workspace().max(self.gradients.workspace())
     }
 
     /// Enqueues the steps, the last first: the step's kernel on these addresses, and the product of what it leaves in
     /// `slopes` with the hidden weight.
     ///
     /// # Safety
-    /// The addresses must be those of what the kernel takes, of the product's operands and of workspace for it.
+    /// The addresses must be those of what the kernel takes and of the hidden weight.
     unsafe fn run_steps(
         &self,
         call: &Call<'_>,
         addresses: &[CUdeviceptr],
-        product: [CUdeviceptr; 3],
-        workspace: CUdeviceptr,
+        hidden_weight: CUdeviceptr,
     ) -> Result<()> {
+        let GradScratch { slopes, product, products, .. } = self.scratch.at(call.workspace);
         for step in (0..self.layer.time).rev() {
-            // SAFETY: the caller vouches for the addresses.
+            // SAFETY: the caller vouches for the addresses, and the scratch memory has the extents of the product.
             unsafe {
                 self.layer.launch_step(&self.step, call, addresses, step)?;
-                self.state.run(call, product, workspace)?;
+                self.state.run([slopes, hidden_weight, product], products, call.stream)?;
             }
         }
         Ok(())
     }
-}
 
-/// A product of matrices, `m × k` by `k × n`, any of which may be empty.
-struct Multiply {
-    engine: Arc<Engine>,
-    product: Option<Product>,
-    /// The bytes of the result that are zero where there is no product.
-    zeros: u64,
+    /// Enqueues the gradients of the inputs and of both weights, once all steps are.
+    ///
+    /// # Safety
+    /// The addresses must be those of the operands `[x, input weight]` and of the gradients of x and of both weights.
+    unsafe fn run_products(
+        &self,
+        call: &Call<'_>,
+        [x, input_weight]: [CUdeviceptr; 2],
+        [dx, dinput_weight, dhidden_weight]: [CUdeviceptr; 3],
+    ) -> Result<()> {
+        let GradScratch { input_slopes, hidden_slopes, befores, products, .. } =
+            self.scratch.at(call.workspace);
+        let Gradients { inputs, input_weight: by_inputs, hidden_weight: by_states, .. } = &self.gradients;
+        // SAFETY: the caller vouches for the addresses, and the scratch memory has the extents of the products.
+        unsafe {
+            inputs.run([input_slopes, input_weight, dx], products, call.stream)?;
+            by_inputs.run([x, input_slopes, dinput_weight], products, call.stream)?;
+            by_states.run([befores, hidden_slopes, dhidden_weight], products, call.stream)
+        }
+    }
 }
 
 /// Where a matrix has its elements: the distances between rows and between columns.
@@ -307,53 +374,13 @@ fn columns_of(columns: usize) -> Strides {
 }
 
 /// A product whose result has rows of `row` elements.
-fn gemm(dtype: DType, [m, n, k]: [usize; 3], a: Strides, b: Strides, row: usize) -> Gemm {
-    Gemm {
-        m,
-        n,
-        k,
-        batch: 1,
-        a: [a[0], a[1], 0],
-        b: [b[0], b[1], 0],
-        c: [row, 0],
-        dtype,
-        result: dtype,
-        accumulate: false,
-        alignment: [ALIGNMENT; 3],
-    }
+fn gemm(dtype: DType, extents: [usize; 3], a: Strides, b: Strides, row: usize) -> Gemm {
+    Gemm { c: [row, 0], ..Gemm::new(dtype, extents, a, b) }
 }
 
 /// The same with a result that is not rounded.
 fn unrounded(gemm: Gemm) -> Gemm {
     Gemm { result: gemm.dtype.accumulator(), ..gemm }
-}
-
-impl Multiply {
-    fn new(engine: &Arc<Engine>, gemm: Gemm) -> Result<Self> {
-        let Gemm { m, n, k, c, result, .. } = gemm;
-        let some = m > 0 && n > 0;
-        let product = (some && k > 0).then(|| Product::new(engine, &gemm)).transpose()?;
-        let zeros = if some && k == 0 { (m * c[0] * result.size()) as u64 } else { 0 };
-        Ok(Self { engine: engine.clone(), product, zeros })
-    }
-
-    fn workspace(&self) -> u64 {
-        self.product.as_ref().map_or(0, Product::workspace)
-    }
-
-    /// Enqueues the product of the matrices at the first two addresses.
-    ///
-    /// # Safety
-    /// The addresses must be those of matrices as they were described, and of the workspace.
-    unsafe fn run(&self, call: &Call<'_>, matrices: [CUdeviceptr; 3], workspace: CUdeviceptr) -> Result<()> {
-        // SAFETY: the caller vouches for the addresses.
-        unsafe {
-            match &self.product {
-                Some(product) => product.run(matrices, workspace, call.stream),
-                None => self.engine.zero(matrices[2], self.zeros, call.stream),
-            }
-        }
-    }
 }
 
 /// The sum of all rows of a matrix.
@@ -383,9 +410,10 @@ fn not_a_shape(error: plimsoll_graph::Error) -> Error {
 
 /// What gradients of a layer are made of when those of its gates are known: the products that belong to all steps.
 struct Gradients {
-    inputs: Multiply,
-    input_weight: Multiply,
-    hidden_weight: Multiply,
+    engine: Arc<Engine>,
+    inputs: GemmOrZeros,
+    input_weight: GemmOrZeros,
+    hidden_weight: GemmOrZeros,
     bias: Box<dyn Routine>,
 }
 
@@ -397,15 +425,16 @@ impl Gradients {
         let by =
             |width: usize| gemm(dtype, [width, columns, rows], columns_of(width), rows_of(columns), columns);
         Ok(Self {
-            inputs: Multiply::new(engine, inputs)?,
-            input_weight: Multiply::new(engine, by(input))?,
-            hidden_weight: Multiply::new(engine, by(hidden))?,
+            engine: engine.clone(),
+            inputs: GemmOrZeros::new(engine, &inputs)?,
+            input_weight: GemmOrZeros::new(engine, &by(input))?,
+            hidden_weight: GemmOrZeros::new(engine, &by(hidden))?,
             bias: sum_rows(engine, dtype, rows, columns)?,
         })
     }
 
     fn workspace(&self) -> u64 {
-        let products = [&self.inputs, &self.input_weight, &self.hidden_weight].map(Multiply::workspace);
+        let products = [&self.inputs, &self.input_weight, &self.hidden_weight].map(GemmOrZeros::workspace);
         products.into_iter().fold(self.bias.workspace(), u64::max)
     }
 
@@ -416,7 +445,7 @@ impl Gradients {
     unsafe fn zero_state(&self, call: &Call<'_>, layer: &Layer, state: CUdeviceptr) -> Result<()> {
         let bytes = layer.bytes(layer.batch * layer.hidden);
         // SAFETY: the caller vouches for the address.
-        unsafe { self.inputs.engine.zero(state, bytes, call.stream) }
+        unsafe { self.engine.zero(state, bytes, call.stream) }
     }
 
     /// Enqueues the sum of the gradients of the gates of all steps.

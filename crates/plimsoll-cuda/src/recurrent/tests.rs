@@ -23,13 +23,13 @@ fn extents_are_those_of_inputs_and_weights() {
 fn scratch_memory_holds_what_belongs_to_all_steps_only_for_gradients() {
     for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16] {
         let lstm = layer(dtype, 4);
-        assert_eq!(Places::new(&lstm).products, aligned(dtype, &[30], &[3 * 40]));
+        assert_eq!(ForwardScratch::new(&lstm).products, aligned(dtype, &[30], &[3 * 40]));
         let elements = [15 * 40, 15 * 10, 3 * 40];
-        assert_eq!(lstm::GradPlaces::new(&lstm).products, aligned(dtype, &elements, &[30, 30]));
+        assert_eq!(GradScratch::new(&lstm, lstm::APART).products, aligned(dtype, &elements, &[30, 30]));
         let gru = layer(dtype, 3);
-        assert_eq!(Places::new(&gru).products, aligned(dtype, &[30], &[3 * 30]));
+        assert_eq!(ForwardScratch::new(&gru).products, aligned(dtype, &[30], &[3 * 30]));
         let elements = [15 * 30, 15 * 30, 15 * 10, 3 * 30];
-        assert_eq!(gru::GradPlaces::new(&gru).products, aligned(dtype, &elements, &[30, 30]));
+        assert_eq!(GradScratch::new(&gru, gru::APART).products, aligned(dtype, &elements, &[30, 30]));
     }
 }
 

@@ -1,13 +1,13 @@
 //! Memory that checks write to and read from, and what they write.
 
 use super::Failure;
-use crate::device::CudaDevice;
-use crate::source::CudaSource;
+use crate::driver::device::CudaDevice;
+use crate::driver::source::CudaSource;
 use plimsoll_memory::{PhysicalDevice, Pool, PoolSettings};
 use std::ptr;
 
 /// Memory that pools can be tried on.
-pub(super) trait Memory {
+pub(super) trait TestedMemory {
     /// A pool of it.
     fn pool(&self, settings: PoolSettings) -> Result<Pool, Failure>;
 
@@ -24,7 +24,7 @@ pub(super) trait Memory {
     fn free_bytes(&self) -> Result<Option<u64>, Failure>;
 }
 
-impl Memory for CudaDevice {
+impl TestedMemory for CudaDevice {
     fn pool(&self, settings: PoolSettings) -> Result<Pool, Failure> {
         Ok(Pool::on(Box::new(CudaSource::new(self)?), settings))
     }
@@ -49,7 +49,7 @@ impl Memory for CudaDevice {
 /// The host's memory.
 pub(super) struct Host;
 
-impl Memory for Host {
+impl TestedMemory for Host {
     fn pool(&self, settings: PoolSettings) -> Result<Pool, Failure> {
         Ok(Pool::host(settings))
     }
@@ -107,7 +107,7 @@ fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
 
 /// Writes the pattern of a seed.
 pub(super) fn write_pattern(
-    memory: &dyn Memory,
+    memory: &dyn TestedMemory,
     address: u64,
     bytes: usize,
     seed: u64,
@@ -117,7 +117,7 @@ pub(super) fn write_pattern(
 
 /// A failure unless the bytes are still the pattern of the seed.
 pub(super) fn verify_pattern(
-    memory: &dyn Memory,
+    memory: &dyn TestedMemory,
     address: u64,
     bytes: usize,
     seed: u64,

@@ -3,9 +3,9 @@
 use super::{
     Check, Failure, Outcome, check, ensure, ensure_near, ensure_refused, verify_pattern, write_pattern,
 };
-use crate::device::CudaDevice;
-use crate::devices::{devices, driver_version};
-use crate::source::CudaSource;
+use crate::driver::device::CudaDevice;
+use crate::driver::devices::{devices, driver_version};
+use crate::driver::source::CudaSource;
 use plimsoll_memory::{ErrorKind, Source, format_bytes};
 use std::thread;
 use std::time::Instant;

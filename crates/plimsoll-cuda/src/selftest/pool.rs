@@ -1,6 +1,6 @@
 //! Checks of pools, on memory that is really there.
 
-use super::memory::{Memory, Random, verify_pattern, write_pattern};
+use super::memory::{Random, TestedMemory, verify_pattern, write_pattern};
 use super::{Check, Failure, Outcome, check, ensure, ensure_near};
 use plimsoll_memory::{Block, Error, ErrorKind, Pool, PoolSettings, Shortage, format_bytes};
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ const GIB: u64 = 1 << 30;
 const PAGE: u64 = 2 * MIB;
 
 /// Tries them all.
-pub(super) fn run(memory: &dyn Memory, checks: &mut Vec<Check>) {
+pub(super) fn run(memory: &dyn TestedMemory, checks: &mut Vec<Check>) {
     check(checks, "10,000 random requests keep what was written to them", || random_requests(memory));
     check(checks, "pages of holes back one large request", || holes(memory));
     check(checks, "trimming gives pages back to the device", || trim(memory));
@@ -20,24 +20,24 @@ pub(super) fn run(memory: &dyn Memory, checks: &mut Vec<Check>) {
 }
 
 /// Tries what can only be tried on memory that ends and that somebody counts.
-pub(super) fn run_to_the_end(memory: &dyn Memory, checks: &mut Vec<Check>) {
+pub(super) fn run_to_the_end(memory: &dyn TestedMemory, checks: &mut Vec<Check>) {
     check(checks, "a pool that finds the device full says so, and goes on", || full(memory));
 }
 
 /// A pool and what lies in it.
 struct Tried<'a> {
-    memory: &'a dyn Memory,
+    memory: &'a dyn TestedMemory,
     pool: Pool,
     /// Each block and its seed, by address.
     live: BTreeMap<u64, (Block, u64)>,
 }
 
 impl<'a> Tried<'a> {
-    fn new(memory: &'a dyn Memory, settings: PoolSettings) -> Result<Tried<'a>, Failure> {
+    fn new(memory: &'a dyn TestedMemory, settings: PoolSettings) -> Result<Tried<'a>, Failure> {
         Ok(Tried::of(memory, memory.pool(settings)?))
     }
 
-    fn of(memory: &'a dyn Memory, pool: Pool) -> Tried<'a> {
+    fn of(memory: &'a dyn TestedMemory, pool: Pool) -> Tried<'a> {
         Tried { memory, pool, live: BTreeMap::new() }
     }
 
@@ -113,14 +113,14 @@ fn ends(address: u64, bytes: u64, seed: u64) -> impl Iterator<Item = (u64, usize
 }
 
 /// What the memory's owner says is free, after it has taken what it takes once for its own tables.
-fn free_at_first(memory: &dyn Memory) -> Result<Option<u64>, Failure> {
+fn free_at_first(memory: &dyn TestedMemory) -> Result<Option<u64>, Failure> {
     if memory.free_bytes()?.is_some() {
         Tried::new(memory, PoolSettings::default())?.allocate(512 * MIB, 0)?;
     }
     memory.free_bytes()
 }
 
-fn random_requests(memory: &dyn Memory) -> Outcome {
+fn random_requests(memory: &dyn TestedMemory) -> Outcome {
     let free_at_first = free_at_first(memory)?;
     let (mut tried, mut random) = (Tried::new(memory, PoolSettings::default())?, Random(42));
     let (mut live, mut trimmed) = (0, 0);
@@ -167,7 +167,7 @@ fn random_requests(memory: &dyn Memory) -> Outcome {
     ))
 }
 
-fn holes(memory: &dyn Memory) -> Outcome {
+fn holes(memory: &dyn TestedMemory) -> Outcome {
     let mut tried = Tried::new(memory, PoolSettings::default())?;
     let mut blocks = Vec::new();
     for seed in 0..32 {
@@ -184,7 +184,7 @@ fn holes(memory: &dyn Memory) -> Outcome {
     Ok(format!("16 holes of {} became one block at {large:#x}", format_bytes(4 * PAGE)))
 }
 
-fn trim(memory: &dyn Memory) -> Outcome {
+fn trim(memory: &dyn TestedMemory) -> Outcome {
     let free_at_first = free_at_first(memory)?;
     let mut tried = Tried::new(memory, PoolSettings::default())?;
     let mut blocks = Vec::new();
@@ -207,7 +207,7 @@ fn trim(memory: &dyn Memory) -> Outcome {
     ))
 }
 
-fn limit(memory: &dyn Memory) -> Outcome {
+fn limit(memory: &dyn TestedMemory) -> Outcome {
     let (name, limit) = ("selftest".into(), Some(64 * MIB));
     let settings = PoolSettings { name, live_limit: limit, ..PoolSettings::default() };
     let mut tried = Tried::new(memory, settings)?;
@@ -224,7 +224,7 @@ fn limit(memory: &dyn Memory) -> Outcome {
     Ok(error.to_string())
 }
 
-fn logical_devices(memory: &dyn Memory) -> Outcome {
+fn logical_devices(memory: &dyn TestedMemory) -> Outcome {
     let device = memory.split(128 * MIB)?;
     let mut first = Tried::of(memory, device.logical("first", 76 * MIB)?);
     let mut second = Tried::of(memory, device.logical("second", 50 * MIB)?);
@@ -247,7 +247,7 @@ fn logical_devices(memory: &dyn Memory) -> Outcome {
     Ok(format!("{third}; the second: {}", shortage.sentence()))
 }
 
-fn full(memory: &dyn Memory) -> Outcome {
+fn full(memory: &dyn TestedMemory) -> Outcome {
     let free = memory.free_bytes()?.ok_or("nobody counts how much of this memory is free")?;
     let mut tried = Tried::new(memory, PoolSettings::default())?;
     let first = tried.allocate(free / 3, 1)?;

@@ -6,7 +6,7 @@ use super::steps::{Kind, Shapes};
 use crate::Result;
 use crate::session::Session;
 use plimsoll_cpu::CpuDevice;
-use plimsoll_cuda::write_past_caches;
+use plimsoll_cuda::write_nontemporal;
 use plimsoll_data::{Batch, Dataset, Field};
 use plimsoll_graph::program::Kernel;
 use std::collections::{BTreeMap, VecDeque};
@@ -285,7 +285,7 @@ impl Cropped {
         let sample = &mut [0; MOST_BYTES_BETWEEN][..bytes];
         for (one, room) in part.parts(1).zip(room.chunks_exact_mut(bytes.max(1))) {
             one.read(field, sample)?;
-            write_past_caches(room, sample);
+            write_nontemporal(room, sample);
         }
         Ok(())
     }

@@ -53,20 +53,20 @@ impl Case {
         Attention { causal: self.causal, scale: 0.125 }
     }
 
-    fn plans(&self, properties: &Properties) -> [Plan; 2] {
+    fn plans(&self, properties: &Properties) -> [AttentionPlan; 2] {
         let reads = self.reads();
         [
-            forward(&Geometry::forward(self.attention(), &reads[..3]).unwrap(), properties),
-            backward(&Geometry::backward(self.attention(), &reads, false).unwrap(), properties),
+            forward(&AttentionShape::forward(self.attention(), &reads[..3]).unwrap(), properties),
+            backward(&AttentionShape::backward(self.attention(), &reads, false).unwrap(), properties),
         ]
     }
 }
 
-fn on_tensor_cores(plan: &Plan) -> bool {
+fn on_tensor_cores(plan: &AttentionPlan) -> bool {
     plan.source.contains("mma.sync")
 }
 
-fn by_groups(plan: &Plan) -> bool {
+fn by_groups(plan: &AttentionPlan) -> bool {
     plan.source.contains("wgmma")
 }
 
@@ -115,10 +115,10 @@ fn halves_at_odd_offsets_or_with_negative_scales_go_without_tensor_cores() {
     let case = Case::gpt2(DType::BF16);
     let mut reads = case.reads();
     let negative = Attention { causal: true, scale: -0.5 };
-    let plan = forward(&Geometry::forward(negative, &reads[..3]).unwrap(), &properties((9, 0)));
+    let plan = forward(&AttentionShape::forward(negative, &reads[..3]).unwrap(), &properties((9, 0)));
     assert!(!on_tensor_cores(&plan) && plan.source.contains("#define SCALE -5e-1\n"));
     reads[1].view.offset += 4;
-    let plan = forward(&Geometry::forward(case.attention(), &reads[..3]).unwrap(), &properties((9, 0)));
+    let plan = forward(&AttentionShape::forward(case.attention(), &reads[..3]).unwrap(), &properties((9, 0)));
     assert!(!on_tensor_cores(&plan) && plan.source.contains("#define K_FIRST 772\n"));
 }
 
@@ -210,7 +210,7 @@ fn positions_beyond_32_bits_are_computed_in_64() {
 #[test]
 fn more_heads_than_a_grid_has_blocks_are_an_error() {
     let case = Case { batch: 1 << 20, queries: 1 << 16, keys: 1, ..Case::gpt2(DType::F32) };
-    let error = Geometry::forward(case.attention(), &case.reads()[..3]).unwrap_err();
+    let error = AttentionShape::forward(case.attention(), &case.reads()[..3]).unwrap_err();
     assert!(error.to_string().contains("12582912 heads of 65536 queries"), "{error}");
 }
 

@@ -1,0 +1,163 @@
+//! Convolutions of images and their two gradients.
+//!
+//! A filter of one tap is a matrix product. Others go to cuDNN, whose filters have the output channels first: ours are
+//! transposed on the way in and out. What it does not take (f64, groups of few channels, and what it refuses) has
+//! a kernel here, which is plain and right rather than fast.
+
+mod cudnn_conv;
+mod direct;
+pub(crate) mod dnn;
+
+use crate::codegen::engine::Engine;
+use crate::conv::dnn::Direction;
+use crate::error::{ErrorKind, Result};
+use crate::gemm::Gemm;
+use crate::gemm::cublaslt_gemm::CublasLtGemm;
+use crate::routine::{Call, Routine};
+use plimsoll_graph::DType;
+use plimsoll_graph::op::Conv2d;
+use plimsoll_graph::program::Operand;
+use std::sync::Arc;
+
+/// Groups of fewer channels than this are not worth tensor cores.
+const FEW_CHANNELS: usize = 8;
+
+/// The extents of a convolution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ConvShape {
+    dtype: DType,
+    batch: usize,
+    /// Height and width of the images.
+    image: [usize; 2],
+    channels: usize,
+    /// Height and width of the filter.
+    filter: [usize; 2],
+    results: usize,
+    /// Height and width of what comes out.
+    out: [usize; 2],
+    conv: Conv2d,
+}
+
+impl ConvShape {
+    fn new(conv: Conv2d, image: &Operand, filter: &Operand, out: &Operand) -> ConvShape {
+        let (i, f, o) = (image.view.shape, filter.view.shape, out.view.shape);
+        ConvShape {
+            dtype: image.dtype,
+            batch: i[0],
+            image: [i[1], i[2]],
+            channels: i[3],
+            filter: [f[0], f[1]],
+            results: f[3],
+            out: [o[1], o[2]],
+            conv,
+        }
+    }
+
+    fn image_elements(&self) -> usize {
+        self.batch * self.image[0] * self.image[1] * self.channels
+    }
+
+    fn filter_elements(&self) -> usize {
+        self.filter[0] * self.filter[1] * (self.channels / self.conv.groups.max(1)) * self.results
+    }
+
+    fn out_elements(&self) -> usize {
+        self.batch * self.out[0] * self.out[1] * self.results
+    }
+
+    fn elements(&self, direction: Direction) -> usize {
+        match direction {
+            Direction::Forward => self.out_elements(),
+            Direction::Input => self.image_elements(),
+            Direction::Filter => self.filter_elements(),
+        }
+    }
+
+    /// Whether every pixel is multiplied with one matrix.
+    fn is_product(&self) -> bool {
+        let Conv2d { stride, padding, groups, .. } = self.conv;
+        self.filter == [1, 1] && stride == [1, 1] && padding == [0; 4] && groups == 1
+    }
+}
+
+/// Prepares `Op::Conv2d` and its two gradients; operands are in the op's order.
+pub(crate) fn prepare(
+    engine: &Arc<Engine>,
+    direction: Direction,
+    conv: Conv2d,
+    reads: &[Operand],
+    writes: &[Operand],
+) -> Result<Box<dyn Routine>> {
+    let (image, filter, out) = match direction {
+        Direction::Forward => (&reads[0], &reads[1], &writes[0]),
+        Direction::Input => (&writes[0], &reads[0], &reads[1]),
+        Direction::Filter => (&reads[0], &writes[0], &reads[1]),
+    };
+    let geometry = ConvShape::new(conv, image, filter, out);
+    if [geometry.image_elements(), geometry.filter_elements(), geometry.out_elements()].contains(&0) {
+        let bytes = geometry.elements(direction) * geometry.dtype.size();
+        return Ok(Box::new(Zero { engine: engine.clone(), bytes: bytes as u64 }));
+    }
+    if geometry.is_product() {
+        return Ok(Box::new(Pointwise::new(engine, direction, &geometry)?));
+    }
+    let few = geometry.conv.groups > 1 && geometry.channels / geometry.conv.groups < FEW_CHANNELS;
+    if geometry.dtype == DType::F64 || few {
+        return Ok(Box::new(direct::Direct::new(engine, direction, &geometry)?));
+    }
+    match cudnn_conv::Planned::new(engine, direction, &geometry) {
+        Ok(planned) => Ok(Box::new(planned)),
+        Err(error) if error.kind() == ErrorKind::NoLibrary => Err(error),
+        Err(_) => Ok(Box::new(direct::Direct::new(engine, direction, &geometry)?)),
+    }
+}
+
+/// A gradient of nothing.
+struct Zero {
+    engine: Arc<Engine>,
+    bytes: u64,
+}
+
+impl Routine for Zero {
+    fn workspace(&self) -> u64 {
+        0
+    }
+
+    unsafe fn run(&self, call: &Call<'_>) -> Result<()> {
+        // SAFETY: the result has so many bytes.
+        unsafe { self.engine.zero(call.writes[0], self.bytes, call.stream) }
+    }
+}
+
+/// A filter of one tap: a product of pixels and channels.
+struct Pointwise(CublasLtGemm);
+
+impl Pointwise {
+    fn new(engine: &Arc<Engine>, direction: Direction, geometry: &ConvShape) -> Result<Pointwise> {
+        let ConvShape { batch, image: [height, width], channels, results, dtype, .. } = *geometry;
+        let pixels = batch * height * width;
+        let (extents, a, b) = match direction {
+            Direction::Forward => ([pixels, results, channels], [channels, 1], [results, 1]),
+            // The gradient is the second read: the operands are exchanged in `run`.
+            Direction::Input => ([pixels, channels, results], [results, 1], [1, results]),
+            Direction::Filter => ([channels, results, pixels], [1, channels], [results, 1]),
+        };
+        let gemm = Gemm::new(dtype, extents, a, b);
+        let product = CublasLtGemm::new(engine, &gemm)?;
+        Ok(match direction {
+            Direction::Input => Pointwise(product.exchanged()),
+            _ => Pointwise(product),
+        })
+    }
+}
+
+impl Routine for Pointwise {
+    fn workspace(&self) -> u64 {
+        self.0.workspace()
+    }
+
+    unsafe fn run(&self, call: &Call<'_>) -> Result<()> {
+        // SAFETY: the operands are dense matrices of the extents that were described.
+        unsafe { self.0.run([call.reads[0], call.reads[1], call.writes[0]], call.workspace, call.stream) }
+    }
+}
