@@ -20,7 +20,7 @@ pub(crate) fn prepare(kernel: &Kernel) -> Box<dyn Routine> {
     }
 }
 
-/// The routine that runs an op on this machine.
+/// The routine that runs an op on this machine. All ops are listed, so that one without a kernel does not compile.
 pub(crate) fn prepare_op(op: &Op, reads: &[Operand], writes: &[Operand]) -> Box<dyn Routine> {
     match op {
         Op::Reduce { kind, axes } => reduce::prepare(*kind, *axes, reads, writes),
@@ -52,7 +52,26 @@ pub(crate) fn prepare_op(op: &Op, reads: &[Operand], writes: &[Operand]) -> Box<
         Op::LstmGrad => lstm_grad::prepare(reads, writes),
         Op::Gru => gru::prepare(reads, writes),
         Op::GruGrad => gru_grad::prepare(reads, writes),
-        // Lowering puts every other op into a loop.
-        _ => unreachable!("{} has no kernel of its own", op.name()),
+        // Lowering puts these into loops,
+        Op::Constant { .. }
+        | Op::Iota { .. }
+        | Op::Random { .. }
+        | Op::Unary(_)
+        | Op::Binary(_)
+        | Op::Compare(_)
+        | Op::Select
+        | Op::Cast { .. }
+        | Op::Softmax
+        | Op::LogSoftmax
+        // makes these views of their operand, or copies by loops,
+        | Op::Reshape { .. }
+        | Op::Permute { .. }
+        | Op::Broadcast { .. }
+        | Op::Slice(_)
+        | Op::StopGradient
+        // decomposes this into moments and a loop,
+        | Op::BatchNorm { .. }
+        // and gives this a buffer.
+        | Op::Input { .. } => unreachable!("lowering leaves no kernel of {}", op.name()),
     }
 }
