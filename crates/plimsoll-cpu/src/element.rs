@@ -4,7 +4,7 @@
 //! once, to nearest with ties to even, when they are written. The conversions are plain integer arithmetic
 //! without branches, so that loops over them become vector code.
 
-use crate::simd::{MAX_LANES, Vector};
+use crate::simd::{InstructionSet, MAX_LANES, Vector};
 use half::{bf16, f16};
 use std::ops::{Add, AddAssign, Mul, Range};
 
@@ -53,19 +53,15 @@ pub trait Real: Element<Acc = Self> + Add<Output = Self> + AddAssign + Mul<Outpu
     /// One.
     const ONE: Self;
 
-    /// The vector of 512 bits.
-    #[cfg(target_arch = "x86_64")]
-    type Avx512: Vector<Scalar = Self>;
-    /// The vector of 256 bits.
-    #[cfg(target_arch = "x86_64")]
-    type Avx2: Vector<Scalar = Self>;
+    /// The register of an instruction set.
+    type Vector<I: InstructionSet>: Vector<Scalar = Self>;
 
     /// `self * factor + addend`, rounded once where every processor of the architecture can.
     fn mul_add(self, factor: Self, addend: Self) -> Self;
 }
 
 macro_rules! real {
-    ($real:ident, $avx512:ident, $avx2:ident) => {
+    ($real:ident, $vector:ident) => {
         impl Element for $real {
             type Acc = Self;
             const IS_ACC: bool = true;
@@ -90,10 +86,7 @@ macro_rules! real {
         impl Real for $real {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
-            #[cfg(target_arch = "x86_64")]
-            type Avx512 = crate::simd::$avx512;
-            #[cfg(target_arch = "x86_64")]
-            type Avx2 = crate::simd::$avx2;
+            type Vector<I: InstructionSet> = I::$vector;
 
             #[inline(always)]
             fn mul_add(self, factor: Self, addend: Self) -> Self {
@@ -108,8 +101,8 @@ macro_rules! real {
     };
 }
 
-real!(f32, F32x16, F32x8);
-real!(f64, F64x8, F64x4);
+real!(f32, F32);
+real!(f64, F64);
 
 impl Element for bf16 {
     type Acc = f32;

@@ -4,8 +4,7 @@
 //! are threads and vector instructions; the numbers are those of [`random`], whoever draws them.
 
 use crate::device::CpuDevice;
-use crate::kernels::instance::{Kernel, instance};
-use crate::simd::Isa;
+use crate::simd::{Function, Isa};
 use plimsoll_graph::random;
 use plimsoll_graph::step::Initial;
 use std::sync::{Mutex, PoisonError};
@@ -34,8 +33,8 @@ impl CpuDevice {
 /// Writes the first values of the elements from position `first` on over zeros.
 fn fill(isa: Isa, initial: Initial, seed: u64, stream: u64, first: u64, out: &mut [[u8; 4]]) {
     let (kernel, scale) = match initial {
-        Initial::Uniform { limit } => (instance::<Uniform>(isa), limit),
-        Initial::Normal { deviation } => (instance::<Normal>(isa), deviation),
+        Initial::Uniform { limit } => (isa.compiled::<Uniform>(), limit),
+        Initial::Normal { deviation } => (isa.compiled::<Normal>(), deviation),
         Initial::Constant(value) if (value as f32).to_bits() != 0 => {
             return out.fill((value as f32).to_ne_bytes());
         }
@@ -77,11 +76,11 @@ impl Args {
 /// Numbers evenly distributed in ± the scale.
 struct Uniform;
 
-impl Kernel for Uniform {
+impl Function for Uniform {
     type Args = Args;
 
     #[inline(always)]
-    unsafe fn run(args: &Args) {
+    unsafe fn call(args: &Args) {
         for index in 0..args.count {
             let value = (2.0 * f64::from(random::uniform32(args.words(index))) - 1.0) * args.scale;
             // SAFETY: the caller vouches for `count` elements.
@@ -93,11 +92,11 @@ impl Kernel for Uniform {
 /// Normal numbers with the scale as their deviation.
 struct Normal;
 
-impl Kernel for Normal {
+impl Function for Normal {
     type Args = Args;
 
     #[inline(always)]
-    unsafe fn run(args: &Args) {
+    unsafe fn call(args: &Args) {
         for index in 0..args.count {
             // SAFETY: the caller vouches for `count` elements.
             unsafe { args.write(index, random::normal(args.words(index)) * args.scale) };

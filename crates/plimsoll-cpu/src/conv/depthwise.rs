@@ -7,7 +7,7 @@ use super::ConvShape;
 use crate::element::{Element, Real};
 use crate::gemm::WORKSPACE_ALIGN;
 use crate::pool::Pool;
-use crate::simd::{Body, Isa, Vector};
+use crate::simd::{Body, InstructionSet, Isa, Vector, VectorOf};
 use std::ops::Range;
 
 /// The most taps down or across that are kept track of.
@@ -125,11 +125,19 @@ struct Row<'a, T> {
     source: fn(&ConvShape, usize, usize, usize) -> Option<usize>,
 }
 
-impl<T: Element> Body<T::Acc> for Row<'_, T> {
+impl<T: Element> Body for Row<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
+        // SAFETY: the contract is the same.
+        unsafe { self.compute::<VectorOf<I, T::Acc>>() }
+    }
+}
+
+impl<T: Element> Row<'_, T> {
+    #[inline(always)]
+    unsafe fn compute<V: Vector<Scalar = T::Acc>>(self) {
         let Self { shape, to, width, from, from_width, filter, y, source } = self;
         let channels = shape.channels;
         let rows = Sources::new(shape.filter[0], |tap| source(shape, 0, y, tap));
@@ -261,11 +269,19 @@ struct Part<'a, T: Element> {
     sums: *mut T::Acc,
 }
 
-impl<T: Element> Body<T::Acc> for Part<'_, T> {
+impl<T: Element> Body for Part<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
+        // SAFETY: the contract is the same.
+        unsafe { self.compute::<VectorOf<I, T::Acc>>() }
+    }
+}
+
+impl<T: Element> Part<'_, T> {
+    #[inline(always)]
+    unsafe fn compute<V: Vector<Scalar = T::Acc>>(self) {
         let Self { shape, input, output_grad, rows, sums } = self;
         let channels = shape.channels;
         for tap in 0..shape.filter[0] * shape.filter[1] {

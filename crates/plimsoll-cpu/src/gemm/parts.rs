@@ -9,7 +9,7 @@ use super::product::{Product, StridedMut, workspace_in};
 use super::{BatchStrides, Gemm, Matrix, Strided, gemm_part, part_workspace};
 use crate::element::{Element, Real};
 use crate::pool::Pool;
-use crate::simd::{Body, Isa, Vector};
+use crate::simd::{Body, InstructionSet, Isa};
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -205,11 +205,11 @@ impl<T: Element> Totals<T> {
     }
 }
 
-impl<T: Element> Body<T::Acc> for Totals<T> {
+impl<T: Element> Body for Totals<T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
         const CHUNK: usize = 64;
         for start in self.range.clone().step_by(CHUNK) {
             let count = CHUNK.min(self.range.end - start);

@@ -5,7 +5,7 @@ use super::kernel::{Dots, Tile};
 use super::pack::{BatchStrides, Layout, Left, Right};
 use crate::element::{Element, Real};
 use crate::pool::Pool;
-use crate::simd::{Body, Isa, Vector};
+use crate::simd::{Body, InstructionSet, Isa, Vector, VectorOf};
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -214,7 +214,7 @@ struct Tiles<'a, T: Element, A, B, C> {
     tiles: Range<usize>,
 }
 
-impl<T, A, B, C> Body<T::Acc> for Tiles<'_, T, A, B, C>
+impl<T, A, B, C> Body for Tiles<'_, T, A, B, C>
 where
     T: Element,
     A: Left<T::Acc>,
@@ -224,10 +224,10 @@ where
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
         for tile in self.tiles {
             // SAFETY: the caller vouches for the instruction set, and the product's for the rest.
-            unsafe { self.job.tile::<V>(self.worker, tile) };
+            unsafe { self.job.tile::<VectorOf<I, T::Acc>>(self.worker, tile) };
         }
     }
 }
@@ -239,7 +239,7 @@ struct Totals<'a, T: Element, A, B, C> {
     rows: Range<usize>,
 }
 
-impl<T, A, B, C> Body<T::Acc> for Totals<'_, T, A, B, C>
+impl<T, A, B, C> Body for Totals<'_, T, A, B, C>
 where
     T: Element,
     A: Left<T::Acc>,
@@ -249,7 +249,7 @@ where
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
         let Job { product, blocking, scratch, .. } = self.job;
         let Shape { m, n, .. } = product.shape;
         for row in self.rows {
@@ -374,7 +374,7 @@ where
                     add: place.add || block.start > depth.start,
                 };
                 // SAFETY: all ranges are within the product.
-                unsafe { V::enter(dots) };
+                unsafe { V::Set::run(dots) };
             }
             return;
         }

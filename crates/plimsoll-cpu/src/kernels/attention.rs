@@ -10,7 +10,7 @@ use super::matrix::{Matrix, Multiply, Size, alone};
 use crate::element::Real;
 use crate::math::Float;
 use crate::routine::{Call, Routine};
-use crate::simd::{Body, Isa, Vector};
+use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::op::Attention;
 use plimsoll_graph::program::{Operand, View};
 use std::marker::PhantomData;
@@ -180,11 +180,11 @@ struct QueryBlock<'a, T: FloatElement> {
     products: Multiply<'a>,
 }
 
-impl<T: FloatElement> Body<T::Acc> for QueryBlock<'_, T> {
+impl<T: FloatElement> Body for QueryBlock<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
         let width = self.heads.width;
         let count = self.heads.query_count(self.first);
         let (scores, sums) = (Matrix::new(self.scores, KEYS), Matrix::new(self.sums, width));

@@ -8,7 +8,7 @@ use super::common::*;
 use super::matrix::{Matrix, Multiply, Size, alone};
 use crate::element::Real;
 use crate::routine::{Call, Routine};
-use crate::simd::{Body, Vector};
+use crate::simd::{Body, InstructionSet};
 use plimsoll_graph::op::Attention;
 use plimsoll_graph::program::{Operand, View};
 use std::marker::PhantomData;
@@ -125,11 +125,11 @@ struct Head<'a, T: FloatElement> {
     products: Multiply<'a>,
 }
 
-impl<T: FloatElement> Body<T::Acc> for Head<'_, T> {
+impl<T: FloatElement> Body for Head<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
         let Heads { queries, keys, width, .. } = self.heads;
         // SAFETY: the worker's memory has room for what is kept, blocks are within the operands, and no other task
         // writes to this head's results.

@@ -12,7 +12,7 @@ use super::common::*;
 use crate::element::Real;
 use crate::math::Float;
 use crate::routine::{Call, Routine};
-use crate::simd::{Body, Isa, Vector};
+use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::program::Operand;
 use std::ops::Range;
 
@@ -195,11 +195,11 @@ struct Measure<T: FloatElement> {
     block: Block,
 }
 
-impl<T: FloatElement> Body<T::Acc> for Measure<T> {
+impl<T: FloatElement> Body for Measure<T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
         let Block { part, first, end } = self.block;
         let mut moments = Moments::none();
         let mut line = first;
@@ -271,11 +271,11 @@ struct Settle<A> {
     range: Range<usize>,
 }
 
-impl<A: Scalar> Body<A> for Settle<A> {
+impl<A: Scalar> Body for Settle<A> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = A>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
         let width = self.range.len();
         let mut moments = Moments::none();
         for block in 0..self.blocks {
@@ -371,11 +371,11 @@ impl<T: FloatElement> Backward<T> {
     }
 }
 
-impl<T: FloatElement> Body<T::Acc> for Backward<T> {
+impl<T: FloatElement> Body for Backward<T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
         let Block { part, first, end } = self.block;
         let (cut, rows) = (self.cut, T::Acc::of(self.cut.rows as f64));
         // SAFETY: channels and lines are within the operands, no other task writes to the lines, and a part of x and
@@ -408,11 +408,11 @@ impl<T: FloatElement> Body<T::Acc> for Backward<T> {
 /// A block's part of the gradients of gamma and beta.
 struct Sums<T: FloatElement>(Backward<T>);
 
-impl<T: FloatElement> Body<T::Acc> for Sums<T> {
+impl<T: FloatElement> Body for Sums<T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
         let Backward { cut, x, dy, mean, sums, .. } = self.0;
         let Block { part, first, end } = self.0.block;
         let zero = T::Acc::ZERO;

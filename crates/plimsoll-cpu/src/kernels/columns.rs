@@ -7,7 +7,7 @@ use super::common::*;
 use super::matrix::Matrix;
 use crate::element::Real;
 use crate::pool::Pool;
-use crate::simd::{Body, Isa, Vector};
+use crate::simd::{Body, InstructionSet, Isa};
 use std::ops::Range;
 
 /// The most blocks whose parts are kept apart: enough for the threads of a large machine.
@@ -68,11 +68,11 @@ struct AddBlocks<A> {
     columns: Range<usize>,
 }
 
-impl<A: Scalar> Body<A> for AddBlocks<A> {
+impl<A: Scalar> Body for AddBlocks<A> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = A>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
         let (start, count) = (self.columns.start, self.columns.len());
         let mut sums = [A::ZERO; CHUNK];
         for block in 0..self.blocks {
@@ -111,11 +111,11 @@ struct SumRows<T: FloatElement> {
     sums: Address<T::Acc>,
 }
 
-impl<T: FloatElement> Body<T::Acc> for SumRows<T> {
+impl<T: FloatElement> Body for SumRows<T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
         // SAFETY: the rows are within the matrix, and no other task accesses this block's sums.
         unsafe {
             let sums = self.sums.slice_mut(self.width);

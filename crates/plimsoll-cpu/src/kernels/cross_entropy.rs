@@ -7,7 +7,7 @@ use super::common::*;
 use crate::element::Real;
 use crate::math::Float;
 use crate::routine::{Call, Routine};
-use crate::simd::{Body, Isa, Vector};
+use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::DType;
 use plimsoll_graph::program::Operand;
 use std::marker::PhantomData;
@@ -84,11 +84,11 @@ struct Losses<T: FloatElement> {
     rows: Range<usize>,
 }
 
-impl<T: FloatElement> Body<T::Acc> for Losses<T> {
+impl<T: FloatElement> Body for Losses<T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
         for row in self.rows {
             // SAFETY: the row is within the operands, and no other task writes to its results.
             unsafe {
@@ -194,11 +194,11 @@ struct Gradients<T: FloatElement> {
     rows: Range<usize>,
 }
 
-impl<T: FloatElement> Body<T::Acc> for Gradients<T> {
+impl<T: FloatElement> Body for Gradients<T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
         let classes = self.classes;
         for row in self.rows {
             // SAFETY: the row is within the operands, and no other task writes to it.

@@ -7,7 +7,7 @@
 use super::common::*;
 use crate::element::Element;
 use crate::routine::{Call, Routine};
-use crate::simd::{Body, Isa, Vector};
+use crate::simd::{Body, InstructionSet, Isa};
 use half::{bf16, f16};
 use plimsoll_graph::DType;
 use plimsoll_graph::program::Operand;
@@ -190,7 +190,7 @@ impl<T: Addend> Routine for ScatterAdd<T> {
         // SAFETY: both are within the workspace, which nobody else uses yet.
         unsafe { self.sort(indices, bounds.slice_mut(self.rows + 1), sorted.slice_mut(self.count)) };
         each_range(call.pool, self.rows, rows_per_task(self.width), &|_, rows| {
-            self.isa.run::<f32, _>(Sums { updates, bounds, sorted, result, width: self.width, rows });
+            self.isa.run(Sums { updates, bounds, sorted, result, width: self.width, rows });
         });
     }
 }
@@ -205,11 +205,11 @@ struct Sums<T> {
     rows: Range<usize>,
 }
 
-impl<T: Addend> Body<f32> for Sums<T> {
+impl<T: Addend> Body for Sums<T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = f32>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
         let mut sums = [T::ZERO; CHUNK];
         for row in self.rows {
             // SAFETY: the updates are sorted and only read now, each is named by its position among the indices, and

@@ -9,7 +9,7 @@ use super::recurrent::Layer;
 use crate::element::Real;
 use crate::math::Float;
 use crate::routine::{Call, Routine};
-use crate::simd::{Body, Vector};
+use crate::simd::{Body, InstructionSet};
 use plimsoll_graph::program::Operand;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -91,11 +91,11 @@ struct Step<T: FloatElement> {
     states: Matrix<T>,
 }
 
-impl<T: FloatElement> Body<T::Acc> for Step<T> {
+impl<T: FloatElement> Body for Step<T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
         let (zero, one) = (T::Acc::ZERO, T::Acc::ONE);
         let (mut inputs, mut products, mut bias) = ([[zero; CHUNK]; 3], [[zero; CHUNK]; 3], [zero; CHUNK]);
         let mut state = [zero; CHUNK];

@@ -5,7 +5,7 @@ use super::matrix::{Matrix, Multiply};
 use super::recurrent::{Gradients, Layer};
 use crate::element::Real;
 use crate::routine::{Call, Routine};
-use crate::simd::{Body, Vector};
+use crate::simd::{Body, InstructionSet};
 use plimsoll_graph::program::Operand;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -125,11 +125,11 @@ struct Step<T: FloatElement> {
     dgates: Matrix<T>,
 }
 
-impl<T: FloatElement> Body<T::Acc> for Step<T> {
+impl<T: FloatElement> Body for Step<T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
         let (zero, one) = (T::Acc::ZERO, T::Acc::ONE);
         let (mut gates, mut before, mut dy) = ([[zero; CHUNK]; 4], [zero; CHUNK], [zero; CHUNK]);
         for row in self.rows {

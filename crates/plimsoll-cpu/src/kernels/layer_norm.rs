@@ -8,7 +8,7 @@ use super::common::*;
 use crate::element::Real;
 use crate::math::Float;
 use crate::routine::{Call, Routine};
-use crate::simd::{Body, Isa, Vector};
+use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::program::Operand;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -81,11 +81,11 @@ struct Forward<T: FloatElement> {
     rows: Range<usize>,
 }
 
-impl<T: FloatElement> Body<T::Acc> for Forward<T> {
+impl<T: FloatElement> Body for Forward<T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
         let zero = T::Acc::ZERO;
         let (mut x, mut gamma, mut beta) = ([zero; CHUNK], [zero; CHUNK], [zero; CHUNK]);
         let count = T::Acc::of(self.width as f64);
@@ -189,11 +189,11 @@ struct Backward<T: FloatElement> {
     rows: Range<usize>,
 }
 
-impl<T: FloatElement> Body<T::Acc> for Backward<T> {
+impl<T: FloatElement> Body for Backward<T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
         let zero = T::Acc::ZERO;
         let (mut x, mut dy, mut gamma) = ([zero; CHUNK], [zero; CHUNK], [zero; CHUNK]);
         let count = T::Acc::of(self.width as f64);

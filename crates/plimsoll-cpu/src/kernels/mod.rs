@@ -14,7 +14,6 @@ pub(crate) mod fused;
 pub(crate) mod gather;
 pub(crate) mod gru;
 pub(crate) mod gru_grad;
-pub(crate) mod instance;
 pub(crate) mod layer_norm;
 pub(crate) mod lstm;
 pub(crate) mod lstm_grad;

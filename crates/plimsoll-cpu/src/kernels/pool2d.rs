@@ -6,7 +6,7 @@
 use super::common::*;
 use crate::element::Real;
 use crate::routine::{Call, Routine};
-use crate::simd::{Body, Isa, Vector};
+use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::op::{Pool2d, PoolKind};
 use plimsoll_graph::program::Operand;
 use std::marker::PhantomData;
@@ -133,11 +133,11 @@ struct Forward<T> {
     rows: Range<usize>,
 }
 
-impl<T: FloatElement> Body<T::Acc> for Forward<T> {
+impl<T: FloatElement> Body for Forward<T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
         let windows = self.windows;
         let mut pooled = [T::Acc::ZERO; CHUNK];
         for row in self.rows {
@@ -292,11 +292,11 @@ struct Backward<T: FloatElement> {
     rows: Range<usize>,
 }
 
-impl<T: FloatElement> Body<T::Acc> for Backward<T> {
+impl<T: FloatElement> Body for Backward<T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
         let (windows, image) = (self.windows, self.image);
         let len = self.rows.len() * windows.image[1] * windows.channels;
         // SAFETY: the worker's sums have room for the rows of a band, which no other task writes.

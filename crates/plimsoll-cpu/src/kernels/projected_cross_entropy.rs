@@ -16,7 +16,7 @@ use super::reduce::find_in_row;
 use crate::element::Real;
 use crate::gemm::{DepthSum, Gemm, Matrix, MatrixMut, gemm_rows, gemm_rows_workspace};
 use crate::routine::{Call, Routine};
-use crate::simd::{Body, Isa, Vector};
+use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::DType;
 use plimsoll_graph::program::Operand;
 use std::ops::Range;
@@ -154,11 +154,11 @@ struct Losses<T: FloatElement> {
     rows: Range<usize>,
 }
 
-impl<T: FloatElement + Stored> Body<T::Acc> for Losses<T> {
+impl<T: FloatElement + Stored> Body for Losses<T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
         let classes = self.classes;
         for in_chunk in self.rows {
             let row = self.start + in_chunk;

@@ -9,12 +9,11 @@
 mod tests;
 
 use super::fold::{self, BLOCK, Fold, Partial, fold_row, plain_reduction};
-use super::instance::{Instance, Kernel, instance};
 use super::number::{Kind, Number, Stored, is_plain, with_stored};
 use super::share;
 use crate::pool::Pool;
 use crate::routine::{Call, Routine};
-use crate::simd::Isa;
+use crate::simd::{Compiled, Function, Isa};
 use plimsoll_graph::op::Reduction;
 use plimsoll_graph::program::Operand;
 use plimsoll_graph::{Axes, DType, Shape};
@@ -50,7 +49,7 @@ pub(crate) fn prepare_arg_max(axis: usize, reads: &[Operand]) -> Box<dyn Routine
 struct Reduce {
     passes: Vec<Pass>,
     /// Turns the result of the last pass into what is stored, if it is not stored as it is computed.
-    finish: Option<Instance<ConvertArgs>>,
+    finish: Option<Compiled<ConvertArgs>>,
     workspace: usize,
 }
 
@@ -65,9 +64,9 @@ struct Pass {
     sizes: [usize; 2],
     /// Where in the workspace the blocks' results are, if there are several.
     partial: Option<usize>,
-    combine: Instance<CombineArgs>,
+    combine: Compiled<CombineArgs>,
     /// Combines the blocks' results.
-    combine_blocks: Instance<CombineArgs>,
+    combine_blocks: Compiled<CombineArgs>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -122,7 +121,7 @@ impl Reduce {
             extents.remove(at);
         }
         if !is_plain(dtype) {
-            reduce.finish = Some(with_stored!(dtype, S => instance::<Convert<S>>(isa)));
+            reduce.finish = Some(with_stored!(dtype, S => isa.compiled::<Convert<S>>()));
         }
         reduce
     }
@@ -223,7 +222,7 @@ impl Over {
     /// Writes `[outer, blocks, inner]`.
     unsafe fn run(
         &self,
-        combine: Instance<CombineArgs>,
+        combine: Compiled<CombineArgs>,
         outer: usize,
         [input, output]: [*mut u8; 2],
         sizes: [usize; 2],
@@ -288,11 +287,11 @@ struct Combine<F, S>(PhantomData<(F, S)>);
 /// Combines the results of blocks one after another.
 struct CombineBlocks<F>(PhantomData<F>);
 
-impl<F: Fold, S: Stored<Number = F::Number>> Kernel for Combine<F, S> {
+impl<F: Fold, S: Stored<Number = F::Number>> Function for Combine<F, S> {
     type Args = CombineArgs;
 
     #[inline(always)]
-    unsafe fn run(args: &CombineArgs) {
+    unsafe fn call(args: &CombineArgs) {
         // SAFETY: the caller vouches for rows and columns, and for a result for each column.
         unsafe {
             if args.stride == 1 {
@@ -304,14 +303,14 @@ impl<F: Fold, S: Stored<Number = F::Number>> Kernel for Combine<F, S> {
     }
 }
 
-impl<F: Fold> Kernel for CombineBlocks<F>
+impl<F: Fold> Function for CombineBlocks<F>
 where
     F::Number: Stored<Number = F::Number>,
 {
     type Args = CombineArgs;
 
     #[inline(always)]
-    unsafe fn run(args: &CombineArgs) {
+    unsafe fn call(args: &CombineArgs) {
         // SAFETY: as for `Combine`.
         unsafe { combine_columns::<F, F::Number>(args) }
     }
@@ -344,15 +343,15 @@ unsafe fn combine_columns<F: Fold, S: Stored<Number = F::Number>>(args: &Combine
     }
 }
 
-fn instances<S: Stored>(kind: Reduction, isa: Isa) -> (Instance<CombineArgs>, Instance<CombineArgs>)
+fn instances<S: Stored>(kind: Reduction, isa: Isa) -> (Compiled<CombineArgs>, Compiled<CombineArgs>)
 where
     S::Number: Stored<Number = S::Number>,
 {
-    fn of<F: Fold, S: Stored<Number = F::Number>>(isa: Isa) -> (Instance<CombineArgs>, Instance<CombineArgs>)
+    fn of<F: Fold, S: Stored<Number = F::Number>>(isa: Isa) -> (Compiled<CombineArgs>, Compiled<CombineArgs>)
     where
         F::Number: Stored<Number = F::Number>,
     {
-        (instance::<Combine<F, S>>(isa), instance::<CombineBlocks<F>>(isa))
+        (isa.compiled::<Combine<F, S>>(), isa.compiled::<CombineBlocks<F>>())
     }
     match kind {
         Reduction::Sum => of::<fold::Sum<S::Number>, S>(isa),
@@ -370,11 +369,11 @@ struct ConvertArgs {
 
 struct Convert<S>(PhantomData<S>);
 
-impl<S: Stored> Kernel for Convert<S> {
+impl<S: Stored> Function for Convert<S> {
     type Args = ConvertArgs;
 
     #[inline(always)]
-    unsafe fn run(args: &ConvertArgs) {
+    unsafe fn call(args: &ConvertArgs) {
         for i in 0..args.count {
             // SAFETY: the caller vouches for `count` elements.
             unsafe { *args.to.cast::<S>().add(i) = S::store(*args.from.cast::<S::Number>().add(i)) };
@@ -388,12 +387,12 @@ struct ArgMax {
     reduced: usize,
     inner: usize,
     size: usize,
-    function: Instance<CombineArgs>,
+    function: Compiled<CombineArgs>,
 }
 
 impl ArgMax {
     fn new(axis: usize, shape: &Shape, dtype: DType, isa: Isa) -> ArgMax {
-        let function = with_stored!(dtype, S => instance::<FindMax<S>>(isa));
+        let function = with_stored!(dtype, S => isa.compiled::<FindMax<S>>());
         ArgMax {
             outer: shape[..axis].iter().product(),
             reduced: shape[axis],
@@ -420,11 +419,11 @@ impl Routine for ArgMax {
 
 struct FindMax<S>(PhantomData<S>);
 
-impl<S: Stored> Kernel for FindMax<S> {
+impl<S: Stored> Function for FindMax<S> {
     type Args = CombineArgs;
 
     #[inline(always)]
-    unsafe fn run(args: &CombineArgs) {
+    unsafe fn call(args: &CombineArgs) {
         // SAFETY: the caller vouches for rows and columns, and for a result for each column.
         unsafe {
             let input = args.input.cast::<S>();

@@ -4,7 +4,7 @@ use super::transform::{self, both_ways};
 use super::{Grid, Images, LANES, MAX_DEPTH, Matrices, PANEL, POINTS, Shared, TILE};
 use crate::gemm::{Follow, Tile, WORKSPACE_ALIGN, cut, max_rows};
 use crate::pool::Pool;
-use crate::simd::{Body, Isa, MAX_LANES, Vector};
+use crate::simd::{Body, InstructionSet, Isa, MAX_LANES, Vector, VectorOf};
 use std::ops::Range;
 
 /// The most tiles of a block: two register tiles of rows. With the channels of many a layer, their values and those of
@@ -172,11 +172,19 @@ struct FilterRows<'a> {
     channels: Range<usize>,
 }
 
-impl Body<f32> for FilterRows<'_> {
+impl Body for FilterRows<'_> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = f32>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
+        // SAFETY: the contract is the same.
+        unsafe { self.compute::<VectorOf<I, f32>>() }
+    }
+}
+
+impl FilterRows<'_> {
+    #[inline(always)]
+    unsafe fn compute<V: Vector<Scalar = f32>>(self) {
         let Self { pass, channels } = self;
         let filter = pass.convolution.filter;
         let width = 2 * V::LANES;
@@ -217,11 +225,19 @@ struct Block<'a> {
     tiles: Range<usize>,
 }
 
-impl Body<f32> for Block<'_> {
+impl Body for Block<'_> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = f32>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
+        // SAFETY: the contract is the same.
+        unsafe { self.compute::<VectorOf<I, f32>>() }
+    }
+}
+
+impl Block<'_> {
+    #[inline(always)]
+    unsafe fn compute<V: Vector<Scalar = f32>>(self) {
         let Layout { input, output, .. } = self.pass.layout;
         let own = self.pass.layout.worker(self.worker);
         let inputs = self.pass.scratch.at(own);

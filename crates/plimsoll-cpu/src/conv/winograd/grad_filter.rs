@@ -8,7 +8,7 @@ use super::{Grid, Images, Matrices, POINTS, Shared};
 use crate::conv::ConvShape;
 use crate::gemm::{Tile, WORKSPACE_ALIGN, cut, max_rows};
 use crate::pool::Pool;
-use crate::simd::{Body, Isa, Vector};
+use crate::simd::{Body, InstructionSet, Isa, Vector, VectorOf};
 use std::ops::Range;
 
 /// The tiles that are summed in one go.
@@ -155,11 +155,19 @@ struct Part<'a> {
     columns: Range<usize>,
 }
 
-impl Body<f32> for Part<'_> {
+impl Body for Part<'_> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = f32>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
+        // SAFETY: the contract is the same.
+        unsafe { self.compute::<VectorOf<I, f32>>() }
+    }
+}
+
+impl Part<'_> {
+    #[inline(always)]
+    unsafe fn compute<V: Vector<Scalar = f32>>(self) {
         let layout = self.gradient.layout;
         let inputs = self.gradient.scratch.at(layout.worker(self.worker));
         let outputs = inputs.wrapping_add(layout.input.len());
@@ -281,11 +289,19 @@ struct Sum<'a> {
     range: Range<usize>,
 }
 
-impl Body<f32> for Sum<'_> {
+impl Body for Sum<'_> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = f32>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
+        // SAFETY: the contract is the same.
+        unsafe { self.compute::<VectorOf<I, f32>>() }
+    }
+}
+
+impl Sum<'_> {
+    #[inline(always)]
+    unsafe fn compute<V: Vector<Scalar = f32>>(self) {
         for at in cut(self.range, V::LANES) {
             // SAFETY: every part has an element for each of the gradient.
             unsafe {

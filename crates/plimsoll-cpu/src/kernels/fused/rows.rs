@@ -2,9 +2,8 @@
 
 use super::map::CHUNK;
 use crate::kernels::fold::{self, BLOCK, Fold, Partial, fold_row};
-use crate::kernels::instance::{Instance, Kernel, instance};
 use crate::kernels::number::{Kind, Number, Stored, with_number};
-use crate::simd::Isa;
+use crate::simd::{Compiled, Function, Isa};
 use plimsoll_graph::op::Reduction;
 use std::marker::PhantomData;
 
@@ -30,14 +29,14 @@ pub(super) const STATE: usize = size_of::<Partial<f64>>();
 
 struct Reduce<F>(PhantomData<F>);
 
-impl<F: Fold> Kernel for Reduce<F>
+impl<F: Fold> Function for Reduce<F>
 where
     F::Number: Stored<Number = F::Number>,
 {
     type Args = ReduceArgs;
 
     #[inline(always)]
-    unsafe fn run(args: &ReduceArgs) {
+    unsafe fn call(args: &ReduceArgs) {
         let out = args.out.cast::<F::Number>();
         let values = args.values.cast::<F::Number>();
         // SAFETY: the caller vouches for the rows' values, for a result for each row or a chunk of results,
@@ -67,12 +66,12 @@ where
 }
 
 /// The reduction of rows of numbers of `kind`.
-pub(super) fn reduce(reduction: Reduction, kind: Kind, isa: Isa) -> Instance<ReduceArgs> {
-    fn of<T: Number + Stored<Number = T>>(reduction: Reduction, isa: Isa) -> Instance<ReduceArgs> {
+pub(super) fn reduce(reduction: Reduction, kind: Kind, isa: Isa) -> Compiled<ReduceArgs> {
+    fn of<T: Number + Stored<Number = T>>(reduction: Reduction, isa: Isa) -> Compiled<ReduceArgs> {
         match reduction {
-            Reduction::Sum => instance::<Reduce<fold::Sum<T>>>(isa),
-            Reduction::Max => instance::<Reduce<fold::Max<T>>>(isa),
-            Reduction::Min => instance::<Reduce<fold::Min<T>>>(isa),
+            Reduction::Sum => isa.compiled::<Reduce<fold::Sum<T>>>(),
+            Reduction::Max => isa.compiled::<Reduce<fold::Max<T>>>(),
+            Reduction::Min => isa.compiled::<Reduce<fold::Min<T>>>(),
         }
     }
     with_number!(kind, T => of::<T>(reduction, isa))

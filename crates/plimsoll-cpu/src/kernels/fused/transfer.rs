@@ -1,8 +1,8 @@
 //! Between memory and tiles: strided loads and stores, positions, random numbers, repeated row values.
 
 use super::map::CHUNK;
-use crate::kernels::instance::Kernel;
 use crate::kernels::number::{Number, Stored};
+use crate::simd::Function;
 use plimsoll_graph::{MAX_RANK, random};
 use std::marker::PhantomData;
 
@@ -84,11 +84,11 @@ pub(super) struct TransferArgs {
 /// Brings a block from memory to a tile.
 pub(super) struct Load<S>(PhantomData<S>);
 
-impl<S: Stored> Kernel for Load<S> {
+impl<S: Stored> Function for Load<S> {
     type Args = TransferArgs;
 
     #[inline(always)]
-    unsafe fn run(args: &TransferArgs) {
+    unsafe fn call(args: &TransferArgs) {
         let mut panes = args.block.panes();
         while let Some(pane) = panes.next() {
             let ([rows, columns], [down, across]) = (pane.extents, pane.strides);
@@ -175,11 +175,11 @@ unsafe fn load_transposed<S: Stored>(
 /// Takes a block from a tile to memory.
 pub(super) struct Store<S>(PhantomData<S>);
 
-impl<S: Stored> Kernel for Store<S> {
+impl<S: Stored> Function for Store<S> {
     type Args = TransferArgs;
 
     #[inline(always)]
-    unsafe fn run(args: &TransferArgs) {
+    unsafe fn call(args: &TransferArgs) {
         let mut panes = args.block.panes();
         while let Some(pane) = panes.next() {
             let ([rows, columns], [down, across]) = (pane.extents, pane.strides);
@@ -208,11 +208,11 @@ unsafe fn store_run<S: Stored>(tile: *const S::Number, memory: *mut S, count: us
 /// Makes a chunk of copies of one element in memory.
 pub(super) struct Splat<S>(PhantomData<S>);
 
-impl<S: Stored> Kernel for Splat<S> {
+impl<S: Stored> Function for Splat<S> {
     type Args = TransferArgs;
 
     #[inline(always)]
-    unsafe fn run(args: &TransferArgs) {
+    unsafe fn call(args: &TransferArgs) {
         // SAFETY: the caller vouches for the element and for a chunk in the tile.
         unsafe { fill(args.tile.cast(), CHUNK, (*args.memory.cast_const().cast::<S>()).load()) }
     }
@@ -230,11 +230,11 @@ pub(super) struct PositionArgs {
 /// held its own index.
 pub(super) struct Positions;
 
-impl Kernel for Positions {
+impl Function for Positions {
     type Args = PositionArgs;
 
     #[inline(always)]
-    unsafe fn run(args: &PositionArgs) {
+    unsafe fn call(args: &PositionArgs) {
         let mut panes = args.block.panes();
         while let Some(pane) = panes.next() {
             let ([rows, columns], [down, across]) = (pane.extents, pane.strides);
@@ -274,11 +274,11 @@ pub(super) struct Normal<T>(PhantomData<T>);
 
 macro_rules! random {
     ($($name:ty => $out:ident: $number:expr;)*) => {
-        $(impl Kernel for $name {
+        $(impl Function for $name {
             type Args = RandomArgs;
 
             #[inline(always)]
-            unsafe fn run(args: &RandomArgs) {
+            unsafe fn call(args: &RandomArgs) {
                 for i in 0..args.count {
                     // SAFETY: the caller vouches for `count` positions and results.
                     unsafe {
@@ -310,11 +310,11 @@ pub(super) struct RepeatArgs {
 /// Gives every element of a row the row's value.
 pub(super) struct Repeat<T>(PhantomData<T>);
 
-impl<T: Number> Kernel for Repeat<T> {
+impl<T: Number> Function for Repeat<T> {
     type Args = RepeatArgs;
 
     #[inline(always)]
-    unsafe fn run(args: &RepeatArgs) {
+    unsafe fn call(args: &RepeatArgs) {
         for row in 0..args.rows {
             // SAFETY: the caller vouches for `rows` values and for as many rows in the tile.
             unsafe {

@@ -1,9 +1,13 @@
 //! Which vector instructions the machine has, and code compiled once for each.
 //!
 //! The library is built for the plainest processor of its architecture and finds out at run time what the one it
-//! is on can do. A piece of arithmetic is written once, as a [`Body`] over an abstract [`Vector`]; [`Isa::run`]
-//! picks the instance for the instruction set at hand and calls it through a function that enables that set, so
-//! that all that is inlined into it, plain loops included, is compiled for it.
+//! is on can do. Arithmetic is written once and inlined into a function that enables an instruction set, so that all
+//! of it, plain loops included, is compiled for that set. There are two ways in. A [`Body`] holds what it works on,
+//! and [`Isa::run`] picks its instance with each call. A [`Function`] is picked by [`Isa::compiled`] once, when a
+//! kernel is prepared, and called through a pointer.
+//!
+//! Plain loops give the same bits on all sets: a product and a sum are fused by [`Vector::mul_add`] alone, and the
+//! compiler never introduces that.
 
 mod portable;
 #[cfg(target_arch = "x86_64")]
@@ -12,9 +16,9 @@ mod x86;
 use crate::element::Real;
 use std::ops::Range;
 
-pub use portable::Portable;
+pub use portable::{Portable, Quad};
 #[cfg(target_arch = "x86_64")]
-pub use x86::{F32x8, F32x16, F64x4, F64x8};
+pub use x86::{Avx2, Avx512, F32x8, F32x16, F64x4, F64x8};
 
 /// An instruction set that kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,23 +84,34 @@ impl Isa {
     /// # Panics
     ///
     /// When this machine does not have the instruction set.
-    pub fn run<S: Real, B: Body<S>>(self, body: B) -> B::Output {
+    pub fn run<B: Body>(self, body: B) -> B::Output {
         assert!(self.is_available(), "this machine does not have {self:?}");
         // SAFETY: the machine has the instruction set.
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]
-                Self::Avx512 => <S::Avx512 as Vector>::enter(body),
+                Self::Avx512 => Avx512::run(body),
                 #[cfg(target_arch = "x86_64")]
-                Self::Avx2 => <S::Avx2 as Vector>::enter(body),
-                _ => <Portable<S> as Vector>::enter(body),
+                Self::Avx2 => Avx2::run(body),
+                _ => Portable::run(body),
             }
+        }
+    }
+
+    /// The function `F` as compiled for this instruction set, which the machine must have when it is called.
+    pub(crate) fn compiled<F: Function>(self) -> Compiled<F::Args> {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => Avx512::compiled::<F>(),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => Avx2::compiled::<F>(),
+            _ => Portable::compiled::<F>(),
         }
     }
 }
 
-/// Arithmetic on scalars `S`, written once for all instruction sets.
-pub trait Body<S: Real> {
+/// Arithmetic together with what it works on, written once for all instruction sets.
+pub trait Body {
     /// What the arithmetic returns.
     type Output;
 
@@ -105,9 +120,50 @@ pub trait Body<S: Real> {
     ///
     /// # Safety
     ///
-    /// The machine must have the instruction set of `V`.
-    unsafe fn run<V: Vector<Scalar = S>>(self) -> Self::Output;
+    /// The machine must have the instruction set.
+    unsafe fn run<I: InstructionSet>(self) -> Self::Output;
 }
+
+/// Arithmetic whose type is forgotten when it has been chosen: functions of the same arguments are the same to their
+/// caller.
+pub trait Function {
+    /// What it works on.
+    type Args;
+
+    /// The arithmetic. Implementations and what they call are `#[inline(always)]`, as for [`Body::run`].
+    ///
+    /// # Safety
+    ///
+    /// As the function says of its arguments.
+    unsafe fn call(args: &Self::Args);
+}
+
+/// A [`Function`] compiled for one instruction set.
+pub type Compiled<Args> = unsafe fn(&Args);
+
+/// An instruction set as a type: its vectors, and code compiled for it.
+pub trait InstructionSet: Copy + 'static {
+    /// Which one it is.
+    const ISA: Isa;
+
+    /// A register of `f32`.
+    type F32: Vector<Scalar = f32>;
+    /// A register of `f64`.
+    type F64: Vector<Scalar = f64>;
+
+    /// Runs `body` in a function that enables the instruction set.
+    ///
+    /// # Safety
+    ///
+    /// The machine must have the instruction set.
+    unsafe fn run<B: Body>(body: B) -> B::Output;
+
+    /// The function that enables the instruction set and calls `F`.
+    fn compiled<F: Function>() -> Compiled<F::Args>;
+}
+
+/// The register of scalars `S` of an instruction set.
+pub type VectorOf<I, S> = <S as Real>::Vector<I>;
 
 /// A register of some scalars.
 ///
@@ -120,17 +176,13 @@ pub trait Vector: Copy {
     type Scalar: Real<Acc = Self::Scalar>;
 
     /// The instruction set it belongs to.
-    const ISA: Isa;
+    type Set: InstructionSet;
+
+    /// The instruction set it belongs to, as a value.
+    const ISA: Isa = Self::Set::ISA;
 
     /// The number of lanes.
     const LANES: usize = Self::ISA.lanes(size_of::<Self::Scalar>());
-
-    /// Runs `body` on this vector in a function that enables its instruction set.
-    ///
-    /// # Safety
-    ///
-    /// See the trait.
-    unsafe fn enter<B: Body<Self::Scalar>>(body: B) -> B::Output;
 
     /// `value` in every lane.
     ///
