@@ -5,13 +5,13 @@
 
 pub mod conv;
 mod device;
-pub mod element;
 mod error;
 mod executable;
 pub mod gemm;
 mod initial;
 mod kernels;
 mod math;
+pub mod numbers;
 pub mod pool;
 mod prepare;
 mod routine;

@@ -5,6 +5,7 @@ mod common;
 use common::{Scalar, Workspace, assert_same_bits, bound, isas, values};
 use half::{bf16, f16};
 use plimsoll_cpu::gemm::{Gemm, Matrix, MatrixMut, gemm_with, gemm_workspace};
+use plimsoll_cpu::numbers::Float;
 use plimsoll_cpu::pool::Pool;
 use plimsoll_cpu::simd::Isa;
 use proptest::prelude::*;
@@ -70,7 +71,7 @@ fn compute<T: Scalar>(case: &Case, isa: Isa, pool: &Pool) -> Vec<T> {
         m,
         n,
         k,
-        alpha: T::acc(alpha),
+        alpha: T::Acc::of(alpha),
         a: Matrix {
             start: a.as_ptr(),
             row_stride: a_strides[0],

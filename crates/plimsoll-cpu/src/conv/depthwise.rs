@@ -4,8 +4,8 @@
 //! channels is summed over the taps in a register.
 
 use super::ConvShape;
-use crate::element::{Element, Real};
 use crate::gemm::WORKSPACE_ALIGN;
+use crate::numbers::{Float, FloatElement};
 use crate::pool::Pool;
 use crate::simd::{Body, InstructionSet, Isa, Vector, VectorOf};
 use std::ops::Range;
@@ -37,7 +37,7 @@ impl<T> Shared<T> {
 /// # Safety
 ///
 /// As for [`conv_forward`](super::conv_forward), and the shape [`fits`].
-pub(super) unsafe fn forward<T: Element>(
+pub(super) unsafe fn forward<T: FloatElement>(
     isa: Isa,
     pool: &Pool,
     shape: &ConvShape,
@@ -54,7 +54,7 @@ pub(super) unsafe fn forward<T: Element>(
 /// # Safety
 ///
 /// As for [`conv_grad_input`](super::conv_grad_input), and the shape [`fits`].
-pub(super) unsafe fn grad_input<T: Element>(
+pub(super) unsafe fn grad_input<T: FloatElement>(
     isa: Isa,
     pool: &Pool,
     shape: &ConvShape,
@@ -85,7 +85,7 @@ fn output_of(shape: &ConvShape, axis: usize, input: usize, tap: usize) -> Option
 ///
 /// The pointers are valid for images of the sizes, and for the filter.
 #[expect(clippy::too_many_arguments, reason = "two images with their sizes")]
-unsafe fn sums<T: Element>(
+unsafe fn sums<T: FloatElement>(
     isa: Isa,
     pool: &Pool,
     shape: &ConvShape,
@@ -125,7 +125,7 @@ struct Row<'a, T> {
     source: fn(&ConvShape, usize, usize, usize) -> Option<usize>,
 }
 
-impl<T: Element> Body for Row<'_, T> {
+impl<T: FloatElement> Body for Row<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -135,7 +135,7 @@ impl<T: Element> Body for Row<'_, T> {
     }
 }
 
-impl<T: Element> Row<'_, T> {
+impl<T: FloatElement> Row<'_, T> {
     #[inline(always)]
     unsafe fn compute<V: Vector<Scalar = T::Acc>>(self) {
         let Self { shape, to, width, from, from_width, filter, y, source } = self;
@@ -186,7 +186,7 @@ impl Sources {
 
 /// Writes the first `count` lanes, rounded.
 #[inline(always)]
-unsafe fn write<V: Vector<Scalar = T::Acc>, T: Element>(vector: V, to: *mut T, count: usize) {
+unsafe fn write<V: Vector<Scalar = T::Acc>, T: FloatElement>(vector: V, to: *mut T, count: usize) {
     // SAFETY: the caller vouches for `count` elements; no vector has more than `MAX_LANES` lanes.
     unsafe {
         if T::IS_ACC {
@@ -212,7 +212,7 @@ fn parts(shape: &ConvShape) -> (usize, usize) {
 }
 
 /// The bytes of workspace of [`grad_filter`].
-pub(super) fn grad_filter_workspace<T: Element>(shape: &ConvShape) -> usize {
+pub(super) fn grad_filter_workspace<T: FloatElement>(shape: &ConvShape) -> usize {
     parts(shape).1 * shape.filter_len() * size_of::<T::Acc>()
 }
 
@@ -221,7 +221,7 @@ pub(super) fn grad_filter_workspace<T: Element>(shape: &ConvShape) -> usize {
 /// # Safety
 ///
 /// As for [`conv_grad_filter`](super::conv_grad_filter), and the shape [`fits`].
-pub(super) unsafe fn grad_filter<T: Element>(
+pub(super) unsafe fn grad_filter<T: FloatElement>(
     isa: Isa,
     pool: &Pool,
     shape: &ConvShape,
@@ -261,7 +261,7 @@ pub(super) unsafe fn grad_filter<T: Element>(
 const VECTORS: usize = 4;
 
 /// The part of a filter's gradient that some rows of output pixels give.
-struct Part<'a, T: Element> {
+struct Part<'a, T: FloatElement> {
     shape: &'a ConvShape,
     input: *const T,
     output_grad: *const T,
@@ -269,7 +269,7 @@ struct Part<'a, T: Element> {
     sums: *mut T::Acc,
 }
 
-impl<T: Element> Body for Part<'_, T> {
+impl<T: FloatElement> Body for Part<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -279,7 +279,7 @@ impl<T: Element> Body for Part<'_, T> {
     }
 }
 
-impl<T: Element> Part<'_, T> {
+impl<T: FloatElement> Part<'_, T> {
     #[inline(always)]
     unsafe fn compute<V: Vector<Scalar = T::Acc>>(self) {
         let Self { shape, input, output_grad, rows, sums } = self;

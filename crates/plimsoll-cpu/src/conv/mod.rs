@@ -12,10 +12,10 @@ mod shape;
 mod window;
 mod winograd;
 
-use crate::element::{Element, Real};
 use crate::gemm::{
     BatchStrides, Follow, Handed, Product, Shape, Strided, StridedMut, Target, handed_workspace, workspace,
 };
+use crate::numbers::{Float, FloatElement};
 use crate::pool::Pool;
 use crate::simd::Isa;
 use grad_input::{FlippedFilter, PhasePixels, Phases, phases};
@@ -24,7 +24,7 @@ use window::{WindowColumns, Windows};
 use winograd::To;
 
 /// The bytes of workspace that [`conv_forward`] needs on a pool of `threads`. The same on every machine.
-pub fn conv_forward_workspace<T: Element>(shape: &ConvShape, threads: usize) -> usize {
+pub fn conv_forward_workspace<T: FloatElement>(shape: &ConvShape, threads: usize) -> usize {
     if depthwise::fits(shape) {
         0
     } else if winograd::fits::<T>(shape) {
@@ -45,7 +45,7 @@ pub fn conv_forward_workspace<T: Element>(shape: &ConvShape, threads: usize) -> 
 ///
 /// The pointers are to as many elements as `shape` says, `input` and `filter` initialised and not written
 /// meanwhile, `output` used by nobody else; it overlaps neither the operands nor `workspace`.
-pub unsafe fn conv_forward<T: Element>(
+pub unsafe fn conv_forward<T: FloatElement>(
     pool: &Pool,
     shape: &ConvShape,
     input: *const T,
@@ -67,7 +67,7 @@ pub unsafe fn conv_forward<T: Element>(
 ///
 /// As for [`conv_forward`].
 #[doc(hidden)]
-pub unsafe fn conv_forward_with<T: Element>(
+pub unsafe fn conv_forward_with<T: FloatElement>(
     isa: Isa,
     pool: &Pool,
     shape: &ConvShape,
@@ -98,7 +98,7 @@ pub unsafe fn conv_forward_with<T: Element>(
 }
 
 /// Computes a convolution, by product, to a target.
-unsafe fn forward_to<T: Element>(
+unsafe fn forward_to<T: FloatElement>(
     isa: Isa,
     pool: &Pool,
     shape: &ConvShape,
@@ -175,7 +175,7 @@ fn winograd_grad_input<'a, T>(
 }
 
 /// Whether a convolution can hand on its output, pixel by pixel.
-pub(crate) fn hands_on_output<T: Element>(shape: &ConvShape) -> bool {
+pub(crate) fn hands_on_output<T: FloatElement>(shape: &ConvShape) -> bool {
     if winograd::fits::<T>(shape) {
         return winograd::hands_on(shape.channels, shape.out_channels);
     }
@@ -183,7 +183,7 @@ pub(crate) fn hands_on_output<T: Element>(shape: &ConvShape) -> bool {
 }
 
 /// The bytes of workspace that [`conv_forward_handed`] needs.
-pub(crate) fn conv_forward_handed_workspace<T: Element>(shape: &ConvShape, threads: usize) -> usize {
+pub(crate) fn conv_forward_handed_workspace<T: FloatElement>(shape: &ConvShape, threads: usize) -> usize {
     if winograd::fits::<T>(shape) {
         return winograd::convolution_workspace(shape.channels, shape.out_channels, true, threads);
     }
@@ -195,7 +195,7 @@ pub(crate) fn conv_forward_handed_workspace<T: Element>(shape: &ConvShape, threa
 /// # Safety
 ///
 /// As for [`conv_forward`], with the workspace that [`conv_forward_handed_workspace`] says.
-pub(crate) unsafe fn conv_forward_handed<T: Element>(
+pub(crate) unsafe fn conv_forward_handed<T: FloatElement>(
     pool: &Pool,
     shape: &ConvShape,
     input: *const T,
@@ -215,7 +215,7 @@ pub(crate) unsafe fn conv_forward_handed<T: Element>(
 }
 
 /// The bytes of workspace that [`conv_grad_input`] needs on a pool of `threads`. The same on every machine.
-pub fn conv_grad_input_workspace<T: Element>(shape: &ConvShape, threads: usize) -> usize {
+pub fn conv_grad_input_workspace<T: FloatElement>(shape: &ConvShape, threads: usize) -> usize {
     if depthwise::fits(shape) {
         return 0;
     }
@@ -237,7 +237,7 @@ pub fn conv_grad_input_workspace<T: Element>(shape: &ConvShape, threads: usize) 
 ///
 /// The pointers are to as many elements as `shape` says, `output_grad` and `filter` initialised and not written
 /// meanwhile, `input_grad` used by nobody else; it overlaps neither the operands nor `workspace`.
-pub unsafe fn conv_grad_input<T: Element>(
+pub unsafe fn conv_grad_input<T: FloatElement>(
     pool: &Pool,
     shape: &ConvShape,
     output_grad: *const T,
@@ -259,7 +259,7 @@ pub unsafe fn conv_grad_input<T: Element>(
 ///
 /// As for [`conv_grad_input`].
 #[doc(hidden)]
-pub unsafe fn conv_grad_input_with<T: Element>(
+pub unsafe fn conv_grad_input_with<T: FloatElement>(
     isa: Isa,
     pool: &Pool,
     shape: &ConvShape,
@@ -289,7 +289,7 @@ pub unsafe fn conv_grad_input_with<T: Element>(
 }
 
 /// Computes one phase of the gradient of the input to a target.
-unsafe fn phase_to<T: Element>(
+unsafe fn phase_to<T: FloatElement>(
     isa: Isa,
     pool: &Pool,
     phases: Phases,
@@ -318,7 +318,7 @@ fn handed_phase(shape: &ConvShape) -> Option<Phases> {
 }
 
 /// Whether the gradient of the input can be handed on, pixel by pixel.
-pub(crate) fn hands_on_grad_input<T: Element>(shape: &ConvShape) -> bool {
+pub(crate) fn hands_on_grad_input<T: FloatElement>(shape: &ConvShape) -> bool {
     if winograd::fits::<T>(shape) {
         return winograd::hands_on(shape.out_channels, shape.channels);
     }
@@ -326,7 +326,7 @@ pub(crate) fn hands_on_grad_input<T: Element>(shape: &ConvShape) -> bool {
 }
 
 /// The bytes of workspace that [`conv_grad_input_handed`] needs.
-pub(crate) fn conv_grad_input_handed_workspace<T: Element>(shape: &ConvShape, threads: usize) -> usize {
+pub(crate) fn conv_grad_input_handed_workspace<T: FloatElement>(shape: &ConvShape, threads: usize) -> usize {
     if winograd::fits::<T>(shape) {
         return winograd::convolution_workspace(shape.out_channels, shape.channels, true, threads);
     }
@@ -338,7 +338,7 @@ pub(crate) fn conv_grad_input_handed_workspace<T: Element>(shape: &ConvShape, th
 /// # Safety
 ///
 /// As for [`conv_grad_input`], with the workspace that [`conv_grad_input_handed_workspace`] says.
-pub(crate) unsafe fn conv_grad_input_handed<T: Element>(
+pub(crate) unsafe fn conv_grad_input_handed<T: FloatElement>(
     pool: &Pool,
     shape: &ConvShape,
     output_grad: *const T,
@@ -358,7 +358,7 @@ pub(crate) unsafe fn conv_grad_input_handed<T: Element>(
 }
 
 /// The bytes of workspace that [`conv_grad_filter`] needs on a pool of `threads`. The same on every machine.
-pub fn conv_grad_filter_workspace<T: Element>(shape: &ConvShape, threads: usize) -> usize {
+pub fn conv_grad_filter_workspace<T: FloatElement>(shape: &ConvShape, threads: usize) -> usize {
     if depthwise::fits(shape) {
         depthwise::grad_filter_workspace::<T>(shape)
     } else if winograd::fits::<T>(shape) {
@@ -379,7 +379,7 @@ pub fn conv_grad_filter_workspace<T: Element>(shape: &ConvShape, threads: usize)
 ///
 /// The pointers are to as many elements as `shape` says, `input` and `output_grad` initialised and not written
 /// meanwhile, `filter_grad` used by nobody else; it overlaps neither the operands nor `workspace`.
-pub unsafe fn conv_grad_filter<T: Element>(
+pub unsafe fn conv_grad_filter<T: FloatElement>(
     pool: &Pool,
     shape: &ConvShape,
     input: *const T,
@@ -401,7 +401,7 @@ pub unsafe fn conv_grad_filter<T: Element>(
 ///
 /// As for [`conv_grad_filter`].
 #[doc(hidden)]
-pub unsafe fn conv_grad_filter_with<T: Element>(
+pub unsafe fn conv_grad_filter_with<T: FloatElement>(
     isa: Isa,
     pool: &Pool,
     shape: &ConvShape,

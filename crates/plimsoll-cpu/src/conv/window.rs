@@ -4,8 +4,8 @@
 //! the filter has taps. Here the rows, or the columns, that a block of the product needs are cut from the image
 //! while they are packed.
 
-use crate::element::{Element, Real};
 use crate::gemm::{Layout, Left, MAX_ROWS, Right, copy, row_pitch};
+use crate::numbers::{Float, FloatElement};
 use crate::simd::Vector;
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ pub(crate) struct Windows<T> {
 }
 
 // SAFETY: the images are only read, inside a product whose caller vouches for them.
-unsafe impl<T: Element> Sync for Windows<T> {}
+unsafe impl<T: FloatElement> Sync for Windows<T> {}
 
 /// The pixel of a window's first tap: where it is, or would be, among the images' elements, and in its image.
 #[derive(Clone, Copy)]
@@ -61,7 +61,7 @@ struct Run<T> {
     valid: Range<usize>,
 }
 
-impl<T: Element> Windows<T> {
+impl<T: FloatElement> Windows<T> {
     /// The taps whose elements follow each other in memory, in one window and one row.
     fn span(&self) -> usize {
         let merged = self.dilation[1] == 1 && self.group_channels == self.channels;
@@ -127,7 +127,7 @@ impl<T: Element> Windows<T> {
 }
 
 /// The windows as rows, over taps and channels.
-impl<T: Element> Left<T::Acc> for Windows<T> {
+impl<T: FloatElement> Left<T::Acc> for Windows<T> {
     #[inline(always)]
     unsafe fn pack<V: Vector<Scalar = T::Acc>>(
         &self,
@@ -180,7 +180,7 @@ unsafe fn clear<V: Vector>(to: *mut V::Scalar, count: usize) {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WindowColumns<T>(pub(crate) Windows<T>);
 
-impl<T: Element> Right<T::Acc> for WindowColumns<T> {
+impl<T: FloatElement> Right<T::Acc> for WindowColumns<T> {
     #[inline(always)]
     unsafe fn pack<V: Vector<Scalar = T::Acc>>(
         &self,
@@ -215,7 +215,7 @@ impl<T: Element> Right<T::Acc> for WindowColumns<T> {
     }
 }
 
-impl<T: Element> WindowColumns<T> {
+impl<T: FloatElement> WindowColumns<T> {
     /// Packs at most a vector of neighbouring columns, row of windows by row of windows. What a vector has beyond
     /// them is overwritten by the columns that follow; there is room for `room` of them.
     #[inline(always)]

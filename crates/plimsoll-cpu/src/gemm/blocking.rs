@@ -6,7 +6,7 @@
 
 use super::kernel::{max_rows, vectors};
 use super::pack::row_pitch;
-use crate::element::Element;
+use crate::numbers::FloatElement;
 use crate::simd::Isa;
 
 /// The bytes of a row in a block: with this depth, the rows of a register tile fill a first-level cache.
@@ -98,7 +98,7 @@ pub(crate) enum Sums {
 
 impl Sums {
     /// For a result of `T`, that goes to rows at equal distances or is handed on.
-    pub(crate) fn of<T: Element>(in_rows: bool, handed: bool) -> Sums {
+    pub(crate) fn of<T: FloatElement>(in_rows: bool, handed: bool) -> Sums {
         match (handed, T::IS_ACC && in_rows) {
             (true, _) => Sums::Handed,
             (false, true) => Sums::InPlace,

@@ -1,6 +1,6 @@
 //! The innermost loop: a tile of the result that stays in registers for the whole depth of a block.
 
-use crate::element::Real;
+use crate::numbers::Float;
 use crate::simd::{Body, InstructionSet, Isa, Vector, VectorOf};
 
 /// The most rows of a register tile, which is then two vectors wide: what remains beside one row of vectors and
@@ -53,7 +53,7 @@ pub(crate) struct Tile<S> {
     pub(crate) resume: bool,
 }
 
-impl<S: Real> Tile<S> {
+impl<S: Float> Tile<S> {
     /// Computes the tile.
     ///
     /// # Safety
@@ -108,7 +108,7 @@ macro_rules! unroll {
 /// A tile of constant size, so that its sums get a register each.
 struct Sized<S, const ROWS: usize, const VECTORS: usize>(Tile<S>);
 
-impl<S: Real, const ROWS: usize, const VECTORS: usize> Sized<S, ROWS, VECTORS> {
+impl<S: Float, const ROWS: usize, const VECTORS: usize> Sized<S, ROWS, VECTORS> {
     /// Computes the tile, if it fits the registers of `V`; others are never asked for, and not compiled.
     #[inline(always)]
     unsafe fn enter<V: Vector<Scalar = S>>(self) {
@@ -119,7 +119,7 @@ impl<S: Real, const ROWS: usize, const VECTORS: usize> Sized<S, ROWS, VECTORS> {
     }
 }
 
-impl<S: Real, const ROWS: usize, const VECTORS: usize> Body for Sized<S, ROWS, VECTORS> {
+impl<S: Float, const ROWS: usize, const VECTORS: usize> Body for Sized<S, ROWS, VECTORS> {
     type Output = ();
 
     #[inline(always)]
@@ -129,7 +129,7 @@ impl<S: Real, const ROWS: usize, const VECTORS: usize> Body for Sized<S, ROWS, V
     }
 }
 
-impl<S: Real, const ROWS: usize, const VECTORS: usize> Sized<S, ROWS, VECTORS> {
+impl<S: Float, const ROWS: usize, const VECTORS: usize> Sized<S, ROWS, VECTORS> {
     #[inline(always)]
     unsafe fn compute<V: Vector<Scalar = S>>(self) {
         let Tile { depth, mut a, a_row, a_depth, mut b, b_depth, c, c_row, columns, alpha, .. } = self.0;
@@ -204,7 +204,7 @@ pub(crate) struct Dots<S> {
 /// The columns that are summed side by side.
 const DOTS: usize = 8;
 
-impl<S: Real> Body for Dots<S> {
+impl<S: Float> Body for Dots<S> {
     type Output = ();
 
     #[inline(always)]
@@ -214,7 +214,7 @@ impl<S: Real> Body for Dots<S> {
     }
 }
 
-impl<S: Real> Dots<S> {
+impl<S: Float> Dots<S> {
     #[inline(always)]
     unsafe fn compute<V: Vector<Scalar = S>>(self) {
         let Self { depth, a, b, b_column, c, columns, alpha, add } = self;

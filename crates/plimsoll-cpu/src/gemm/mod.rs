@@ -11,7 +11,7 @@ mod pack;
 mod parts;
 mod product;
 
-use crate::element::{Element, Real};
+use crate::numbers::{Float, FloatElement};
 use crate::pool::Pool;
 use crate::simd::Isa;
 use blocking::Order;
@@ -52,7 +52,7 @@ pub struct MatrixMut<T> {
 /// Sums are kept in [`Element::Acc`] over the whole of `k` and rounded to `T` once. How they are ordered depends
 /// on the sizes alone, so results do not depend on the number of threads.
 #[derive(Clone, Copy, Debug)]
-pub struct Gemm<T: Element> {
+pub struct Gemm<T: FloatElement> {
     /// The matrices in the outer and the inner batch dimension.
     pub batch: [usize; 2],
     /// The rows of `a` and `c`.
@@ -78,12 +78,12 @@ pub(crate) const NARROW: usize = 32;
 
 /// The bytes of workspace that [`gemm`] needs for `batch` products of `m × k` by `k × n` on a pool of `threads`.
 /// The same on every machine.
-pub fn gemm_workspace<T: Element>(batch: usize, m: usize, n: usize, k: usize, threads: usize) -> usize {
+pub fn gemm_workspace<T: FloatElement>(batch: usize, m: usize, n: usize, k: usize, threads: usize) -> usize {
     part_workspace::<T>(Shape { batch, m, n, k }, m, threads)
 }
 
 /// [`gemm_workspace`] for rows of products that have `whole` rows in all.
-fn part_workspace<T: Element>(shape: Shape, whole: usize, threads: usize) -> usize {
+fn part_workspace<T: FloatElement>(shape: Shape, whole: usize, threads: usize) -> usize {
     let Shape { batch, m, n, k } = shape;
     let bytes = |shape: Shape, whole: Shape, in_rows: bool| {
         product::workspace_in::<T>(Order::of(whole, size_of::<T::Acc>()), shape, in_rows, threads)
@@ -110,7 +110,7 @@ fn part_workspace<T: Element>(shape: Shape, whole: usize, threads: usize) -> usi
 /// Every element that the sizes and strides of `args` reach is valid memory: `a` and `b` initialised and not
 /// written meanwhile, `c` written by nobody else, and initialised if it is accumulated to. No element of `c` is
 /// reached twice, and `c` overlaps neither the operands nor `workspace`.
-pub unsafe fn gemm<T: Element>(pool: &Pool, args: &Gemm<T>, workspace: &mut [u8]) {
+pub unsafe fn gemm<T: FloatElement>(pool: &Pool, args: &Gemm<T>, workspace: &mut [u8]) {
     // SAFETY: the contract is the same.
     unsafe { gemm_with(Isa::detect(), pool, args, workspace) }
 }
@@ -125,13 +125,13 @@ pub unsafe fn gemm<T: Element>(pool: &Pool, args: &Gemm<T>, workspace: &mut [u8]
 ///
 /// As for [`gemm`].
 #[doc(hidden)]
-pub unsafe fn gemm_with<T: Element>(isa: Isa, pool: &Pool, args: &Gemm<T>, workspace: &mut [u8]) {
+pub unsafe fn gemm_with<T: FloatElement>(isa: Isa, pool: &Pool, args: &Gemm<T>, workspace: &mut [u8]) {
     // SAFETY: the contract is the same.
     unsafe { gemm_part(isa, pool, args, args.m, workspace) }
 }
 
 /// The bytes of workspace that [`gemm_handed`] needs.
-pub(crate) fn gemm_handed_workspace<T: Element>(m: usize, n: usize, k: usize, threads: usize) -> usize {
+pub(crate) fn gemm_handed_workspace<T: FloatElement>(m: usize, n: usize, k: usize, threads: usize) -> usize {
     handed_workspace::<T>(Shape { batch: 1, m, n, k }, threads)
 }
 
@@ -140,7 +140,7 @@ pub(crate) fn gemm_handed_workspace<T: Element>(m: usize, n: usize, k: usize, th
 /// # Safety
 ///
 /// As for [`gemm`], with the workspace that [`gemm_handed_workspace`] says.
-pub(crate) unsafe fn gemm_handed<T: Element>(
+pub(crate) unsafe fn gemm_handed<T: FloatElement>(
     pool: &Pool,
     [m, n, k]: [usize; 3],
     a: Matrix<T>,
@@ -168,7 +168,13 @@ pub(crate) unsafe fn gemm_handed<T: Element>(
 /// # Safety
 ///
 /// As for [`gemm`], with the workspace that [`part_workspace`] says.
-unsafe fn gemm_part<T: Element>(isa: Isa, pool: &Pool, args: &Gemm<T>, whole: usize, workspace: &mut [u8]) {
+unsafe fn gemm_part<T: FloatElement>(
+    isa: Isa,
+    pool: &Pool,
+    args: &Gemm<T>,
+    whole: usize,
+    workspace: &mut [u8],
+) {
     let Gemm { batch, m, n, k, alpha, a, b, c, accumulate } = *args;
     let strides = |strides| BatchStrides { inner: batch[1].max(1), strides };
     let rows = Strided {

@@ -7,14 +7,14 @@
 use super::blocking::{Order, Shape};
 use super::product::{Product, StridedMut, workspace_in};
 use super::{BatchStrides, Gemm, Matrix, Strided, gemm_part, part_workspace};
-use crate::element::{Element, Real};
+use crate::numbers::{Float, FloatElement};
 use crate::pool::Pool;
 use crate::simd::{Body, InstructionSet, Isa};
 use std::marker::PhantomData;
 use std::ops::Range;
 
 /// The bytes of workspace that [`gemm_rows`] needs for `m` of the `whole` rows of a product.
-pub(crate) fn gemm_rows_workspace<T: Element>(
+pub(crate) fn gemm_rows_workspace<T: FloatElement>(
     m: usize,
     n: usize,
     k: usize,
@@ -30,7 +30,12 @@ pub(crate) fn gemm_rows_workspace<T: Element>(
 /// # Safety
 ///
 /// As for [`gemm`](super::gemm), with the workspace that [`gemm_rows_workspace`] says.
-pub(crate) unsafe fn gemm_rows<T: Element>(pool: &Pool, args: &Gemm<T>, whole: usize, workspace: &mut [u8]) {
+pub(crate) unsafe fn gemm_rows<T: FloatElement>(
+    pool: &Pool,
+    args: &Gemm<T>,
+    whole: usize,
+    workspace: &mut [u8],
+) {
     // SAFETY: the contract is the same.
     unsafe { gemm_part(Isa::detect(), pool, args, whole, workspace) }
 }
@@ -49,7 +54,7 @@ pub(crate) struct DepthSum<T> {
     element: PhantomData<T>,
 }
 
-impl<T: Element> DepthSum<T> {
+impl<T: FloatElement> DepthSum<T> {
     pub(crate) fn new(m: usize, n: usize, k: usize) -> Self {
         let shape = Shape { batch: 1, m, n, k };
         Self { shape, order: Order::of(shape, size_of::<T::Acc>()), element: PhantomData }
@@ -188,7 +193,7 @@ impl<T: Element> DepthSum<T> {
 }
 
 /// Some results, from the sums of their splits.
-struct Totals<T: Element> {
+struct Totals<T: FloatElement> {
     sums: *const T::Acc,
     c: *mut T,
     results: usize,
@@ -197,15 +202,15 @@ struct Totals<T: Element> {
 }
 
 // SAFETY: tasks read what is not written meanwhile, and write results of their own.
-unsafe impl<T: Element> Sync for Totals<T> {}
+unsafe impl<T: FloatElement> Sync for Totals<T> {}
 
-impl<T: Element> Totals<T> {
+impl<T: FloatElement> Totals<T> {
     fn of(&self, range: Range<usize>) -> Self {
         Self { range, ..*self }
     }
 }
 
-impl<T: Element> Body for Totals<T> {
+impl<T: FloatElement> Body for Totals<T> {
     type Output = ();
 
     #[inline(always)]

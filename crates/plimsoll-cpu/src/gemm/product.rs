@@ -3,7 +3,7 @@
 use super::blocking::{Blocking, HANDED_COLUMNS, Order, Shape, Sums, handed_pitch};
 use super::kernel::{Dots, Tile};
 use super::pack::{BatchStrides, Layout, Left, Right};
-use crate::element::{Element, Real};
+use crate::numbers::{Float, FloatElement};
 use crate::pool::Pool;
 use crate::simd::{Body, InstructionSet, Isa, Vector, VectorOf};
 use std::marker::PhantomData;
@@ -67,9 +67,9 @@ pub(crate) struct StridedMut<T> {
 }
 
 // SAFETY: tasks write disjoint elements, inside a product whose caller vouches for them.
-unsafe impl<T: Element> Sync for StridedMut<T> {}
+unsafe impl<T: FloatElement> Sync for StridedMut<T> {}
 
-impl<T: Element> Target<T> for StridedMut<T> {
+impl<T: FloatElement> Target<T> for StridedMut<T> {
     fn row(&self, batch: usize, row: usize) -> (*mut T, isize) {
         let offset = self.batch.offset(batch) + row as isize * self.row_stride;
         (self.start.wrapping_offset(offset), self.column_stride)
@@ -81,7 +81,7 @@ impl<T: Element> Target<T> for StridedMut<T> {
 }
 
 /// `target = alpha * a · b`, or `target += alpha * a · b`.
-pub(crate) struct Product<'a, T: Element, A, B, C> {
+pub(crate) struct Product<'a, T: FloatElement, A, B, C> {
     pub(crate) shape: Shape,
     pub(crate) a: &'a A,
     pub(crate) b: &'a B,
@@ -92,22 +92,27 @@ pub(crate) struct Product<'a, T: Element, A, B, C> {
 
 /// The bytes of workspace of a product into `T`, on any instruction set. `in_rows` says that the target
 /// has a [`row_stride`](Target::row_stride).
-pub(crate) fn workspace<T: Element>(shape: Shape, in_rows: bool, threads: usize) -> usize {
+pub(crate) fn workspace<T: FloatElement>(shape: Shape, in_rows: bool, threads: usize) -> usize {
     workspace_in::<T>(Order::of(shape, size_of::<T::Acc>()), shape, in_rows, threads)
 }
 
 /// The bytes of workspace of a product into `T` whose result is [`Handed`] on.
-pub(crate) fn handed_workspace<T: Element>(shape: Shape, threads: usize) -> usize {
+pub(crate) fn handed_workspace<T: FloatElement>(shape: Shape, threads: usize) -> usize {
     let order = Order::of(shape, size_of::<T::Acc>());
     workspace_to::<T>(order, shape, Sums::Handed, threads)
 }
 
 /// [`workspace`] of a product with an order of summation of its own.
-pub(crate) fn workspace_in<T: Element>(order: Order, shape: Shape, in_rows: bool, threads: usize) -> usize {
+pub(crate) fn workspace_in<T: FloatElement>(
+    order: Order,
+    shape: Shape,
+    in_rows: bool,
+    threads: usize,
+) -> usize {
     workspace_to::<T>(order, shape, Sums::of::<T>(in_rows, false), threads)
 }
 
-fn workspace_to<T: Element>(order: Order, shape: Shape, sums: Sums, threads: usize) -> usize {
+fn workspace_to<T: FloatElement>(order: Order, shape: Shape, sums: Sums, threads: usize) -> usize {
     let size = size_of::<T::Acc>();
     let len = |isa| Blocking::new(shape, order, isa, size, sums, threads).len(threads);
     let Shape { batch, m, n, k } = shape;
@@ -119,7 +124,7 @@ fn workspace_to<T: Element>(order: Order, shape: Shape, sums: Sums, threads: usi
 
 impl<T, A, B, C> Product<'_, T, A, B, C>
 where
-    T: Element,
+    T: FloatElement,
     A: Left<T::Acc>,
     B: Right<T::Acc>,
     C: Target<T>,
@@ -195,7 +200,7 @@ where
 }
 
 /// A product while it runs.
-struct Job<'a, T: Element, A, B, C> {
+struct Job<'a, T: FloatElement, A, B, C> {
     product: &'a Product<'a, T, A, B, C>,
     blocking: Blocking,
     sums: Sums,
@@ -205,10 +210,10 @@ struct Job<'a, T: Element, A, B, C> {
 }
 
 // SAFETY: tasks write disjoint partial sums, and each thread writes its own workspace.
-unsafe impl<T: Element, A: Sync, B: Sync, C: Sync> Sync for Job<'_, T, A, B, C> {}
+unsafe impl<T: FloatElement, A: Sync, B: Sync, C: Sync> Sync for Job<'_, T, A, B, C> {}
 
 /// Some tiles, for one thread.
-struct Tiles<'a, T: Element, A, B, C> {
+struct Tiles<'a, T: FloatElement, A, B, C> {
     job: &'a Job<'a, T, A, B, C>,
     worker: usize,
     tiles: Range<usize>,
@@ -216,7 +221,7 @@ struct Tiles<'a, T: Element, A, B, C> {
 
 impl<T, A, B, C> Body for Tiles<'_, T, A, B, C>
 where
-    T: Element,
+    T: FloatElement,
     A: Left<T::Acc>,
     B: Right<T::Acc>,
     C: Target<T>,
@@ -233,7 +238,7 @@ where
 }
 
 /// Some rows of the result, from their partial sums.
-struct Totals<'a, T: Element, A, B, C> {
+struct Totals<'a, T: FloatElement, A, B, C> {
     job: &'a Job<'a, T, A, B, C>,
     worker: usize,
     rows: Range<usize>,
@@ -241,7 +246,7 @@ struct Totals<'a, T: Element, A, B, C> {
 
 impl<T, A, B, C> Body for Totals<'_, T, A, B, C>
 where
-    T: Element,
+    T: FloatElement,
     A: Left<T::Acc>,
     B: Right<T::Acc>,
     C: Target<T>,
@@ -286,7 +291,7 @@ struct Place<S> {
 
 impl<T, A, B, C> Job<'_, T, A, B, C>
 where
-    T: Element,
+    T: FloatElement,
     A: Left<T::Acc>,
     B: Right<T::Acc>,
     C: Target<T>,

@@ -7,8 +7,7 @@
 
 use super::common::*;
 use super::matrix::{Matrix, Multiply, Size, alone};
-use crate::element::Real;
-use crate::math::Float;
+use crate::numbers::{Float, FloatElement, with_float};
 use crate::routine::{Call, Routine};
 use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::op::Attention;
@@ -17,7 +16,7 @@ use std::marker::PhantomData;
 
 /// Prepares `Op::Attention`. Operands may be strided views.
 pub(crate) fn prepare(attention: Attention, reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
-    for_float!(reads[0].dtype, Forward::new(attention, reads))
+    with_float!(reads[0].dtype, T => Box::new(Forward::<T>::new(attention, reads)))
 }
 
 /// The queries that a task takes through the keys together.
@@ -227,7 +226,7 @@ impl<T: FloatElement> Body for QueryBlock<'_, T> {
 /// Turns the first `visible` of `count` scores into exponentials relative to the largest score so far and the
 /// others into zero, and takes them into the total. Returns what earlier exponentials must be multiplied with.
 #[inline(always)]
-fn exponentials<A: Scalar>(
+fn exponentials<A: Float>(
     scores: &mut [A],
     visible: usize,
     count: usize,

@@ -6,7 +6,7 @@
 use super::attention::{Heads, KEYS, QUERIES};
 use super::common::*;
 use super::matrix::{Matrix, Multiply, Size, alone};
-use crate::element::Real;
+use crate::numbers::{Float, FloatElement, with_float};
 use crate::routine::{Call, Routine};
 use crate::simd::{Body, InstructionSet};
 use plimsoll_graph::op::Attention;
@@ -15,7 +15,7 @@ use std::marker::PhantomData;
 
 /// Prepares `Op::AttentionGrad`, or `Op::JointAttentionGrad` where there is one result. Operands may be strided views.
 pub(crate) fn prepare(attention: Attention, reads: &[Operand], writes: &[Operand]) -> Box<dyn Routine> {
-    for_float!(reads[0].dtype, Backward::new(attention, reads, writes.len() == 1))
+    with_float!(reads[0].dtype, T => Box::new(Backward::<T>::new(attention, reads, writes.len() == 1)))
 }
 
 struct Backward<T> {
@@ -219,7 +219,7 @@ impl<T: FloatElement> Head<'_, T> {
 /// Turns scores into probabilities, and gradients of probabilities into gradients of scores: of the first
 /// `visible` of `count`; the others are zero.
 #[inline(always)]
-fn score_slopes<A: Scalar>(
+fn score_slopes<A: Float>(
     scores: &mut [A],
     slopes: &mut [A],
     visible: usize,

@@ -9,8 +9,7 @@
 
 use super::columns::add_blocks;
 use super::common::*;
-use crate::element::Real;
-use crate::math::Float;
+use crate::numbers::{Float, FloatElement, with_float};
 use crate::routine::{Call, Routine};
 use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::program::Operand;
@@ -18,12 +17,12 @@ use std::ops::Range;
 
 /// Prepares `Op::BatchMoments`.
 pub(crate) fn prepare_moments(epsilon: f64, reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
-    for_float!(reads[0].dtype, BatchMoments::new(epsilon, reads))
+    with_float!(reads[0].dtype, T => Box::new(BatchMoments::<T>::new(epsilon, reads)))
 }
 
 /// Prepares `Op::BatchNormGrad`. The gradient of x may overwrite x or the gradient of y.
 pub(crate) fn prepare_grad(epsilon: f64, reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
-    for_float!(reads[0].dtype, BatchNormGrad::new(epsilon, reads))
+    with_float!(reads[0].dtype, T => Box::new(BatchNormGrad::<T>::new(epsilon, reads)))
 }
 
 /// How x is cut: into lines of some rows, blocks of lines, and across into parts of at most [`CHUNK`] elements.
@@ -83,7 +82,7 @@ impl Lines {
 
     /// Repeats what `of` gives for each channel of a part for every row of a line.
     #[inline(always)]
-    fn repeat<A: Real>(&self, part: usize, of: impl Fn(usize) -> A) -> Chunk<A> {
+    fn repeat<A: Float>(&self, part: usize, of: impl Fn(usize) -> A) -> Chunk<A> {
         let mut chunk = [A::ZERO; CHUNK];
         let channels = self.channels(part);
         let width = channels.len();
@@ -126,7 +125,7 @@ struct Moments<A> {
     squares: Chunk<A>,
 }
 
-impl<A: Scalar> Moments<A> {
+impl<A: Float> Moments<A> {
     #[inline(always)]
     fn none() -> Self {
         Self { count: [A::ZERO; CHUNK], mean: [A::ZERO; CHUNK], squares: [A::ZERO; CHUNK] }
@@ -271,7 +270,7 @@ struct Settle<A> {
     range: Range<usize>,
 }
 
-impl<A: Scalar> Body for Settle<A> {
+impl<A: Float> Body for Settle<A> {
     type Output = ();
 
     #[inline(always)]

@@ -5,7 +5,7 @@
 
 use super::common::*;
 use super::matrix::Matrix;
-use crate::element::Real;
+use crate::numbers::{Float, FloatElement};
 use crate::pool::Pool;
 use crate::simd::{Body, InstructionSet, Isa};
 use std::ops::Range;
@@ -51,7 +51,7 @@ impl Blocks {
 ///
 /// # Safety
 /// The parts must be initialised.
-pub(super) unsafe fn add_blocks<A: Scalar>(
+pub(super) unsafe fn add_blocks<A: Float>(
     pool: &Pool,
     isa: Isa,
     parts: Address<A>,
@@ -68,7 +68,7 @@ struct AddBlocks<A> {
     columns: Range<usize>,
 }
 
-impl<A: Scalar> Body for AddBlocks<A> {
+impl<A: Float> Body for AddBlocks<A> {
     type Output = ();
 
     #[inline(always)]

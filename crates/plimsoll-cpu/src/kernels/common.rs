@@ -8,65 +8,11 @@
 //! halves once, lets a result replace the operand it was computed from, and leaves the compiler loops over plain
 //! arrays, which it turns into vector code.
 
-use crate::element::{Element, Real};
-use crate::math::Float;
+use crate::numbers::{Element, Float};
 use crate::pool::Pool;
 use crate::routine::{ALIGNMENT, Call};
 use plimsoll_graph::DType;
-use std::ops::{Div, Neg, Range, Sub};
-
-/// A type that kernels compute in, with the usual arithmetic and functions.
-pub(super) trait Scalar:
-    Real + Float + Sub<Output = Self> + Div<Output = Self> + Neg<Output = Self>
-{
-    const NAN: Self;
-    const INFINITY: Self;
-
-    /// The nearest number.
-    fn of(value: f64) -> Self;
-
-    fn is_nan(self) -> bool;
-}
-
-macro_rules! scalar {
-    ($($float:ident)*) => {$(
-        impl Scalar for $float {
-            const NAN: Self = $float::NAN;
-            const INFINITY: Self = $float::INFINITY;
-
-            #[inline(always)]
-            fn of(value: f64) -> Self {
-                value as $float
-            }
-
-            #[inline(always)]
-            fn is_nan(self) -> bool {
-                self.is_nan()
-            }
-        }
-    )*};
-}
-
-scalar!(f32 f64);
-
-/// An element type whose sums are kept in a [`Scalar`].
-pub(super) trait FloatElement: Element<Acc: Scalar> {}
-
-impl<T: Element<Acc: Scalar>> FloatElement for T {}
-
-/// Prepares `$routine<T>` with these arguments for the float type `$dtype`.
-macro_rules! for_float {
-    ($dtype:expr, $routine:ident::new($($argument:expr),* $(,)?)) => {
-        match $dtype {
-            plimsoll_graph::DType::F32 => Box::new($routine::<f32>::new($($argument),*)),
-            plimsoll_graph::DType::F64 => Box::new($routine::<f64>::new($($argument),*)),
-            plimsoll_graph::DType::F16 => Box::new($routine::<half::f16>::new($($argument),*)),
-            plimsoll_graph::DType::BF16 => Box::new($routine::<half::bf16>::new($($argument),*)),
-            other => unreachable!("the op takes floats, the graph let {other} through"),
-        }
-    };
-}
-pub(super) use for_float;
+use std::ops::Range;
 
 /// An address that the tasks of a kernel share.
 pub(super) struct Address<T>(*mut T);
@@ -278,7 +224,7 @@ pub(super) fn round<T: Element>(from: &[T::Acc], to: &mut [T]) {
 #[derive(Clone, Copy)]
 pub(super) struct LaneSum<A>([A; LANES]);
 
-impl<A: Real> LaneSum<A> {
+impl<A: Float> LaneSum<A> {
     /// The sum of nothing.
     #[inline(always)]
     pub(super) fn zero() -> Self {
@@ -316,7 +262,7 @@ impl<A: Real> LaneSum<A> {
 /// A running maximum in [`LANES`] parts. NaN is passed over.
 pub(super) struct LaneMax<A>([A; LANES]);
 
-impl<A: Scalar> LaneMax<A> {
+impl<A: Float> LaneMax<A> {
     /// The largest of nothing.
     #[inline(always)]
     pub(super) fn none() -> Self {
@@ -346,6 +292,6 @@ impl<A: Scalar> LaneMax<A> {
 
 /// The larger of two numbers; the first if the second is NaN.
 #[inline(always)]
-pub(super) fn larger<A: Scalar>(a: A, b: A) -> A {
+pub(super) fn larger<A: Float>(a: A, b: A) -> A {
     if b > a { b } else { a }
 }

@@ -7,8 +7,8 @@ use crate::conv::{
     conv_grad_filter, conv_grad_filter_workspace, conv_grad_input, conv_grad_input_handed,
     conv_grad_input_handed_workspace, conv_grad_input_workspace, hands_on_grad_input, hands_on_output,
 };
-use crate::element::Element;
 use crate::gemm::Follow;
+use crate::numbers::{FloatElement, with_float};
 use crate::routine::{Call, Routine};
 use plimsoll_graph::Shape;
 use plimsoll_graph::op::Conv2d;
@@ -18,26 +18,26 @@ use std::marker::PhantomData;
 /// Prepares `Op::Conv2d`.
 pub(crate) fn prepare(conv: Conv2d, reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
     let shape = sizes(conv, &reads[0].view.shape, &reads[1].view.shape);
-    for_float!(reads[0].dtype, Convolution::new(Pass::Forward, shape))
+    with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Pass::Forward, shape)))
 }
 
 /// Prepares `Op::Conv2dInputGrad`.
 pub(crate) fn prepare_input_grad(conv: Conv2d, reads: &[Operand], writes: &[Operand]) -> Box<dyn Routine> {
     let shape = sizes(conv, &writes[0].view.shape, &reads[0].view.shape);
-    for_float!(reads[0].dtype, Convolution::new(Pass::InputGrad, shape))
+    with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Pass::InputGrad, shape)))
 }
 
 /// Prepares `Op::Conv2dFilterGrad`.
 pub(crate) fn prepare_filter_grad(conv: Conv2d, reads: &[Operand], writes: &[Operand]) -> Box<dyn Routine> {
     let shape = sizes(conv, &reads[0].view.shape, &writes[0].view.shape);
-    for_float!(reads[0].dtype, Convolution::new(Pass::FilterGrad, shape))
+    with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Pass::FilterGrad, shape)))
 }
 
 /// Prepares `Op::Conv2d` to hand its output on, if it can.
 pub(crate) fn prepare_handed(conv: Conv2d, reads: &[Operand]) -> Option<Box<dyn CanFuseEpilogue>> {
     let shape = sizes(conv, &reads[0].view.shape, &reads[1].view.shape);
     let routine: Box<dyn CanFuseEpilogue> =
-        for_float!(reads[0].dtype, Convolution::new(Pass::Forward, shape));
+        with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Pass::Forward, shape)));
     routine.can_hand_on().then_some(routine)
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn prepare_input_grad_handed(
 ) -> Option<Box<dyn CanFuseEpilogue>> {
     let shape = sizes(conv, input, &reads[0].view.shape);
     let routine: Box<dyn CanFuseEpilogue> =
-        for_float!(reads[0].dtype, Convolution::new(Pass::InputGrad, shape));
+        with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Pass::InputGrad, shape)));
     routine.can_hand_on().then_some(routine)
 }
 
@@ -75,13 +75,13 @@ struct Convolution<T> {
     element: PhantomData<T>,
 }
 
-impl<T: Element> Convolution<T> {
+impl<T: FloatElement> Convolution<T> {
     fn new(pass: Pass, shape: ConvShape) -> Self {
         Self { pass, shape, element: PhantomData }
     }
 }
 
-impl<T: Element> Routine for Convolution<T> {
+impl<T: FloatElement> Routine for Convolution<T> {
     fn workspace(&self, threads: usize) -> usize {
         match self.pass {
             Pass::Forward => conv_forward_workspace::<T>(&self.shape, threads),
@@ -107,7 +107,7 @@ impl<T: Element> Routine for Convolution<T> {
     }
 }
 
-impl<T: Element> CanFuseEpilogue for Convolution<T> {
+impl<T: FloatElement> CanFuseEpilogue for Convolution<T> {
     fn can_hand_on(&self) -> bool {
         match self.pass {
             Pass::Forward => hands_on_output::<T>(&self.shape),

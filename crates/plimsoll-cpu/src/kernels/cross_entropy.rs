@@ -4,8 +4,7 @@
 //! gradient recomputes them, in the memory of the logits if it may.
 
 use super::common::*;
-use crate::element::Real;
-use crate::math::Float;
+use crate::numbers::{Float, FloatElement, with_float};
 use crate::routine::{Call, Routine};
 use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::DType;
@@ -18,14 +17,14 @@ use std::ops::Range;
 /// A negative label gives a loss of zero, one past the classes gives NaN; the log-sum is that of the logits in
 /// either case.
 pub(crate) fn prepare(reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
-    for_float!(reads[0].dtype, CrossEntropy::new(reads))
+    with_float!(reads[0].dtype, T => Box::new(CrossEntropy::<T>::new(reads)))
 }
 
 /// Prepares `Op::CrossEntropyGrad`, which may overwrite the logits.
 ///
 /// The gradient of a row with a negative label is zero, with one past the classes NaN.
 pub(crate) fn prepare_grad(reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
-    for_float!(reads[0].dtype, CrossEntropyGrad::new(reads))
+    with_float!(reads[0].dtype, T => Box::new(CrossEntropyGrad::<T>::new(reads)))
 }
 
 /// The extents of the logits, the type of the labels.

@@ -6,10 +6,10 @@
 
 use super::common::*;
 use super::epilogue::CanFuseEpilogue;
-use crate::element::{Element, Real};
 use crate::gemm::{
     Follow, Gemm, Matrix, MatrixMut, NARROW, gemm, gemm_handed, gemm_handed_workspace, gemm_workspace,
 };
+use crate::numbers::{Float, FloatElement, with_float};
 use crate::routine::{Call, Routine};
 use plimsoll_graph::MAX_RANK;
 use plimsoll_graph::program::Operand;
@@ -23,7 +23,7 @@ pub(crate) fn prepare(
     _writes: &[Operand],
 ) -> Box<dyn Routine> {
     let products = Products::new(transpose_a, transpose_b, &reads[0], &reads[1]);
-    for_float!(reads[0].dtype, Dot::new(products))
+    with_float!(reads[0].dtype, T => Box::new(Dot::<T>::new(products)))
 }
 
 /// Prepares `Op::Dot` to hand its result on, if it is one product that is worth it.
@@ -33,7 +33,8 @@ pub(crate) fn prepare_handed(
     reads: &[Operand],
 ) -> Option<Box<dyn CanFuseEpilogue>> {
     let products = Products::new(transpose_a, transpose_b, &reads[0], &reads[1]);
-    let routine: Box<dyn CanFuseEpilogue> = for_float!(reads[0].dtype, Dot::new(products));
+    let routine: Box<dyn CanFuseEpilogue> =
+        with_float!(reads[0].dtype, T => Box::new(Dot::<T>::new(products)));
     routine.can_hand_on().then_some(routine)
 }
 
@@ -124,7 +125,7 @@ impl<T> Dot<T> {
     }
 }
 
-impl<T: Element> Routine for Dot<T> {
+impl<T: FloatElement> Routine for Dot<T> {
     fn workspace(&self, threads: usize) -> usize {
         let ([outer, inner], _) = self.products.split();
         let Products { m, n, k, .. } = self.products;
@@ -181,7 +182,7 @@ impl<T: Element> Routine for Dot<T> {
     }
 }
 
-impl<T: Element> CanFuseEpilogue for Dot<T> {
+impl<T: FloatElement> CanFuseEpilogue for Dot<T> {
     fn can_hand_on(&self) -> bool {
         let Products { m, k, rank, .. } = self.products;
         // Products of few rows may be computed as their transposes.

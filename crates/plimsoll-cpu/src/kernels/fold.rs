@@ -5,7 +5,7 @@
 //! block, element i goes to lane i modulo [`LANES`]; the lanes are combined in halves; and the blocks' results
 //! are combined one after another.
 
-use super::number::{Number, Stored};
+use crate::numbers::{Element, Number};
 use plimsoll_graph::DType;
 use plimsoll_graph::op::Reduction;
 use std::marker::PhantomData;
@@ -18,7 +18,7 @@ pub(crate) const LANES: usize = 16;
 pub(crate) const BLOCK: usize = 4096;
 
 /// A way to combine numbers.
-pub(crate) trait Fold: 'static {
+pub(crate) trait Fold: Send + Sync + 'static {
     type Number: Number;
 
     /// What combines with a number to that number.
@@ -103,7 +103,7 @@ impl<T: Number> Partial<T> {
     pub(crate) unsafe fn add<F, S>(&mut self, elements: *const S, count: usize)
     where
         F: Fold<Number = T>,
-        S: Stored<Number = T>,
+        S: Element<Acc = T>,
     {
         let mut lanes = self.lanes;
         let whole = count / LANES * LANES;
@@ -111,13 +111,13 @@ impl<T: Number> Partial<T> {
         while at < whole {
             for (lane, number) in lanes.iter_mut().enumerate() {
                 // SAFETY: `at + lane` is below `count`.
-                *number = F::combine(*number, unsafe { *elements.add(at + lane) }.load());
+                *number = F::combine(*number, unsafe { *elements.add(at + lane) }.widen());
             }
             at += LANES;
         }
         for (lane, number) in lanes[..count - whole].iter_mut().enumerate() {
             // SAFETY: as above.
-            *number = F::combine(*number, unsafe { *elements.add(whole + lane) }.load());
+            *number = F::combine(*number, unsafe { *elements.add(whole + lane) }.widen());
         }
         self.lanes = lanes;
     }
@@ -156,7 +156,7 @@ fn combine_lanes<F: Fold>(mut lanes: [F::Number; LANES]) -> F::Number {
 pub(crate) unsafe fn fold_row<F, S>(elements: *const S, count: usize) -> F::Number
 where
     F: Fold,
-    S: Stored<Number = F::Number>,
+    S: Element<Acc = F::Number>,
 {
     let mut partial = Partial::new::<F>();
     let mut at = 0;

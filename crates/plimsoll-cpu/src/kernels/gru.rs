@@ -6,8 +6,7 @@
 use super::common::*;
 use super::matrix::{Matrix, Multiply};
 use super::recurrent::Layer;
-use crate::element::Real;
-use crate::math::Float;
+use crate::numbers::{Float, FloatElement, with_float};
 use crate::routine::{Call, Routine};
 use crate::simd::{Body, InstructionSet};
 use plimsoll_graph::program::Operand;
@@ -16,7 +15,7 @@ use std::ops::Range;
 
 /// Prepares `Op::Gru`. The new gate's hidden product that is kept includes its bias.
 pub(crate) fn prepare(reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
-    for_float!(reads[0].dtype, Gru::new(reads))
+    with_float!(reads[0].dtype, T => Box::new(Gru::<T>::new(reads)))
 }
 
 struct Gru<T> {

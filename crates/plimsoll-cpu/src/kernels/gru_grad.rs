@@ -3,7 +3,7 @@
 use super::common::*;
 use super::matrix::{Matrix, Multiply};
 use super::recurrent::{Gradients, Layer};
-use crate::element::Real;
+use crate::numbers::{Float, FloatElement, with_float};
 use crate::routine::{Call, Routine};
 use crate::simd::{Body, InstructionSet};
 use plimsoll_graph::program::Operand;
@@ -12,7 +12,7 @@ use std::ops::Range;
 
 /// Prepares `Op::GruGrad`.
 pub(crate) fn prepare(reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
-    for_float!(reads[0].dtype, GruGrad::new(reads))
+    with_float!(reads[0].dtype, T => Box::new(GruGrad::<T>::new(reads)))
 }
 
 struct GruGrad<T> {

@@ -5,8 +5,7 @@
 
 use super::columns::{Blocks, add_blocks};
 use super::common::*;
-use crate::element::Real;
-use crate::math::Float;
+use crate::numbers::{Float, FloatElement, with_float};
 use crate::routine::{Call, Routine};
 use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::program::Operand;
@@ -15,13 +14,13 @@ use std::ops::Range;
 
 /// Prepares `Op::LayerNorm`. The result may overwrite x.
 pub(crate) fn prepare(epsilon: f64, reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
-    for_float!(reads[0].dtype, LayerNorm::new(epsilon, reads))
+    with_float!(reads[0].dtype, T => Box::new(LayerNorm::<T>::new(epsilon, reads)))
 }
 
 /// Prepares `Op::LayerNormGrad`, or `Op::ResidualLayerNormGrad` where there is something to add. The gradient of x may
 /// overwrite x, the gradient of y or what is added.
 pub(crate) fn prepare_grad(reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
-    for_float!(reads[0].dtype, LayerNormGrad::new(reads))
+    with_float!(reads[0].dtype, T => Box::new(LayerNormGrad::<T>::new(reads)))
 }
 
 /// The rows that are normalised and their width.

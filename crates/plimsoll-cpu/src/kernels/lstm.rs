@@ -6,8 +6,7 @@
 use super::common::*;
 use super::matrix::{Matrix, Multiply};
 use super::recurrent::Layer;
-use crate::element::Real;
-use crate::math::Float;
+use crate::numbers::{Float, FloatElement, with_float};
 use crate::routine::{Call, Routine};
 use crate::simd::{Body, InstructionSet};
 use plimsoll_graph::program::Operand;
@@ -16,7 +15,7 @@ use std::ops::Range;
 
 /// Prepares `Op::Lstm`.
 pub(crate) fn prepare(reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
-    for_float!(reads[0].dtype, Lstm::new(reads))
+    with_float!(reads[0].dtype, T => Box::new(Lstm::<T>::new(reads)))
 }
 
 struct Lstm<T> {

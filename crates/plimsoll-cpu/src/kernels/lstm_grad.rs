@@ -3,8 +3,7 @@
 use super::common::*;
 use super::matrix::{Matrix, Multiply};
 use super::recurrent::{Gradients, Layer};
-use crate::element::Real;
-use crate::math::Float;
+use crate::numbers::{Float, FloatElement, with_float};
 use crate::routine::{Call, Routine};
 use crate::simd::{Body, InstructionSet};
 use plimsoll_graph::program::Operand;
@@ -13,7 +12,7 @@ use std::ops::Range;
 
 /// Prepares `Op::LstmGrad`.
 pub(crate) fn prepare(reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
-    for_float!(reads[0].dtype, LstmGrad::new(reads))
+    with_float!(reads[0].dtype, T => Box::new(LstmGrad::<T>::new(reads)))
 }
 
 struct LstmGrad<T> {

@@ -5,8 +5,8 @@
 //! long as they are summed in the same one, so that intermediate results need not be rounded.
 
 use super::common::*;
-use crate::element::Element;
 use crate::gemm::{self, BatchStrides, Gemm, Left, MatrixMut, Product, Right, Strided, StridedMut};
+use crate::numbers::{Element, FloatElement};
 use crate::pool::Pool;
 use crate::routine::ALIGNMENT;
 use crate::simd::Isa;
@@ -58,7 +58,7 @@ impl Size {
     }
 
     /// The workspace of a product into elements `T` on that many threads, in bytes.
-    pub(super) fn workspace<T: Element>(self, threads: usize) -> usize {
+    pub(super) fn workspace<T: FloatElement>(self, threads: usize) -> usize {
         let Size { m, n, k } = self;
         gemm::gemm_workspace::<T>(1, m, n, k, threads).next_multiple_of(ALIGNMENT)
     }
@@ -89,7 +89,7 @@ impl Multiply<'_> {
     ) where
         A: Element<Acc = C::Acc>,
         B: Element<Acc = C::Acc>,
-        C: Element,
+        C: FloatElement,
     {
         if !(A::IS_ACC && B::IS_ACC && C::IS_ACC) {
             // SAFETY: the contract is the same.
@@ -108,7 +108,7 @@ impl Multiply<'_> {
     ///
     /// # Safety
     /// As for [`run`](Self::run).
-    pub(super) unsafe fn run_packed<C: Element>(
+    pub(super) unsafe fn run_packed<C: FloatElement>(
         self,
         size: Size,
         alpha: C::Acc,
@@ -125,7 +125,7 @@ impl Multiply<'_> {
     }
 
     /// The workspace of a product into `C`.
-    unsafe fn scratch<'a, C: Element>(self, size: Size) -> &'a mut [u8] {
+    unsafe fn scratch<'a, C: FloatElement>(self, size: Size) -> &'a mut [u8] {
         // SAFETY: the caller vouches for the workspace.
         unsafe { self.workspace.slice_mut(size.workspace::<C>(self.pool.threads())) }
     }

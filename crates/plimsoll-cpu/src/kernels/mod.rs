@@ -19,7 +19,6 @@ pub(crate) mod lstm;
 pub(crate) mod lstm_grad;
 mod matrix;
 pub(crate) mod movement;
-mod number;
 pub(crate) mod pool2d;
 pub(crate) mod projected_cross_entropy;
 mod recurrent;

@@ -3,8 +3,8 @@
 #[cfg(test)]
 mod tests;
 
-use super::number::{Stored, constant, with_stored};
 use super::share;
+use crate::numbers::{Element, constant, with_element};
 use crate::routine::{Call, Routine};
 use plimsoll_graph::op::Pad;
 use plimsoll_graph::program::Operand;
@@ -78,7 +78,7 @@ impl Padding {
         }
         let line = axes.pop().unwrap_or(Axis { input: 1, output: 1, before: 0, step: 1 });
         let mut value = [0; 8];
-        with_stored!(dtype, S => {
+        with_element!(dtype, S => {
             let bytes = S::from_f64(constant(pad.value, dtype)).to_ne_bytes();
             value.chunks_exact_mut(bytes.len()).for_each(|to| to.copy_from_slice(&bytes));
         });

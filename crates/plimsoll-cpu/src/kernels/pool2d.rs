@@ -4,7 +4,7 @@
 //! at the images and saves a tensor of indices from one pass to the next.
 
 use super::common::*;
-use crate::element::Real;
+use crate::numbers::{Float, FloatElement, Number, with_float};
 use crate::routine::{Call, Routine};
 use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::op::{Pool2d, PoolKind};
@@ -14,12 +14,12 @@ use std::ops::Range;
 
 /// Prepares `Op::Pool2d`. The largest of a window with a NaN in it is NaN.
 pub(crate) fn prepare(pool: Pool2d, reads: &[Operand], writes: &[Operand]) -> Box<dyn Routine> {
-    for_float!(reads[0].dtype, Pool::new(Windows::new(pool, &reads[0], &writes[0])))
+    with_float!(reads[0].dtype, T => Box::new(Pool::<T>::new(Windows::new(pool, &reads[0], &writes[0]))))
 }
 
 /// Prepares `Op::Pool2dGrad`. Of equally large elements the first of a window, row by row, gets the gradient.
 pub(crate) fn prepare_grad(pool: Pool2d, reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
-    for_float!(reads[0].dtype, PoolGrad::new(Windows::new(pool, &reads[0], &reads[1])))
+    with_float!(reads[0].dtype, T => Box::new(PoolGrad::<T>::new(Windows::new(pool, &reads[0], &reads[1]))))
 }
 
 /// The windows of a batch of images.
@@ -93,7 +93,7 @@ impl Window {
 
     /// The number of its elements.
     #[inline(always)]
-    fn len<A: Scalar>(&self) -> A {
+    fn len<A: Float>(&self) -> A {
         A::of((self.rows.len() * self.columns.len()) as f64)
     }
 }
@@ -161,13 +161,6 @@ impl<T: FloatElement> Body for Forward<T> {
     }
 }
 
-/// Whether an element takes the place of the largest before it. Nothing compares with a NaN, so the first NaN is
-/// kept once it is found.
-#[inline(always)]
-fn replaces<A: Scalar>(element: A, largest: A) -> bool {
-    (element > largest) | (element.is_nan() & !largest.is_nan())
-}
-
 /// Finds the largest elements of a window in as many channels as `largest` has.
 #[inline(always)]
 unsafe fn largest<T: FloatElement>(
@@ -181,7 +174,7 @@ unsafe fn largest<T: FloatElement>(
         let elements = unsafe { element(place).slice(largest.len()) };
         for (largest, element) in largest.iter_mut().zip(elements) {
             let element = element.widen();
-            *largest = if replaces(element, *largest) { element } else { *largest };
+            *largest = if element.exceeds(*largest) { element } else { *largest };
         }
     }
 }
@@ -202,7 +195,7 @@ unsafe fn which_is_largest<T: FloatElement>(
         let elements = unsafe { element(place).slice(largest.len()) };
         for ((largest, which), element) in largest.iter_mut().zip(&mut *which).zip(elements) {
             let element = element.widen();
-            let replaces = replaces(element, *largest);
+            let replaces = element.exceeds(*largest);
             *largest = if replaces { element } else { *largest };
             *which = if replaces { position } else { *which };
         }

@@ -11,10 +11,9 @@ mod tests;
 
 use super::common::*;
 use super::cross_entropy::{gradient_of_row, loss_of_row};
-use super::number::Stored;
 use super::reduce::find_in_row;
-use crate::element::Real;
 use crate::gemm::{DepthSum, Gemm, Matrix, MatrixMut, gemm_rows, gemm_rows_workspace};
+use crate::numbers::{Element, Float, FloatElement, with_float};
 use crate::routine::{Call, Routine};
 use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::DType;
@@ -23,7 +22,7 @@ use std::ops::Range;
 
 /// Prepares `Op::ProjectedCrossEntropy`, whose gradient of x may overwrite x.
 pub(crate) fn prepare(transpose_weight: bool, chunk: usize, reads: &[Operand]) -> Box<dyn Routine> {
-    for_float!(reads[0].dtype, Projected::new(transpose_weight, chunk, reads))
+    with_float!(reads[0].dtype, T => Box::new(Projected::<T>::new(transpose_weight, chunk, reads)))
 }
 
 struct Projected<T> {
@@ -40,7 +39,7 @@ struct Projected<T> {
     chunks: Vec<Range<usize>>,
 }
 
-impl<T: FloatElement + Stored> Projected<T> {
+impl<T: FloatElement + Element> Projected<T> {
     fn new(transposed: bool, chunk: usize, reads: &[Operand]) -> Self {
         let (x, weight) = (reads[0].view.shape, reads[1].view.shape);
         let (rows, width, classes) = (x[0], x[1], weight[if transposed { 0 } else { 1 }]);
@@ -68,7 +67,7 @@ impl<T: FloatElement + Stored> Projected<T> {
     }
 }
 
-impl<T: FloatElement + Stored> Routine for Projected<T> {
+impl<T: FloatElement + Element> Routine for Projected<T> {
     fn workspace(&self, threads: usize) -> usize {
         self.places().iter().sum::<usize>() + self.products(threads)
     }
@@ -154,7 +153,7 @@ struct Losses<T: FloatElement> {
     rows: Range<usize>,
 }
 
-impl<T: FloatElement + Stored> Body for Losses<T> {
+impl<T: FloatElement + Element> Body for Losses<T> {
     type Output = ();
 
     #[inline(always)]

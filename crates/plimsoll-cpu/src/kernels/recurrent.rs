@@ -7,8 +7,8 @@
 use super::columns::{Blocks, sum_rows};
 use super::common::*;
 use super::matrix::{Matrix, Multiply, Size};
-use crate::element::{Element, Real};
 use crate::gemm::{Layout, Left, copy};
+use crate::numbers::{Float, FloatElement};
 use crate::routine::Call;
 use crate::simd::{Isa, Vector};
 use plimsoll_graph::program::Operand;
@@ -157,7 +157,7 @@ struct Before<T> {
     hidden: usize,
 }
 
-impl<T: Element> Left<T::Acc> for Before<T> {
+impl<T: FloatElement> Left<T::Acc> for Before<T> {
     #[inline(always)]
     unsafe fn pack<V: Vector<Scalar = T::Acc>>(
         &self,

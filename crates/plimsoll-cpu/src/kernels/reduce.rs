@@ -9,8 +9,8 @@
 mod tests;
 
 use super::fold::{self, BLOCK, Fold, Partial, fold_row, plain_reduction};
-use super::number::{Kind, Number, Stored, is_plain, with_stored};
 use super::share;
+use crate::numbers::{Element, Kind, Number, is_acc, with_element};
 use crate::pool::Pool;
 use crate::routine::{Call, Routine};
 use crate::simd::{Compiled, Function, Isa};
@@ -90,7 +90,7 @@ impl Reduce {
                 (product(0..at), extents[at].extent, product(at + 1..extents.len()));
             let input = reduce.passes.last().map_or(Place::Operand, |pass| pass.output);
             let last = pass + 1 == count;
-            let output = if last && is_plain(dtype) {
+            let output = if last && is_acc(dtype) {
                 Place::Operand
             } else {
                 Place::Workspace(reduce.reserve(outer * inner * number))
@@ -102,9 +102,9 @@ impl Reduce {
             };
             let partial = (blocks > 1).then(|| reduce.reserve(outer * blocks * inner * number));
             let (combine, combine_blocks) = if pass == 0 {
-                with_stored!(dtype, S => instances::<S>(kind, isa))
+                with_element!(dtype, S => instances::<S>(kind, isa))
             } else {
-                with_stored!(accumulator(dtype), S => instances::<S>(kind, isa))
+                with_element!(accumulator(dtype), S => instances::<S>(kind, isa))
             };
             let sizes = [if pass == 0 { dtype.size() } else { number }, number];
             reduce.passes.push(Pass {
@@ -120,8 +120,8 @@ impl Reduce {
             });
             extents.remove(at);
         }
-        if !is_plain(dtype) {
-            reduce.finish = Some(with_stored!(dtype, S => isa.compiled::<Convert<S>>()));
+        if !is_acc(dtype) {
+            reduce.finish = Some(with_element!(dtype, S => isa.compiled::<Convert<S>>()));
         }
         reduce
     }
@@ -287,7 +287,7 @@ struct Combine<F, S>(PhantomData<(F, S)>);
 /// Combines the results of blocks one after another.
 struct CombineBlocks<F>(PhantomData<F>);
 
-impl<F: Fold, S: Stored<Number = F::Number>> Function for Combine<F, S> {
+impl<F: Fold, S: Element<Acc = F::Number>> Function for Combine<F, S> {
     type Args = CombineArgs;
 
     #[inline(always)]
@@ -303,10 +303,7 @@ impl<F: Fold, S: Stored<Number = F::Number>> Function for Combine<F, S> {
     }
 }
 
-impl<F: Fold> Function for CombineBlocks<F>
-where
-    F::Number: Stored<Number = F::Number>,
-{
+impl<F: Fold> Function for CombineBlocks<F> {
     type Args = CombineArgs;
 
     #[inline(always)]
@@ -318,7 +315,7 @@ where
 
 /// Row by row, into numbers that stay in the cache.
 #[inline(always)]
-unsafe fn combine_columns<F: Fold, S: Stored<Number = F::Number>>(args: &CombineArgs) {
+unsafe fn combine_columns<F: Fold, S: Element<Acc = F::Number>>(args: &CombineArgs) {
     let mut results = [F::identity(); COLUMNS];
     let results = &mut results[..args.columns];
     let input = args.input.cast::<S>();
@@ -329,34 +326,34 @@ unsafe fn combine_columns<F: Fold, S: Stored<Number = F::Number>>(args: &Combine
             let rows = [0, 1, 2, 3].map(|next| input.add((row + next) * args.stride));
             for (column, result) in results.iter_mut().enumerate() {
                 for row in rows {
-                    *result = F::combine(*result, (*row.add(column)).load());
+                    *result = F::combine(*result, (*row.add(column)).widen());
                 }
             }
             row += 4;
         }
         for row in row..args.rows {
             for (column, result) in results.iter_mut().enumerate() {
-                *result = F::combine(*result, (*input.add(row * args.stride + column)).load());
+                *result = F::combine(*result, (*input.add(row * args.stride + column)).widen());
             }
         }
         std::ptr::copy_nonoverlapping(results.as_ptr(), args.output.cast(), args.columns);
     }
 }
 
-fn instances<S: Stored>(kind: Reduction, isa: Isa) -> (Compiled<CombineArgs>, Compiled<CombineArgs>)
+fn instances<S: Element>(kind: Reduction, isa: Isa) -> (Compiled<CombineArgs>, Compiled<CombineArgs>)
 where
-    S::Number: Stored<Number = S::Number>,
+    S::Acc: Element<Acc = S::Acc>,
 {
-    fn of<F: Fold, S: Stored<Number = F::Number>>(isa: Isa) -> (Compiled<CombineArgs>, Compiled<CombineArgs>)
+    fn of<F: Fold, S: Element<Acc = F::Number>>(isa: Isa) -> (Compiled<CombineArgs>, Compiled<CombineArgs>)
     where
-        F::Number: Stored<Number = F::Number>,
+        F::Number: Element<Acc = F::Number>,
     {
         (isa.compiled::<Combine<F, S>>(), isa.compiled::<CombineBlocks<F>>())
     }
     match kind {
-        Reduction::Sum => of::<fold::Sum<S::Number>, S>(isa),
-        Reduction::Max => of::<fold::Max<S::Number>, S>(isa),
-        Reduction::Min => of::<fold::Min<S::Number>, S>(isa),
+        Reduction::Sum => of::<fold::Sum<S::Acc>, S>(isa),
+        Reduction::Max => of::<fold::Max<S::Acc>, S>(isa),
+        Reduction::Min => of::<fold::Min<S::Acc>, S>(isa),
     }
 }
 
@@ -369,14 +366,14 @@ struct ConvertArgs {
 
 struct Convert<S>(PhantomData<S>);
 
-impl<S: Stored> Function for Convert<S> {
+impl<S: Element> Function for Convert<S> {
     type Args = ConvertArgs;
 
     #[inline(always)]
     unsafe fn call(args: &ConvertArgs) {
         for i in 0..args.count {
             // SAFETY: the caller vouches for `count` elements.
-            unsafe { *args.to.cast::<S>().add(i) = S::store(*args.from.cast::<S::Number>().add(i)) };
+            unsafe { *args.to.cast::<S>().add(i) = S::narrow(*args.from.cast::<S::Acc>().add(i)) };
         }
     }
 }
@@ -392,7 +389,7 @@ struct ArgMax {
 
 impl ArgMax {
     fn new(axis: usize, shape: &Shape, dtype: DType, isa: Isa) -> ArgMax {
-        let function = with_stored!(dtype, S => isa.compiled::<FindMax<S>>());
+        let function = with_element!(dtype, S => isa.compiled::<FindMax<S>>());
         ArgMax {
             outer: shape[..axis].iter().product(),
             reduced: shape[axis],
@@ -419,7 +416,7 @@ impl Routine for ArgMax {
 
 struct FindMax<S>(PhantomData<S>);
 
-impl<S: Stored> Function for FindMax<S> {
+impl<S: Element> Function for FindMax<S> {
     type Args = CombineArgs;
 
     #[inline(always)]
@@ -431,16 +428,16 @@ impl<S: Stored> Function for FindMax<S> {
                 *args.output.cast::<i32>() = find_in_row(input, args.rows);
                 return;
             }
-            let mut best = [S::Number::LOWEST; COLUMNS];
+            let mut best = [S::Acc::LOWEST; COLUMNS];
             let mut found = [0i32; COLUMNS];
             let (best, found) = (&mut best[..args.columns], &mut found[..args.columns]);
             for (column, best) in best.iter_mut().enumerate() {
-                *best = (*input.add(column)).load();
+                *best = (*input.add(column)).widen();
             }
             for row in 1..args.rows {
                 for column in 0..args.columns {
-                    let x = (*input.add(row * args.stride + column)).load();
-                    let better = exceeds(x, best[column]);
+                    let x = (*input.add(row * args.stride + column)).widen();
+                    let better = x.exceeds(best[column]);
                     best[column] = if better { x } else { best[column] };
                     found[column] = if better { row as i32 } else { found[column] };
                 }
@@ -450,13 +447,6 @@ impl<S: Stored> Function for FindMax<S> {
     }
 }
 
-/// Whether `x` is larger than the largest so far; NaN is larger than all but NaN.
-#[inline(always)]
-#[allow(clippy::eq_op)]
-fn exceeds<T: Number>(x: T, best: T) -> bool {
-    x > best || (x != x && best == best)
-}
-
 /// The position of the first largest of `count` elements. First the largest, then where it is: both go through
 /// whole vectors.
 ///
@@ -464,21 +454,21 @@ fn exceeds<T: Number>(x: T, best: T) -> bool {
 /// The elements must be initialised and not be written meanwhile.
 #[inline(always)]
 #[allow(clippy::eq_op)]
-pub(super) unsafe fn find_in_row<S: Stored>(row: *const S, count: usize) -> i32 {
+pub(super) unsafe fn find_in_row<S: Element>(row: *const S, count: usize) -> i32 {
     const CHUNK: usize = 64;
     // SAFETY: the caller vouches for `count` elements.
     unsafe {
-        let mut partial = Partial::new::<fold::Max<S::Number>>();
+        let mut partial = Partial::new::<fold::Max<S::Acc>>();
         let mut at = 0;
         while at < count {
             let block = BLOCK.min(count - at);
-            partial.add::<fold::Max<S::Number>, S>(row.add(at), block);
+            partial.add::<fold::Max<S::Acc>, S>(row.add(at), block);
             at += block;
         }
-        partial.end_block::<fold::Max<S::Number>>();
+        partial.end_block::<fold::Max<S::Acc>>();
         let largest = partial.result();
         let is_it = |at: usize| {
-            let x = (*row.add(at)).load();
+            let x = (*row.add(at)).widen();
             x == largest || (x != x && largest != largest)
         };
         let mut at = 0;

@@ -13,7 +13,7 @@ mod portable;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use crate::element::Real;
+use crate::numbers::Float;
 use std::ops::Range;
 
 pub use portable::{Portable, Quad};
@@ -163,7 +163,7 @@ pub trait InstructionSet: Copy + 'static {
 }
 
 /// The register of scalars `S` of an instruction set.
-pub type VectorOf<I, S> = <S as Real>::Vector<I>;
+pub type VectorOf<I, S> = <S as Float>::Vector<I>;
 
 /// A register of some scalars.
 ///
@@ -173,7 +173,7 @@ pub type VectorOf<I, S> = <S as Real>::Vector<I>;
 /// lanes that are read or written. Pointers need only the scalar's alignment.
 pub trait Vector: Copy {
     /// The type of a lane.
-    type Scalar: Real<Acc = Self::Scalar>;
+    type Scalar: Float<Acc = Self::Scalar>;
 
     /// The instruction set it belongs to.
     type Set: InstructionSet;

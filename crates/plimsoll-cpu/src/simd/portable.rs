@@ -2,7 +2,7 @@
 //! there are.
 
 use super::{Body, Compiled, Function, InstructionSet, Isa, Vector};
-use crate::element::Real;
+use crate::numbers::Float;
 use std::ops::Range;
 
 const LANES: usize = Isa::Portable.lanes(0);
@@ -31,7 +31,7 @@ impl InstructionSet for Portable {
 #[derive(Clone, Copy, Debug)]
 pub struct Quad<S>([S; LANES]);
 
-impl<S: Real> Vector for Quad<S> {
+impl<S: Float> Vector for Quad<S> {
     type Scalar = S;
     type Set = Portable;
 

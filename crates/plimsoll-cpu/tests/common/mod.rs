@@ -2,12 +2,12 @@
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
 use half::{bf16, f16};
-use plimsoll_cpu::element::Element;
 use plimsoll_cpu::gemm::WORKSPACE_ALIGN;
+use plimsoll_cpu::numbers::{Element, FloatElement};
 use plimsoll_cpu::simd::Isa;
 
 /// A scalar that can be compared with a reference in `f64`.
-pub(crate) trait Scalar: Element {
+pub(crate) trait Scalar: FloatElement {
     /// The relative error of rounding to it.
     const EPSILON: f64;
     /// The smallest number above zero: below it, rounding is off by up to half of it.
@@ -15,38 +15,28 @@ pub(crate) trait Scalar: Element {
     /// The relative error of one addition to a sum of it.
     const SUM_EPSILON: f64;
 
-    fn from_f64(value: f64) -> Self;
     fn to_f64(self) -> f64;
-    fn acc(value: f64) -> Self::Acc;
 }
 
 macro_rules! scalar {
-    ($($scalar:ident: $epsilon:expr, $smallest:expr, $sum_epsilon:expr, $acc:ident;)*) => {$(
+    ($($scalar:ident: $epsilon:expr, $smallest:expr, $sum_epsilon:expr;)*) => {$(
         impl Scalar for $scalar {
             const EPSILON: f64 = $epsilon;
             const SMALLEST: f64 = $smallest;
             const SUM_EPSILON: f64 = $sum_epsilon;
 
-            fn from_f64(value: f64) -> Self {
-                Self::narrow(value as $acc)
-            }
-
             fn to_f64(self) -> f64 {
                 f64::from(self.widen())
-            }
-
-            fn acc(value: f64) -> $acc {
-                value as $acc
             }
         }
     )*};
 }
 
 scalar! {
-    f32: 0.0, 1e-45, f32::EPSILON as f64, f32;
-    f64: 0.0, 0.0, f64::EPSILON, f64;
-    f16: 1.0 / 1024.0, 1.0 / (1u64 << 24) as f64, f32::EPSILON as f64, f32;
-    bf16: 1.0 / 128.0, 1e-40, f32::EPSILON as f64, f32;
+    f32: 0.0, 1e-45, f32::EPSILON as f64;
+    f64: 0.0, 0.0, f64::EPSILON;
+    f16: 1.0 / 1024.0, 1.0 / (1u64 << 24) as f64, f32::EPSILON as f64;
+    bf16: 1.0 / 128.0, 1e-40, f32::EPSILON as f64;
 }
 
 /// The most that a sum of `terms` products may be off, if the products' magnitudes add up to `magnitude`.

@@ -1,9 +1,7 @@
 //! The compiled function for each instruction on each kind of number.
 
 use super::map::{Choose, Map1, Map2, MapArgs, One, Two};
-use crate::element::Element;
-use crate::kernels::number::{Kind, Number, Sticky, with_number};
-use crate::math::Float;
+use crate::numbers::{Element, Float, Kind, Number, with_number};
 use crate::simd::{Compiled, Isa};
 use half::{bf16, f16};
 use plimsoll_graph::DType;
@@ -174,13 +172,13 @@ impl<A: Number> Map1 for Truth<A> {
     }
 }
 
-impl<A: Sticky, H: Element<Acc = f32>> Map1 for Halve<A, H> {
+impl<A: Number, H: Element<Acc = f32>> Map1 for Halve<A, H> {
     type In = A;
     type Out = f32;
 
     #[inline(always)]
     fn apply(x: A) -> f32 {
-        H::narrow(x.sticky()).widen()
+        H::narrow(x.round_to_odd()).widen()
     }
 }
 

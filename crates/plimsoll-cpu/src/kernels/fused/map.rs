@@ -4,7 +4,7 @@
 //! straight vector code. An operand that is the same for all elements is kept as one chunk of copies, which
 //! every chunk of the tile reads again.
 
-use crate::kernels::number::Number;
+use crate::numbers::Number;
 use crate::simd::Function;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;

@@ -2,7 +2,7 @@
 
 use super::map::CHUNK;
 use crate::kernels::fold::{self, BLOCK, Fold, Partial, fold_row};
-use crate::kernels::number::{Kind, Number, Stored, with_number};
+use crate::numbers::{Element, Kind, Number, with_number};
 use crate::simd::{Compiled, Function, Isa};
 use plimsoll_graph::op::Reduction;
 use std::marker::PhantomData;
@@ -29,10 +29,7 @@ pub(super) const STATE: usize = size_of::<Partial<f64>>();
 
 struct Reduce<F>(PhantomData<F>);
 
-impl<F: Fold> Function for Reduce<F>
-where
-    F::Number: Stored<Number = F::Number>,
-{
+impl<F: Fold> Function for Reduce<F> {
     type Args = ReduceArgs;
 
     #[inline(always)]
@@ -67,7 +64,7 @@ where
 
 /// The reduction of rows of numbers of `kind`.
 pub(super) fn reduce(reduction: Reduction, kind: Kind, isa: Isa) -> Compiled<ReduceArgs> {
-    fn of<T: Number + Stored<Number = T>>(reduction: Reduction, isa: Isa) -> Compiled<ReduceArgs> {
+    fn of<T: Number + Element<Acc = T>>(reduction: Reduction, isa: Isa) -> Compiled<ReduceArgs> {
         match reduction {
             Reduction::Sum => isa.compiled::<Reduce<fold::Sum<T>>>(),
             Reduction::Max => isa.compiled::<Reduce<fold::Max<T>>>(),

@@ -1,108 +1,9 @@
-//! The scalars that tensors hold and the scalars that kernels add them up in.
+//! Half precision, which is storage: values are computed with in `f32`.
 //!
-//! Half-precision tensors are storage: their values are widened when they are read, summed in `f32`, and rounded
-//! once, to nearest with ties to even, when they are written. The conversions are plain integer arithmetic
-//! without branches, so that loops over them become vector code.
+//! The conversions are plain integer arithmetic without branches, so that loops over them become vector code.
 
-use crate::simd::{InstructionSet, MAX_LANES, Vector};
+use super::{Element, Number};
 use half::{bf16, f16};
-use std::ops::{Add, AddAssign, Mul, Range};
-
-/// A scalar that a tensor can hold.
-pub trait Element: Copy + Default + Send + Sync + PartialEq + std::fmt::Debug + 'static {
-    /// The scalar that sums of it are kept in.
-    type Acc: Real<Acc = Self::Acc>;
-
-    /// Whether it is its own [`Acc`](Self::Acc), so that memory of one is memory of the other.
-    const IS_ACC: bool;
-
-    /// The value, widened.
-    fn widen(self) -> Self::Acc;
-
-    /// The nearest element, ties to even.
-    fn narrow(value: Self::Acc) -> Self;
-
-    /// Reads the elements of `lanes`, widened, and sets the other lanes to zero.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Vector::load_some`].
-    #[inline(always)]
-    unsafe fn load_some<V: Vector<Scalar = Self::Acc>>(from: *const Self, lanes: Range<usize>) -> V {
-        let mut wide = [Self::Acc::ZERO; MAX_LANES];
-        // SAFETY: the caller vouches for the elements of `lanes`, and no vector has more than `MAX_LANES` lanes.
-        unsafe {
-            if lanes == (0..V::LANES) {
-                for (lane, wide) in wide[..V::LANES].iter_mut().enumerate() {
-                    *wide = (*from.add(lane)).widen();
-                }
-            } else {
-                for lane in lanes {
-                    *wide.get_unchecked_mut(lane) = (*from.wrapping_add(lane)).widen();
-                }
-            }
-            V::load(wide.as_ptr())
-        }
-    }
-}
-
-/// A scalar that kernels compute in.
-pub trait Real: Element<Acc = Self> + Add<Output = Self> + AddAssign + Mul<Output = Self> {
-    /// Zero.
-    const ZERO: Self;
-    /// One.
-    const ONE: Self;
-
-    /// The register of an instruction set.
-    type Vector<I: InstructionSet>: Vector<Scalar = Self>;
-
-    /// `self * factor + addend`, rounded once where every processor of the architecture can.
-    fn mul_add(self, factor: Self, addend: Self) -> Self;
-}
-
-macro_rules! real {
-    ($real:ident, $vector:ident) => {
-        impl Element for $real {
-            type Acc = Self;
-            const IS_ACC: bool = true;
-
-            #[inline(always)]
-            fn widen(self) -> Self {
-                self
-            }
-
-            #[inline(always)]
-            fn narrow(value: Self) -> Self {
-                value
-            }
-
-            #[inline(always)]
-            unsafe fn load_some<V: Vector<Scalar = Self>>(from: *const Self, lanes: Range<usize>) -> V {
-                // SAFETY: the contract is the same.
-                unsafe { if lanes == (0..V::LANES) { V::load(from) } else { V::load_some(from, lanes) } }
-            }
-        }
-
-        impl Real for $real {
-            const ZERO: Self = 0.0;
-            const ONE: Self = 1.0;
-            type Vector<I: InstructionSet> = I::$vector;
-
-            #[inline(always)]
-            fn mul_add(self, factor: Self, addend: Self) -> Self {
-                // Without the instruction, fusing would be a library call for every product.
-                if cfg!(any(target_arch = "aarch64", target_feature = "fma")) {
-                    self.mul_add(factor, addend)
-                } else {
-                    self * factor + addend
-                }
-            }
-        }
-    };
-}
-
-real!(f32, F32);
-real!(f64, F64);
 
 impl Element for bf16 {
     type Acc = f32;
@@ -111,6 +12,10 @@ impl Element for bf16 {
     #[inline(always)]
     fn widen(self) -> f32 {
         f32::from_bits(u32::from(self.to_bits()) << 16)
+    }
+
+    fn from_f64(value: f64) -> Self {
+        Self::narrow(value.round_to_odd())
     }
 
     #[inline(always)]
@@ -136,6 +41,10 @@ impl Element for f16 {
         let finite = (f32::from_bits(magnitude) * f32::from_bits((127 + 112) << 23)).to_bits();
         let special = magnitude | 0x7f80_0000;
         f32::from_bits(sign | if magnitude < 0x7c00 << 13 { finite } else { special })
+    }
+
+    fn from_f64(value: f64) -> Self {
+        Self::narrow(value.round_to_odd())
     }
 
     #[inline(always)]
