@@ -7,6 +7,7 @@
 
 use super::common::*;
 use super::matrix::{Matrix, Multiply, Size, alone};
+use super::summation::{Fold, LANES, MaxNumber, Sum, fold_row};
 use crate::numbers::{Float, FloatElement, with_float};
 use crate::routine::{Call, Routine};
 use crate::simd::{Body, InstructionSet, Isa};
@@ -243,16 +244,12 @@ fn exponentials<A: Float>(
         return A::ONE;
     }
     let scores = &mut scores[..end];
-    let mut block = LaneMax::none();
-    block.add(scores);
-    let new = larger(*largest, block.largest());
+    let new = MaxNumber::combine(*largest, fold_row::<MaxNumber<A>, A>(scores));
     for score in &mut *scores {
         *score = A::exp(*score - new);
     }
-    let mut sum = LaneSum::zero();
-    sum.add(scores);
     let decay = A::exp(*largest - new);
-    *total = *total * decay + sum.total();
+    *total = *total * decay + fold_row::<Sum<A>, A>(scores);
     *largest = new;
     decay
 }

@@ -6,6 +6,7 @@
 use super::attention::{Heads, KEYS, QUERIES};
 use super::common::*;
 use super::matrix::{Matrix, Multiply, Size, alone};
+use super::summation::{LANES, RowFold, Sum};
 use crate::numbers::{Float, FloatElement, with_float};
 use crate::routine::{Call, Routine};
 use crate::simd::{Body, InstructionSet};
@@ -190,7 +191,7 @@ impl<T: FloatElement> Head<'_, T> {
     #[inline(always)]
     unsafe fn mean_slope(&self, query: usize) -> T::Acc {
         let (output, doutput) = (self.output.at(query, 0), self.doutput.at(query, 0));
-        let mut sum = LaneSum::zero();
+        let mut sum = RowFold::<Sum<T::Acc>>::new();
         let mut chunk = [T::Acc::ZERO; CHUNK];
         for (at, count) in chunks(self.heads.width) {
             for (offset, product) in chunk[..count].iter_mut().enumerate() {

@@ -7,8 +7,8 @@
 //! the parallel formula of Chan, Golub and LeVeque, so that x is read from memory once and no variance is the
 //! difference of two large numbers.
 
-use super::columns::add_blocks;
 use super::common::*;
+use super::summation::columns::add_blocks;
 use crate::numbers::{Float, FloatElement, with_float};
 use crate::routine::{Call, Routine};
 use crate::simd::{Body, InstructionSet, Isa};

@@ -1,14 +1,12 @@
-//! What the kernels with a routine of their own share: addresses that tasks work on, scratch memory in parts,
-//! sums in a fixed order.
+//! What the kernels with a routine of their own share: addresses that tasks work on, scratch memory in parts.
 //!
-//! Results must not depend on the thread count, nor should they on the width of the machine's vectors. So work is
-//! cut into tasks by the shapes alone, and a sum over a row is always kept in the same [`LANES`] partial sums.
+//! Results must not depend on the thread count, so work is cut into tasks by the shapes alone.
 //!
 //! Elements go through small arrays of the accumulator type on the stack, a [`CHUNK`] at a time. That widens
 //! halves once, lets a result replace the operand it was computed from, and leaves the compiler loops over plain
 //! arrays, which it turns into vector code.
 
-use crate::numbers::{Element, Float};
+use crate::numbers::Element;
 use crate::pool::Pool;
 use crate::routine::{ALIGNMENT, Call};
 use plimsoll_graph::DType;
@@ -167,9 +165,6 @@ pub(super) fn rows_per_task(width: usize) -> usize {
     (16 * 1024 / width.max(1)).max(1)
 }
 
-/// The partial sums that a sum over a row is kept in.
-pub(super) const LANES: usize = 32;
-
 /// How many elements are staged at a time.
 pub(super) const CHUNK: usize = 256;
 
@@ -218,80 +213,4 @@ pub(super) fn round<T: Element>(from: &[T::Acc], to: &mut [T]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = T::narrow(*from);
     }
-}
-
-/// A running sum in [`LANES`] parts, whose order depends only on how many elements are added.
-#[derive(Clone, Copy)]
-pub(super) struct LaneSum<A>([A; LANES]);
-
-impl<A: Float> LaneSum<A> {
-    /// The sum of nothing.
-    #[inline(always)]
-    pub(super) fn zero() -> Self {
-        Self([A::ZERO; LANES])
-    }
-
-    /// Adds the elements, the first to the first part.
-    #[inline(always)]
-    pub(super) fn add(&mut self, elements: &[A]) {
-        let (whole, rest) = elements.as_chunks::<LANES>();
-        for chunk in whole {
-            for (sum, element) in self.0.iter_mut().zip(chunk) {
-                *sum += *element;
-            }
-        }
-        for (sum, element) in self.0.iter_mut().zip(rest) {
-            *sum += *element;
-        }
-    }
-
-    /// The sum.
-    #[inline(always)]
-    pub(super) fn total(mut self) -> A {
-        let mut half = LANES / 2;
-        while half > 0 {
-            for lane in 0..half {
-                self.0[lane] += self.0[lane + half];
-            }
-            half /= 2;
-        }
-        self.0[0]
-    }
-}
-
-/// A running maximum in [`LANES`] parts. NaN is passed over.
-pub(super) struct LaneMax<A>([A; LANES]);
-
-impl<A: Float> LaneMax<A> {
-    /// The largest of nothing.
-    #[inline(always)]
-    pub(super) fn none() -> Self {
-        Self([-A::INFINITY; LANES])
-    }
-
-    /// Takes the elements in.
-    #[inline(always)]
-    pub(super) fn add<T: Element<Acc = A>>(&mut self, elements: &[T]) {
-        let (whole, rest) = elements.as_chunks::<LANES>();
-        for chunk in whole {
-            for (largest, element) in self.0.iter_mut().zip(chunk) {
-                *largest = larger(*largest, element.widen());
-            }
-        }
-        for (largest, element) in self.0.iter_mut().zip(rest) {
-            *largest = larger(*largest, element.widen());
-        }
-    }
-
-    /// The largest.
-    #[inline(always)]
-    pub(super) fn largest(self) -> A {
-        self.0.into_iter().fold(-A::INFINITY, larger)
-    }
-}
-
-/// The larger of two numbers; the first if the second is NaN.
-#[inline(always)]
-pub(super) fn larger<A: Float>(a: A, b: A) -> A {
-    if b > a { b } else { a }
 }

@@ -4,6 +4,7 @@
 //! gradient recomputes them, in the memory of the logits if it may.
 
 use super::common::*;
+use super::summation::{MaxNumber, RowFold, Sum, fold_row};
 use crate::numbers::{Float, FloatElement, with_float};
 use crate::routine::{Call, Routine};
 use crate::simd::{Body, InstructionSet, Isa};
@@ -136,9 +137,8 @@ fn class_of(label: i64, classes: usize) -> Option<usize> {
 unsafe fn log_sum<T: FloatElement>(logits: Address<T>, classes: usize) -> T::Acc {
     // SAFETY: the caller vouches for the logits.
     let logits = unsafe { logits.slice(classes) };
-    let (mut largest, mut sum) = (LaneMax::none(), LaneSum::zero());
-    largest.add(logits);
-    let largest = largest.largest();
+    let largest = fold_row::<MaxNumber<T::Acc>, T>(logits);
+    let mut sum = RowFold::<Sum<T::Acc>>::new();
     let mut chunk: Chunk<T::Acc> = [T::Acc::ZERO; CHUNK];
     for logits in logits.chunks(CHUNK) {
         for (exponential, logit) in chunk.iter_mut().zip(logits) {

@@ -5,7 +5,7 @@
 //! thread count, and halves are added in single precision and rounded once.
 
 use super::common::*;
-use super::fold::{Fold, Max, Sum};
+use super::summation::{Fold, Max, Sum};
 use crate::numbers::{Element, with_element};
 use crate::routine::{Call, Routine};
 use crate::simd::{Body, InstructionSet, Isa};

@@ -3,9 +3,10 @@
 //! The variance is that of the deviations from the mean, which a second look at the row finds while it is still
 //! in the cache; a mean of squares would lose the variance of rows far from zero.
 
-use super::columns::{Blocks, add_blocks};
 use super::common::*;
-use crate::numbers::{Float, FloatElement, with_float};
+use super::summation::columns::{Blocks, add_blocks};
+use super::summation::{RowFold, Sum};
+use crate::numbers::{Element, Float, FloatElement, with_float};
 use crate::routine::{Call, Routine};
 use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::program::Operand;
@@ -22,6 +23,9 @@ pub(crate) fn prepare(epsilon: f64, reads: &[Operand], _writes: &[Operand]) -> B
 pub(crate) fn prepare_grad(reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
     with_float!(reads[0].dtype, T => Box::new(LayerNormGrad::<T>::new(reads)))
 }
+
+/// The running sum of a row.
+type RowSum<T> = RowFold<Sum<<T as Element>::Acc>>;
 
 /// The rows that are normalised and their width.
 fn extents(x: &Operand) -> (usize, usize) {
@@ -93,13 +97,13 @@ impl<T: FloatElement> Body for Forward<T> {
             // SAFETY: the row is within the operands, no other task writes to it, and a chunk of x is read before
             // it is overwritten.
             unsafe {
-                let mut sum = LaneSum::zero();
+                let mut sum = RowSum::<T>::new();
                 for (at, count) in chunks(self.width) {
                     load(self.x.at(start + at), count, &mut x);
                     sum.add(&x[..count]);
                 }
                 let mean = sum.total() / count;
-                let mut squares = LaneSum::zero();
+                let mut squares = RowSum::<T>::new();
                 for (at, count) in chunks(self.width) {
                     load(self.x.at(start + at), count, &mut x);
                     for x in &mut x[..count] {
@@ -136,7 +140,7 @@ struct LayerNormGrad<T> {
 impl<T: FloatElement> LayerNormGrad<T> {
     fn new(reads: &[Operand]) -> Self {
         let (rows, width) = extents(&reads[0]);
-        let (isa, blocks, adds) = (Isa::detect(), Blocks::new(rows, width), reads.len() > 5);
+        let (isa, blocks, adds) = (Isa::detect(), Blocks::new(rows), reads.len() > 5);
         Self { isa, width, blocks, adds, element: PhantomData }
     }
 }
@@ -203,7 +207,7 @@ impl<T: FloatElement> Body for Backward<T> {
             for row in self.rows {
                 let start = row * self.width;
                 let (mean, reciprocal) = (self.mean.at(row).get(), self.reciprocal.at(row).get());
-                let (mut sum, mut product) = (LaneSum::zero(), LaneSum::zero());
+                let (mut sum, mut product) = (RowSum::<T>::new(), RowSum::<T>::new());
                 for (at, count) in chunks(self.width) {
                     load(self.x.at(start + at), count, &mut x);
                     load(self.dy.at(start + at), count, &mut dy);

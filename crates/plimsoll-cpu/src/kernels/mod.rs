@@ -3,13 +3,11 @@
 pub(crate) mod attention;
 pub(crate) mod attention_grad;
 pub(crate) mod batch_norm;
-mod columns;
 mod common;
 pub(crate) mod conv2d;
 pub(crate) mod cross_entropy;
 pub(crate) mod dot;
 pub(crate) mod epilogue;
-mod fold;
 pub(crate) mod fused;
 pub(crate) mod gather;
 pub(crate) mod gru;
@@ -23,6 +21,7 @@ pub(crate) mod pool2d;
 pub(crate) mod projected_cross_entropy;
 mod recurrent;
 pub(crate) mod reduce;
+mod summation;
 
 #[cfg(test)]
 mod harness;

@@ -4,9 +4,9 @@
 //! the products with the hidden state go step by step. What is kept from one step to the next is in results of the
 //! layer already, so the gradients need scratch memory for the gates alone.
 
-use super::columns::{Blocks, sum_rows};
 use super::common::*;
 use super::matrix::{Matrix, Multiply, Size};
+use super::summation::columns::{Blocks, sum_rows};
 use crate::gemm::{Layout, Left, copy};
 use crate::numbers::{Float, FloatElement};
 use crate::routine::Call;
@@ -95,7 +95,7 @@ impl Layer {
         let sizes = [self.inputs_by_gates(), self.all_gates_by_weight()];
         let hidden = columns.iter().map(|&columns| self.states_by_gates(columns));
         let products = sizes.into_iter().chain(hidden).map(|size| size.workspace::<T>(threads));
-        let sums = Blocks::new(self.rows(), width).parts_bytes::<T::Acc>(width);
+        let sums = Blocks::new(self.rows()).parts_bytes::<T::Acc>(width);
         products.max().unwrap_or(0).max(sums)
     }
 }
@@ -142,7 +142,7 @@ impl<T: FloatElement> Gradients<T> {
             let weight = Matrix::new(self.input_weight, layer.columns).transposed();
             let target = Matrix::new(self.dx, layer.input);
             multiply.run(layer.all_gates_by_weight(), one, gates, weight, target, false);
-            let (blocks, parts) = (Blocks::new(layer.rows(), width), multiply.workspace.cast());
+            let (blocks, parts) = (Blocks::new(layer.rows()), multiply.workspace.cast());
             sum_rows(multiply.pool, layer.isa, gates, blocks, width, parts);
         }
     }

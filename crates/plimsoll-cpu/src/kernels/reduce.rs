@@ -1,15 +1,15 @@
 //! Reductions over any axes, and the position of the largest element.
 //!
 //! A reduction is done in passes. Each combines one group of neighbouring axes, the last group first, and sees
-//! its operand as `[outer, reduced, inner]`. Rows (`inner` is 1) are combined in the order of
-//! [`fold`](super::fold), which fused loops have too. Columns are combined row by row in blocks of
-//! [`BLOCK_ROWS`] rows, and then the blocks one after another. Neither depends on the number of threads.
+//! its operand as `[outer, reduced, inner]`: rows where `inner` is 1, else columns, in the order that all
+//! [sums](super::summation) have.
 
 #[cfg(test)]
 mod tests;
 
-use super::fold::{self, BLOCK, Fold, Partial, fold_row, plain_reduction};
 use super::share;
+use super::summation::columns::{COLUMNS, fold_columns};
+use super::summation::{BLOCK, Fold, Max, Min, Sum, block_rows, fold_row, plain_reduction};
 use crate::numbers::{Element, Kind, Number, is_acc, with_element};
 use crate::pool::Pool;
 use crate::routine::{Call, Routine};
@@ -19,11 +19,8 @@ use plimsoll_graph::program::Operand;
 use plimsoll_graph::{Axes, DType, Shape};
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::slice;
 
-/// The rows of a block of columns.
-const BLOCK_ROWS: usize = 256;
-/// The columns that are worked on at once.
-const COLUMNS: usize = 512;
 /// With fewer rows than this, long rows are shared by threads.
 const FEW_ROWS: usize = 32;
 /// Reductions of fewer elements run on one thread.
@@ -98,7 +95,7 @@ impl Reduce {
             let blocks = if inner == 1 {
                 if outer < FEW_ROWS { reduced.div_ceil(BLOCK) } else { 1 }
             } else {
-                reduced.div_ceil(BLOCK_ROWS)
+                reduced.div_ceil(block_rows(reduced))
             };
             let partial = (blocks > 1).then(|| reduce.reserve(outer * blocks * inner * number));
             let (combine, combine_blocks) = if pass == 0 {
@@ -199,7 +196,7 @@ impl Pass {
                 return over.run(self.combine, self.outer, [input, output], self.sizes, call.pool);
             };
             let partial = call.workspace.add(partial);
-            let block = if self.inner == 1 { BLOCK } else { BLOCK_ROWS };
+            let block = if self.inner == 1 { BLOCK } else { block_rows(self.reduced) };
             let blocks = self.reduced.div_ceil(block);
             let over = Over { reduced: self.reduced, inner: self.inner, block, small };
             over.run(self.combine, self.outer, [input, partial], self.sizes, call.pool);
@@ -295,9 +292,10 @@ impl<F: Fold, S: Element<Acc = F::Number>> Function for Combine<F, S> {
         // SAFETY: the caller vouches for rows and columns, and for a result for each column.
         unsafe {
             if args.stride == 1 {
-                *args.output.cast() = fold_row::<F, S>(args.input.cast(), args.rows);
+                *args.output.cast() = fold_row::<F, S>(slice::from_raw_parts(args.input.cast(), args.rows));
             } else {
-                combine_columns::<F, S>(args);
+                let CombineArgs { input, output, rows, columns, stride } = *args;
+                fold_columns::<F, S>(input.cast(), stride, rows, columns, output.cast());
             }
         }
     }
@@ -309,34 +307,8 @@ impl<F: Fold> Function for CombineBlocks<F> {
     #[inline(always)]
     unsafe fn call(args: &CombineArgs) {
         // SAFETY: as for `Combine`.
-        unsafe { combine_columns::<F, F::Number>(args) }
-    }
-}
-
-/// Row by row, into numbers that stay in the cache.
-#[inline(always)]
-unsafe fn combine_columns<F: Fold, S: Element<Acc = F::Number>>(args: &CombineArgs) {
-    let mut results = [F::identity(); COLUMNS];
-    let results = &mut results[..args.columns];
-    let input = args.input.cast::<S>();
-    let mut row = 0;
-    // SAFETY: the caller vouches for rows and columns, and for a result for each column.
-    unsafe {
-        while row + 4 <= args.rows {
-            let rows = [0, 1, 2, 3].map(|next| input.add((row + next) * args.stride));
-            for (column, result) in results.iter_mut().enumerate() {
-                for row in rows {
-                    *result = F::combine(*result, (*row.add(column)).widen());
-                }
-            }
-            row += 4;
-        }
-        for row in row..args.rows {
-            for (column, result) in results.iter_mut().enumerate() {
-                *result = F::combine(*result, (*input.add(row * args.stride + column)).widen());
-            }
-        }
-        std::ptr::copy_nonoverlapping(results.as_ptr(), args.output.cast(), args.columns);
+        let CombineArgs { input, output, rows, columns, stride } = *args;
+        unsafe { fold_columns::<F, F::Number>(input.cast(), stride, rows, columns, output.cast()) }
     }
 }
 
@@ -351,9 +323,9 @@ where
         (isa.compiled::<Combine<F, S>>(), isa.compiled::<CombineBlocks<F>>())
     }
     match kind {
-        Reduction::Sum => of::<fold::Sum<S::Acc>, S>(isa),
-        Reduction::Max => of::<fold::Max<S::Acc>, S>(isa),
-        Reduction::Min => of::<fold::Min<S::Acc>, S>(isa),
+        Reduction::Sum => of::<Sum<S::Acc>, S>(isa),
+        Reduction::Max => of::<Max<S::Acc>, S>(isa),
+        Reduction::Min => of::<Min<S::Acc>, S>(isa),
     }
 }
 
@@ -458,15 +430,7 @@ pub(super) unsafe fn find_in_row<S: Element>(row: *const S, count: usize) -> i32
     const CHUNK: usize = 64;
     // SAFETY: the caller vouches for `count` elements.
     unsafe {
-        let mut partial = Partial::new::<fold::Max<S::Acc>>();
-        let mut at = 0;
-        while at < count {
-            let block = BLOCK.min(count - at);
-            partial.add::<fold::Max<S::Acc>, S>(row.add(at), block);
-            at += block;
-        }
-        partial.end_block::<fold::Max<S::Acc>>();
-        let largest = partial.result();
+        let largest = fold_row::<Max<S::Acc>, S>(slice::from_raw_parts(row, count));
         let is_it = |at: usize| {
             let x = (*row.add(at)).widen();
             x == largest || (x != x && largest != largest)

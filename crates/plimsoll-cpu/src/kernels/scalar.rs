@@ -319,13 +319,13 @@ pub(crate) fn combine(reduction: Reduction, a: Scalar, b: Scalar, dtype: DType) 
     a.binary(function, b, dtype.accumulator())
 }
 
-/// A row combined in the order that all rows are: blocks of 4096, sixteen lanes, halves of lanes.
+/// A row combined in the order that all rows are: blocks of 4096, 32 lanes, halves of lanes.
 pub(crate) fn reduce_row(reduction: Reduction, row: &[Scalar], dtype: DType) -> Scalar {
     let nothing = identity(reduction, dtype);
     let both = |a, b| combine(reduction, a, b, dtype);
     let blocks = row.chunks(4096).map(|block| {
-        let lane = |lane: usize| block.iter().skip(lane).step_by(16).fold(nothing, |a, &b| both(a, b));
-        let mut lanes: Vec<Scalar> = (0..16).map(lane).collect();
+        let lane = |lane: usize| block.iter().skip(lane).step_by(32).fold(nothing, |a, &b| both(a, b));
+        let mut lanes: Vec<Scalar> = (0..32).map(lane).collect();
         while lanes.len() > 1 {
             let upper = lanes.split_off(lanes.len() / 2);
             lanes = lanes.iter().zip(&upper).map(|(&a, &b)| both(a, b)).collect();

@@ -6,7 +6,7 @@ use super::map::CHUNK;
 use super::rows::{STATE, reduce};
 use super::steps::{Access, AccessOf, Action, Constants, Count, Slot, SlotId, Stage, Step, Steps};
 use super::transfer::{Load, Normal, Positions, Repeat, Splat, Store, UniformDouble, UniformSingle};
-use crate::kernels::fold::plain_reduction;
+use crate::kernels::summation::plain_reduction;
 use crate::numbers::{Element, Kind, constant, is_acc, with_element, with_number};
 use crate::simd::Isa;
 use plimsoll_graph::op::{Binary, Distribution, Unary};

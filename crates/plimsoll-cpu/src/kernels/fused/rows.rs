@@ -1,11 +1,12 @@
 //! The reduction of rows inside a loop, in the order all reductions have.
 
 use super::map::CHUNK;
-use crate::kernels::fold::{self, BLOCK, Fold, Partial, fold_row};
+use crate::kernels::summation::{Fold, Max, Min, RowFold, Sum, fold_row};
 use crate::numbers::{Element, Kind, Number, with_number};
 use crate::simd::{Compiled, Function, Isa};
 use plimsoll_graph::op::Reduction;
 use std::marker::PhantomData;
+use std::slice;
 
 /// What a reduction works on: whole rows, or a chunk of one.
 pub(super) struct ReduceArgs {
@@ -25,7 +26,7 @@ pub(super) struct ReduceArgs {
 }
 
 /// The bytes of a partial result of any kind of number.
-pub(super) const STATE: usize = size_of::<Partial<f64>>();
+pub(super) const STATE: usize = size_of::<RowFold<Sum<f64>>>();
 
 struct Reduce<F>(PhantomData<F>);
 
@@ -41,18 +42,18 @@ impl<F: Fold> Function for Reduce<F> {
         unsafe {
             if args.count == args.length {
                 for row in 0..args.rows {
-                    *out.add(row) = fold_row::<F, F::Number>(values.add(row * args.length), args.length);
+                    let row_values = slice::from_raw_parts(values.add(row * args.length), args.length);
+                    *out.add(row) = fold_row::<F, F::Number>(row_values);
                 }
             } else {
-                let state = args.state.cast::<Partial<F::Number>>();
-                let mut partial = if args.start == 0 { Partial::new::<F>() } else { *state };
-                partial.add::<F, F::Number>(values, args.count);
-                let end = args.start + args.count;
-                if end.is_multiple_of(BLOCK) || end == args.length {
-                    partial.end_block::<F>();
+                let state = args.state.cast::<RowFold<F>>();
+                let mut fold = if args.start == 0 { RowFold::new() } else { *state };
+                fold.add(slice::from_raw_parts(values, args.count));
+                *state = fold;
+                if args.start + args.count < args.length {
+                    return;
                 }
-                *out = partial.result();
-                *state = partial;
+                *out = fold.total();
             }
             if args.single {
                 let result = *out;
@@ -66,9 +67,9 @@ impl<F: Fold> Function for Reduce<F> {
 pub(super) fn reduce(reduction: Reduction, kind: Kind, isa: Isa) -> Compiled<ReduceArgs> {
     fn of<T: Number + Element<Acc = T>>(reduction: Reduction, isa: Isa) -> Compiled<ReduceArgs> {
         match reduction {
-            Reduction::Sum => isa.compiled::<Reduce<fold::Sum<T>>>(),
-            Reduction::Max => isa.compiled::<Reduce<fold::Max<T>>>(),
-            Reduction::Min => isa.compiled::<Reduce<fold::Min<T>>>(),
+            Reduction::Sum => isa.compiled::<Reduce<Sum<T>>>(),
+            Reduction::Max => isa.compiled::<Reduce<Max<T>>>(),
+            Reduction::Min => isa.compiled::<Reduce<Min<T>>>(),
         }
     }
     with_number!(kind, T => of::<T>(reduction, isa))
