@@ -1,8 +1,8 @@
 //! Which routine runs a kernel.
 
 use crate::kernels::{
-    attention, attention_grad, batch_norm, conv2d, cross_entropy, dot, epilogue, fused, gather, gru,
-    gru_grad, layer_norm, lstm, lstm_grad, movement, pool2d, projected_cross_entropy, reduce,
+    attention, attention_grad, batch_norm, conv2d, cross_entropy, dot, epilogue, fused, gather, layer_norm,
+    movement, pool2d, projected_cross_entropy, recurrent, reduce,
 };
 use crate::routine::Routine;
 use plimsoll_graph::Op;
@@ -48,10 +48,10 @@ pub(crate) fn prepare_op(op: &Op, reads: &[Operand], writes: &[Operand]) -> Box<
         Op::AttentionGrad(attention) | Op::JointAttentionGrad(attention) => {
             attention_grad::prepare(*attention, reads, writes)
         }
-        Op::Lstm => lstm::prepare(reads, writes),
-        Op::LstmGrad => lstm_grad::prepare(reads, writes),
-        Op::Gru => gru::prepare(reads, writes),
-        Op::GruGrad => gru_grad::prepare(reads, writes),
+        Op::Lstm => recurrent::prepare::<recurrent::Lstm>(reads),
+        Op::LstmGrad => recurrent::prepare_grad::<recurrent::Lstm>(reads),
+        Op::Gru => recurrent::prepare::<recurrent::Gru>(reads),
+        Op::GruGrad => recurrent::prepare_grad::<recurrent::Gru>(reads),
         // Lowering puts these into loops,
         Op::Constant { .. }
         | Op::Iota { .. }

@@ -10,16 +10,12 @@ pub(crate) mod dot;
 pub(crate) mod epilogue;
 pub(crate) mod fused;
 pub(crate) mod gather;
-pub(crate) mod gru;
-pub(crate) mod gru_grad;
 pub(crate) mod layer_norm;
-pub(crate) mod lstm;
-pub(crate) mod lstm_grad;
 mod matrix;
 pub(crate) mod movement;
 pub(crate) mod pool2d;
 pub(crate) mod projected_cross_entropy;
-mod recurrent;
+pub(crate) mod recurrent;
 pub(crate) mod reduce;
 mod summation;
 

@@ -1,7 +1,7 @@
 //! Recurrent layers against the textbook's formulas, and their gradients against differences of those.
 
 use super::super::testing::*;
-use super::super::{gru, gru_grad, lstm, lstm_grad};
+use super::{Gru, Lstm, prepare, prepare_grad};
 use plimsoll_graph::DType;
 
 /// Batch, time, input and hidden extents.
@@ -118,12 +118,18 @@ fn states_and_gates_follow_the_formulas() {
             let tolerance = 8.0 * unit(dtype) + 64.0 * unit(dtype.accumulator());
             let tensors = operands(dtype, extents, 4);
             let results = [(dtype, &narrow[..]), (dtype, &wide), (dtype, &narrow)];
-            let actual = run(lstm::prepare, &tensors.iter().collect::<Vec<_>>(), &results, &[]);
+            let actual =
+                run(|reads, _| prepare::<Lstm>(reads), &tensors.iter().collect::<Vec<_>>(), &results, &[]);
             for (actual, expected) in actual.iter().zip(naive_lstm(extents, &values(&tensors))) {
                 assert_close(actual, &expected, tolerance, &format!("lstm {dtype} {extents:?}"));
             }
             let tensors = operands(dtype, extents, 3);
-            let actual = run(gru::prepare, &tensors.iter().collect::<Vec<_>>(), &results[..2], &[]);
+            let actual = run(
+                |reads, _| prepare::<Gru>(reads),
+                &tensors.iter().collect::<Vec<_>>(),
+                &results[..2],
+                &[],
+            );
             for (actual, expected) in actual.iter().zip(naive_gru(extents, &values(&tensors))) {
                 assert_close(actual, &expected, tolerance, &format!("gru {dtype} {extents:?}"));
             }
@@ -181,7 +187,7 @@ fn gradients_are_the_limits_of_differences() {
                 [x, input_weight, hidden_weight, first_hidden, first_cell, &states, &gates, &cells, &dy];
             let dims = operand_dims(extents, 4);
             let writes: Vec<(DType, &[usize])> = dims.iter().map(|dims| (dtype, &dims[..])).collect();
-            let actual = run(lstm_grad::prepare, &reads, &writes, &[]);
+            let actual = run(|reads, _| prepare_grad::<Lstm>(reads), &reads, &writes, &[]);
             check_gradients(naive_lstm, extents, &tensors, &dy, &actual, tolerance);
 
             let tensors = operands(dtype, extents, 3);
@@ -192,7 +198,7 @@ fn gradients_are_the_limits_of_differences() {
             let reads = [x, input_weight, hidden_weight, first, &states, &gates, &dy];
             let dims = operand_dims(extents, 3);
             let writes: Vec<(DType, &[usize])> = dims.iter().map(|dims| (dtype, &dims[..])).collect();
-            let actual = run(gru_grad::prepare, &reads, &writes, &[]);
+            let actual = run(|reads, _| prepare_grad::<Gru>(reads), &reads, &writes, &[]);
             check_gradients(naive_gru, extents, &tensors, &dy, &actual, tolerance);
         }
     }
