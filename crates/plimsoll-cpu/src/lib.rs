@@ -8,16 +8,16 @@ mod device;
 mod error;
 mod executable;
 pub mod gemm;
-mod initial;
 mod kernels;
 mod math;
 pub mod numbers;
-pub mod pool;
-mod prepare;
-mod routine;
+mod runtime;
 pub mod simd;
 
 pub use device::{CpuDevice, category};
 pub use error::{Error, ErrorKind, Result};
 pub use executable::{Executable, Memory};
+pub use runtime::pool;
+use runtime::{prepare, routine};
+
 pub use routine::ALIGNMENT;

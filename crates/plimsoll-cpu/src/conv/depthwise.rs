@@ -6,7 +6,7 @@
 use super::ConvShape;
 use crate::gemm::WORKSPACE_ALIGN;
 use crate::numbers::{Float, FloatElement};
-use crate::pool::Pool;
+use crate::runtime::Pool;
 use crate::simd::{Body, InstructionSet, Isa, Vector, VectorOf};
 use std::ops::Range;
 

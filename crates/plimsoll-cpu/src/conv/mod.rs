@@ -16,7 +16,7 @@ use crate::gemm::{
     BatchStrides, Follow, Handed, Product, Shape, Strided, StridedMut, Target, handed_workspace, workspace,
 };
 use crate::numbers::{Float, FloatElement};
-use crate::pool::Pool;
+use crate::runtime::Pool;
 use crate::simd::Isa;
 use grad_input::{FlippedFilter, PhasePixels, Phases, phases};
 pub use shape::{ConvError, ConvShape};

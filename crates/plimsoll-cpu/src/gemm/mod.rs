@@ -12,7 +12,7 @@ mod parts;
 mod product;
 
 use crate::numbers::{Float, FloatElement};
-use crate::pool::Pool;
+use crate::runtime::Pool;
 use crate::simd::Isa;
 use blocking::Order;
 pub(crate) use blocking::{Shape, handed_pitch};

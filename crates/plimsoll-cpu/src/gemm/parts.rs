@@ -8,7 +8,7 @@ use super::blocking::{Order, Shape};
 use super::product::{Product, StridedMut, workspace_in};
 use super::{BatchStrides, Gemm, Matrix, Strided, gemm_part, part_workspace};
 use crate::numbers::{Float, FloatElement};
-use crate::pool::Pool;
+use crate::runtime::Pool;
 use crate::simd::{Body, InstructionSet, Isa};
 use std::marker::PhantomData;
 use std::ops::Range;

@@ -4,7 +4,7 @@ use super::blocking::{Blocking, HANDED_COLUMNS, Order, Shape, Sums, handed_pitch
 use super::kernel::{Dots, Tile};
 use super::pack::{BatchStrides, Layout, Left, Right};
 use crate::numbers::{Float, FloatElement};
-use crate::pool::Pool;
+use crate::runtime::Pool;
 use crate::simd::{Body, InstructionSet, Isa, Vector, VectorOf};
 use std::marker::PhantomData;
 use std::ops::Range;

@@ -4,10 +4,11 @@
 //! written once, by one task: nothing is zeroed beforehand, a row's updates are added in their order whatever the
 //! thread count, and halves are added in single precision and rounded once.
 
-use super::common::*;
-use super::summation::{Fold, Max, Sum};
+use crate::kernels::memory::*;
+use crate::kernels::summation::{Fold, Max, Sum};
+use crate::kernels::tasks::{each_range, rows_per_task};
 use crate::numbers::{Element, with_element};
-use crate::routine::{Call, Routine};
+use crate::runtime::{Call, Routine};
 use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::DType;
 use plimsoll_graph::program::Operand;
@@ -183,8 +184,8 @@ impl<F, T> ScatterAdd<F, T> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::*;
     use super::*;
+    use crate::kernels::testing::*;
 
     /// Indices into a table of `rows` rows, some of them outside.
     fn indices(random: &mut Random, dtype: DType, count: usize, rows: usize) -> Tensor {

@@ -1,7 +1,7 @@
 //! Runs a routine as an executor would, in memory that shows what should not have been touched.
 
-use crate::pool::Pool;
-use crate::routine::{ALIGNMENT, Call, Routine};
+use crate::runtime::Pool;
+use crate::runtime::{ALIGNMENT, Call, Routine};
 
 /// What memory holds before it is written.
 const POISON: u8 = 0xa5;

@@ -3,9 +3,10 @@
 //! The forward kernel keeps no positions: the gradient finds the largest elements again, which costs one more look
 //! at the images and saves a tensor of indices from one pass to the next.
 
-use super::common::*;
+use crate::kernels::memory::*;
+use crate::kernels::tasks::{each_range, rows_per_task};
 use crate::numbers::{Float, FloatElement, Number, with_float};
-use crate::routine::{Call, Routine};
+use crate::runtime::{Call, Routine};
 use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::op::{Pool2d, PoolKind};
 use plimsoll_graph::program::Operand;
@@ -378,8 +379,8 @@ impl<T: FloatElement> Backward<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::*;
     use super::*;
+    use crate::kernels::testing::*;
     use plimsoll_graph::{DType, Shape};
 
     /// Images and windows: none; one element; no overlap; overlap with padding; gaps between windows; all of an image;

@@ -1,6 +1,6 @@
 //! Numbers of every type, one at a time: what kernels are compared with.
 
-use super::harness::Numbers;
+use crate::kernels::harness::Numbers;
 use crate::math::{double, single};
 use half::{bf16, f16};
 use plimsoll_graph::DType;

@@ -1,7 +1,7 @@
 //! Runs routines in tests: on memory full of NaN between guards, with one to three threads.
 
-use crate::pool::Pool;
-use crate::routine::{ALIGNMENT, Call, Routine};
+use crate::runtime::Pool;
+use crate::runtime::{ALIGNMENT, Call, Routine};
 use half::{bf16, f16};
 use plimsoll_graph::program::{BufferId, Operand, View};
 use plimsoll_graph::{DType, Shape};

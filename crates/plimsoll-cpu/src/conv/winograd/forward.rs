@@ -3,7 +3,7 @@
 use super::transform::{self, both_ways};
 use super::{Grid, Images, LANES, MAX_DEPTH, Matrices, PANEL, POINTS, Shared, TILE};
 use crate::gemm::{Follow, Tile, WORKSPACE_ALIGN, cut, max_rows};
-use crate::pool::Pool;
+use crate::runtime::Pool;
 use crate::simd::{Body, InstructionSet, Isa, MAX_LANES, Vector, VectorOf};
 use std::ops::Range;
 

@@ -7,7 +7,7 @@ use super::transform::{FilterGrad, Input, OutputGrad, both_ways};
 use super::{Grid, Images, Matrices, POINTS, Shared};
 use crate::conv::ConvShape;
 use crate::gemm::{Tile, WORKSPACE_ALIGN, cut, max_rows};
-use crate::pool::Pool;
+use crate::runtime::Pool;
 use crate::simd::{Body, InstructionSet, Isa, Vector, VectorOf};
 use std::ops::Range;
 

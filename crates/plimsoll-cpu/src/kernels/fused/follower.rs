@@ -4,7 +4,7 @@ use super::Fused;
 use super::geometry::Part;
 use super::steps::AccessOf;
 use crate::gemm::handed_pitch;
-use crate::routine::Call;
+use crate::runtime::Call;
 use crate::simd::{Isa, prefetch};
 use plimsoll_graph::MAX_RANK;
 use plimsoll_graph::program::{Operand, WithEpilogue};
@@ -88,7 +88,7 @@ impl Follower {
     /// Takes in a rectangle of the op's result, whose first element is at `values`, as a product hands it on.
     ///
     /// # Safety
-    /// `call` is that of the whole kernel, as for [`Routine::run`](crate::routine::Routine::run); `memory` is a
+    /// `call` is that of the whole kernel, as for [`Routine::run`](crate::runtime::Routine::run); `memory` is a
     /// thread's own, of as many bytes as [`memory`](Self::memory) says; the rectangle is within the result, at the
     /// pitch that the follower was prepared for, and no other call has any of its elements at the same time.
     pub(crate) unsafe fn take(

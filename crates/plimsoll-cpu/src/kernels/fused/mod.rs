@@ -21,7 +21,7 @@ mod steps;
 mod tests;
 mod transfer;
 
-use crate::routine::{Call, Routine};
+use crate::runtime::{Call, Routine};
 use crate::simd::Isa;
 use analysis::Analysis;
 use emit::Emitter;

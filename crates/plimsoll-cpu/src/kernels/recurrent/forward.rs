@@ -1,10 +1,10 @@
 //! A recurrent layer, step by step.
 
-use super::super::common::*;
-use super::super::matrix::{Matrix, Multiply};
 use super::{Cell, Layer};
+use crate::kernels::memory::*;
+use crate::kernels::product::matrix::{Matrix, Multiply};
 use crate::numbers::{Float, FloatElement};
-use crate::routine::{Call, Routine};
+use crate::runtime::{Call, Routine};
 use std::marker::PhantomData;
 
 pub(super) struct Forward<T, C> {

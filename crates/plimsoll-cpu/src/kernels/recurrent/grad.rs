@@ -1,12 +1,12 @@
 //! The gradient of a recurrent layer, step by step from the last.
 
-use super::super::common::*;
-use super::super::matrix::{Matrix, Multiply};
-use super::super::summation::columns::{Blocks, sum_rows};
 use super::{Cell, Layer, StepGradients};
 use crate::gemm::{Layout, Left, copy};
+use crate::kernels::memory::*;
+use crate::kernels::product::matrix::{Matrix, Multiply};
+use crate::kernels::summation::columns::{Blocks, sum_rows};
 use crate::numbers::{Float, FloatElement};
-use crate::routine::{Call, Routine};
+use crate::runtime::{Call, Routine};
 use crate::simd::Vector;
 use std::marker::PhantomData;
 use std::ops::Range;

@@ -1,10 +1,10 @@
 //! The cell of a gated recurrent layer.
 
-use super::super::common::*;
-use super::super::matrix::Matrix;
 use super::{Cell, Layer, Step, StepGradients};
+use crate::kernels::memory::*;
+use crate::kernels::product::matrix::Matrix;
 use crate::numbers::{Float, FloatElement};
-use crate::routine::Call;
+use crate::runtime::Call;
 use std::ops::Range;
 
 /// Gates that reset and update the hidden state. The new gate's hidden product, which is kept beside them, includes its

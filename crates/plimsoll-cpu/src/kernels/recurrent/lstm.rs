@@ -1,10 +1,10 @@
 //! The cell of a long short-term memory layer.
 
-use super::super::common::*;
-use super::super::matrix::Matrix;
 use super::{Cell, Layer, Step, StepGradients};
+use crate::kernels::memory::*;
+use crate::kernels::product::matrix::Matrix;
 use crate::numbers::{Float, FloatElement};
-use crate::routine::Call;
+use crate::runtime::Call;
 use std::ops::Range;
 
 /// Gates that let in, keep and show a second, cell state.

@@ -15,10 +15,11 @@ mod lstm;
 #[cfg(test)]
 mod tests;
 
-use super::common::*;
-use super::matrix::{Matrix, Size};
+use crate::kernels::memory::*;
+use crate::kernels::product::matrix::{Matrix, Size};
+use crate::kernels::tasks::{each_range, rows_per_task};
 use crate::numbers::{FloatElement, with_float};
-use crate::routine::{Call, Routine};
+use crate::runtime::{Call, Routine};
 use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::program::Operand;
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! Recurrent layers against the textbook's formulas, and their gradients against differences of those.
 
-use super::super::testing::*;
 use super::{Gru, Lstm, prepare, prepare_grad};
+use crate::kernels::testing::*;
 use plimsoll_graph::DType;
 
 /// Batch, time, input and hidden extents.

@@ -3,21 +3,22 @@
 //! Blocks of rows are combined apart, by whichever thread comes first, and the blocks' parts then in their order.
 
 use super::{Fold, Sum};
-use crate::kernels::common::*;
-use crate::kernels::matrix::Matrix;
+use crate::kernels::memory::*;
+use crate::kernels::product::matrix::Matrix;
+use crate::kernels::tasks::each_range;
 use crate::numbers::{Element, Float, FloatElement};
-use crate::pool::Pool;
+use crate::runtime::Pool;
 use crate::simd::{Body, InstructionSet, Isa};
 use std::ops::Range;
 
 /// The rows of a block, of so many in all: so few that the chain of a block's rows and that of the blocks are about equally
 /// long, but enough that most matrices of a few rows are one block.
-pub(in super::super) fn block_rows(rows: usize) -> usize {
+pub(crate) fn block_rows(rows: usize) -> usize {
     rows.isqrt().next_multiple_of(8).max(64)
 }
 
 /// The most columns that [`fold_columns`] combines.
-pub(in super::super) const COLUMNS: usize = 512;
+pub(crate) const COLUMNS: usize = 512;
 
 /// Combines `rows` rows of at most [`COLUMNS`] columns, row by row, into numbers that stay in the cache.
 ///
@@ -25,7 +26,7 @@ pub(in super::super) const COLUMNS: usize = 512;
 /// The rows, `stride` elements apart, must be initialised and not be written meanwhile, and `to` be valid for a number for
 /// each column; it may be where the first row is.
 #[inline(always)]
-pub(in super::super) unsafe fn fold_columns<F: Fold, S: Element<Acc = F::Number>>(
+pub(crate) unsafe fn fold_columns<F: Fold, S: Element<Acc = F::Number>>(
     from: *const S,
     stride: usize,
     rows: usize,
@@ -57,7 +58,7 @@ pub(in super::super) unsafe fn fold_columns<F: Fold, S: Element<Acc = F::Number>
 
 /// How the rows of a matrix are cut into blocks.
 #[derive(Clone, Copy)]
-pub(in super::super) struct Blocks {
+pub(crate) struct Blocks {
     rows: usize,
     /// The rows of a block, but for the last.
     step: usize,
@@ -65,24 +66,24 @@ pub(in super::super) struct Blocks {
 
 impl Blocks {
     /// Blocks of `rows` rows.
-    pub(in super::super) fn new(rows: usize) -> Self {
+    pub(crate) fn new(rows: usize) -> Self {
         Self { rows, step: block_rows(rows) }
     }
 
     /// The number of blocks, at least one.
-    pub(in super::super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.rows.div_ceil(self.step).max(1)
     }
 
     /// Calls `task` for every block, with its number and its rows.
-    pub(in super::super) fn each(&self, pool: &Pool, task: &(dyn Fn(usize, Range<usize>) + Sync)) {
+    pub(crate) fn each(&self, pool: &Pool, task: &(dyn Fn(usize, Range<usize>) + Sync)) {
         pool.run(self.count(), &|_, block| {
             task(block, block * self.step..self.rows.min((block + 1) * self.step))
         });
     }
 
     /// The bytes of `sums` sums for each block.
-    pub(in super::super) fn parts_bytes<A>(&self, sums: usize) -> usize {
+    pub(crate) fn parts_bytes<A>(&self, sums: usize) -> usize {
         bytes_of::<A>(self.count() * sums)
     }
 }
@@ -91,7 +92,7 @@ impl Blocks {
 ///
 /// # Safety
 /// The matrix must be initialised and `parts` valid for [`Blocks::parts_bytes`] of `width` sums.
-pub(in super::super) unsafe fn sum_rows<T: FloatElement>(
+pub(crate) unsafe fn sum_rows<T: FloatElement>(
     pool: &Pool,
     isa: Isa,
     matrix: Matrix<T>,
@@ -113,7 +114,7 @@ pub(in super::super) unsafe fn sum_rows<T: FloatElement>(
 ///
 /// # Safety
 /// The parts must be initialised.
-pub(in super::super) unsafe fn add_blocks<A: Float>(
+pub(crate) unsafe fn add_blocks<A: Float>(
     pool: &Pool,
     isa: Isa,
     parts: Address<A>,

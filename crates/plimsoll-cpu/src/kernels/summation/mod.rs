@@ -13,7 +13,7 @@
 //! Matrix products sum over their depth, in the order that [`gemm`](crate::gemm) states. Statistics of a batch are merged
 //! by the formula for that ([`batch_norm`](super::batch_norm)).
 
-pub(super) mod columns;
+pub(crate) mod columns;
 mod rows;
 
 use crate::numbers::{Float, Number};
@@ -21,11 +21,11 @@ use plimsoll_graph::DType;
 use plimsoll_graph::op::Reduction;
 use std::marker::PhantomData;
 
-pub(super) use columns::block_rows;
-pub(super) use rows::{BLOCK, LANES, RowFold, fold_row};
+pub(crate) use columns::block_rows;
+pub(crate) use rows::{BLOCK, LANES, RowFold, fold_row};
 
 /// A way to combine numbers.
-pub(super) trait Fold: Send + Sync + 'static {
+pub(crate) trait Fold: Send + Sync + 'static {
     type Number: Number;
 
     /// What combines with a number to that number.
@@ -38,7 +38,7 @@ pub(super) trait Fold: Send + Sync + 'static {
 macro_rules! folds {
     ($($(#[$doc:meta])* $name:ident<$t:ident: $bound:ident>, $identity:expr, |$a:ident, $b:ident| $combine:expr;)*) => {$(
         $(#[$doc])*
-        pub(super) struct $name<$t>(PhantomData<$t>);
+        pub(crate) struct $name<$t>(PhantomData<$t>);
 
         impl<$t: $bound> Fold for $name<$t> {
             type Number = $t;
@@ -68,7 +68,7 @@ folds! {
 }
 
 /// The reduction that gives the same result and that numbers know: a sum of bools is their maximum.
-pub(super) fn plain_reduction(reduction: Reduction, dtype: DType) -> Reduction {
+pub(crate) fn plain_reduction(reduction: Reduction, dtype: DType) -> Reduction {
     match reduction {
         Reduction::Sum if dtype == DType::Bool => Reduction::Max,
         other => other,

@@ -4,13 +4,13 @@ use super::Fold;
 use crate::numbers::Element;
 
 /// The number of running results in a block.
-pub(in super::super) const LANES: usize = 32;
+pub(crate) const LANES: usize = 32;
 
 /// The elements of a block.
-pub(in super::super) const BLOCK: usize = 4096;
+pub(crate) const BLOCK: usize = 4096;
 
 /// A row that has been combined up to some element.
-pub(in super::super) struct RowFold<F: Fold> {
+pub(crate) struct RowFold<F: Fold> {
     lanes: [F::Number; LANES],
     blocks: F::Number,
     /// The elements of the block that is not combined yet.
@@ -28,14 +28,14 @@ impl<F: Fold> Copy for RowFold<F> {}
 impl<F: Fold> RowFold<F> {
     /// Nothing yet.
     #[inline(always)]
-    pub(in super::super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { lanes: [F::identity(); LANES], blocks: F::identity(), filled: 0 }
     }
 
     /// Takes in the next elements of the row. They stay within a block, and unless they end it or the row they are a
     /// multiple of [`LANES`].
     #[inline(always)]
-    pub(in super::super) fn add<S: Element<Acc = F::Number>>(&mut self, elements: &[S]) {
+    pub(crate) fn add<S: Element<Acc = F::Number>>(&mut self, elements: &[S]) {
         debug_assert!(self.filled + elements.len() <= BLOCK && self.filled.is_multiple_of(LANES));
         let mut lanes = self.lanes;
         let (whole, rest) = elements.as_chunks::<LANES>();
@@ -56,7 +56,7 @@ impl<F: Fold> RowFold<F> {
 
     /// The result, after the last element of the row.
     #[inline(always)]
-    pub(in super::super) fn total(mut self) -> F::Number {
+    pub(crate) fn total(mut self) -> F::Number {
         if self.filled > 0 {
             self.end_block();
         }
@@ -78,7 +78,7 @@ impl<F: Fold> RowFold<F> {
 
 /// The elements of one row, combined.
 #[inline(always)]
-pub(in super::super) fn fold_row<F: Fold, S: Element<Acc = F::Number>>(row: &[S]) -> F::Number {
+pub(crate) fn fold_row<F: Fold, S: Element<Acc = F::Number>>(row: &[S]) -> F::Number {
     let mut fold = RowFold::<F>::new();
     for block in row.chunks(BLOCK) {
         fold.add(block);

@@ -7,12 +7,12 @@
 #[cfg(test)]
 mod tests;
 
-use super::share;
-use super::summation::columns::{COLUMNS, fold_columns};
-use super::summation::{BLOCK, Fold, Max, Min, Sum, block_rows, fold_row, plain_reduction};
+use crate::kernels::summation::columns::{COLUMNS, fold_columns};
+use crate::kernels::summation::{BLOCK, Fold, Max, Min, Sum, block_rows, fold_row, plain_reduction};
+use crate::kernels::tasks::share;
 use crate::numbers::{Element, Kind, Number, is_acc, with_element};
-use crate::pool::Pool;
-use crate::routine::{Call, Routine};
+use crate::runtime::Pool;
+use crate::runtime::{Call, Routine};
 use crate::simd::{Compiled, Function, Isa};
 use plimsoll_graph::op::Reduction;
 use plimsoll_graph::program::Operand;

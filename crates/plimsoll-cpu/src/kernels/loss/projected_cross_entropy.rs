@@ -9,12 +9,13 @@
 #[cfg(test)]
 mod tests;
 
-use super::common::*;
-use super::cross_entropy::{gradient_of_row, loss_of_row};
-use super::reduce::find_in_row;
 use crate::gemm::{DepthSum, Gemm, Matrix, MatrixMut, gemm_rows, gemm_rows_workspace};
+use crate::kernels::loss::cross_entropy::{gradient_of_row, loss_of_row};
+use crate::kernels::memory::*;
+use crate::kernels::reduce::find_in_row;
+use crate::kernels::tasks::{each_range, rows_per_task};
 use crate::numbers::{Element, Float, FloatElement, with_float};
-use crate::routine::{Call, Routine};
+use crate::runtime::{Call, Routine};
 use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::DType;
 use plimsoll_graph::program::Operand;

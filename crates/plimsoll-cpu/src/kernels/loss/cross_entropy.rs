@@ -3,10 +3,11 @@
 //! The probabilities are never written: the forward kernel keeps one log-sum for each row, from which the
 //! gradient recomputes them, in the memory of the logits if it may.
 
-use super::common::*;
-use super::summation::{MaxNumber, RowFold, Sum, fold_row};
+use crate::kernels::memory::*;
+use crate::kernels::summation::{MaxNumber, RowFold, Sum, fold_row};
+use crate::kernels::tasks::{each_range, rows_per_task};
 use crate::numbers::{Float, FloatElement, with_float};
-use crate::routine::{Call, Routine};
+use crate::runtime::{Call, Routine};
 use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::DType;
 use plimsoll_graph::program::Operand;
@@ -250,8 +251,8 @@ pub(super) unsafe fn gradient_of_row<T: FloatElement>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::*;
     use super::*;
+    use crate::kernels::testing::*;
 
     /// Logits, labels that include a negative one and one past the classes, and the expected loss and log-sum.
     fn case(dtype: DType, index: DType, rows: usize, classes: usize) -> (Tensor, Tensor, Vec<f64>, Vec<f64>) {

@@ -1,5 +1,5 @@
-use super::super::testing::*;
 use super::*;
+use crate::kernels::testing::*;
 use plimsoll_graph::DType;
 
 const EPSILON: f64 = 1e-3;

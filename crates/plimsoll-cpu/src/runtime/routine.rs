@@ -3,7 +3,7 @@
 //! A kernel of a program is *prepared* once, when a plan is loaded (or when the planner asks for its
 //! workspace), and then run any number of times on addresses. Preparing may allocate; running must not.
 
-use crate::pool::Pool;
+use crate::runtime::Pool;
 
 /// A kernel made ready for this machine.
 pub(crate) trait Routine: Send + Sync {

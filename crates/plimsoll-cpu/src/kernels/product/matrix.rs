@@ -4,16 +4,16 @@
 //! phases, or on the calling thread alone within a task. Operands and results may differ in their element type as
 //! long as they are summed in the same one, so that intermediate results need not be rounded.
 
-use super::common::*;
 use crate::gemm::{self, BatchStrides, Gemm, Left, MatrixMut, Product, Right, Strided, StridedMut};
+use crate::kernels::memory::*;
 use crate::numbers::{Element, FloatElement};
-use crate::pool::Pool;
-use crate::routine::ALIGNMENT;
+use crate::runtime::ALIGNMENT;
+use crate::runtime::Pool;
 use crate::simd::Isa;
 use std::sync::LazyLock;
 
 /// The pool of the calling thread alone.
-pub(super) fn alone() -> &'static Pool {
+pub(crate) fn alone() -> &'static Pool {
     static ALONE: LazyLock<Pool> =
         LazyLock::new(|| Pool::new(1).expect("a pool of the calling thread starts no other"));
     &ALONE
@@ -21,35 +21,35 @@ pub(super) fn alone() -> &'static Pool {
 
 /// A matrix in memory, with the distances between its rows and between its columns in elements.
 #[derive(Clone, Copy)]
-pub(super) struct Matrix<T> {
-    pub(super) start: Address<T>,
-    pub(super) rows: usize,
-    pub(super) columns: usize,
+pub(crate) struct Matrix<T> {
+    pub(crate) start: Address<T>,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
 }
 
 impl<T: Copy> Matrix<T> {
     /// A matrix whose rows are contiguous and `stride` apart.
-    pub(super) fn new(start: Address<T>, stride: usize) -> Self {
+    pub(crate) fn new(start: Address<T>, stride: usize) -> Self {
         Self { start, rows: stride, columns: 1 }
     }
 
     /// Rows and columns exchanged.
-    pub(super) fn transposed(self) -> Self {
+    pub(crate) fn transposed(self) -> Self {
         Self { start: self.start, rows: self.columns, columns: self.rows }
     }
 
     /// The matrix from another element on.
-    pub(super) fn at(self, row: usize, column: usize) -> Self {
+    pub(crate) fn at(self, row: usize, column: usize) -> Self {
         Self { start: self.start.at(row * self.rows + column * self.columns), ..self }
     }
 }
 
 /// The size of a product of `m × k` by `k × n`.
 #[derive(Clone, Copy)]
-pub(super) struct Size {
-    pub(super) m: usize,
-    pub(super) n: usize,
-    pub(super) k: usize,
+pub(crate) struct Size {
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+    pub(crate) k: usize,
 }
 
 impl Size {
@@ -58,7 +58,7 @@ impl Size {
     }
 
     /// The workspace of a product into elements `T` on that many threads, in bytes.
-    pub(super) fn workspace<T: FloatElement>(self, threads: usize) -> usize {
+    pub(crate) fn workspace<T: FloatElement>(self, threads: usize) -> usize {
         let Size { m, n, k } = self;
         gemm::gemm_workspace::<T>(1, m, n, k, threads).next_multiple_of(ALIGNMENT)
     }
@@ -66,10 +66,10 @@ impl Size {
 
 /// Where and how a product is computed.
 #[derive(Clone, Copy)]
-pub(super) struct Multiply<'a> {
-    pub(super) pool: &'a Pool,
-    pub(super) isa: Isa,
-    pub(super) workspace: Address<u8>,
+pub(crate) struct Multiply<'a> {
+    pub(crate) pool: &'a Pool,
+    pub(crate) isa: Isa,
+    pub(crate) workspace: Address<u8>,
 }
 
 impl Multiply<'_> {
@@ -78,7 +78,7 @@ impl Multiply<'_> {
     /// # Safety
     /// The matrices must be valid for the size, `c` overlap nothing else, and the workspace be valid for
     /// [`Size::workspace`].
-    pub(super) unsafe fn run<A, B, C>(
+    pub(crate) unsafe fn run<A, B, C>(
         self,
         size: Size,
         alpha: C::Acc,
@@ -108,7 +108,7 @@ impl Multiply<'_> {
     ///
     /// # Safety
     /// As for [`run`](Self::run).
-    pub(super) unsafe fn run_packed<C: FloatElement>(
+    pub(crate) unsafe fn run_packed<C: FloatElement>(
         self,
         size: Size,
         alpha: C::Acc,
@@ -136,7 +136,7 @@ const SINGLE: BatchStrides = BatchStrides { inner: 1, strides: [0; 2] };
 
 impl<T: Copy> Matrix<T> {
     /// The matrix as the left operand of a product.
-    pub(super) fn left(self) -> Strided<T> {
+    pub(crate) fn left(self) -> Strided<T> {
         let start = self.start.pointer().cast_const();
         Strided { start, lead_stride: self.rows as isize, depth_stride: self.columns as isize, batch: SINGLE }
     }
@@ -152,7 +152,7 @@ impl<T: Copy> Matrix<T> {
     }
 
     /// The matrix as the right operand of a product.
-    pub(super) fn right(self) -> Strided<T> {
+    pub(crate) fn right(self) -> Strided<T> {
         self.transposed().left()
     }
 }

@@ -3,9 +3,9 @@
 #[cfg(test)]
 mod tests;
 
-use super::share;
+use crate::kernels::tasks::share;
 use crate::numbers::{Element, constant, with_element};
-use crate::routine::{Call, Routine};
+use crate::runtime::{Call, Routine};
 use plimsoll_graph::op::Pad;
 use plimsoll_graph::program::Operand;
 use plimsoll_graph::{DType, Shape};

@@ -7,10 +7,11 @@
 //! the parallel formula of Chan, Golub and LeVeque, so that x is read from memory once and no variance is the
 //! difference of two large numbers.
 
-use super::common::*;
-use super::summation::columns::add_blocks;
+use crate::kernels::memory::*;
+use crate::kernels::summation::columns::add_blocks;
+use crate::kernels::tasks::each_range;
 use crate::numbers::{Float, FloatElement, with_float};
-use crate::routine::{Call, Routine};
+use crate::runtime::{Call, Routine};
 use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::program::Operand;
 use std::ops::Range;

@@ -4,12 +4,12 @@
 //! memory and read back they do not, and a gradient that only its optimizer reads never exists. An op that cannot
 //! hand its result on, or is too small for it to matter, leaves it in workspace.
 
-use super::common::*;
-use super::fused::{self, Follower};
 use super::{conv2d, dot};
 use crate::gemm::Follow;
-use crate::prepare::prepare_op;
-use crate::routine::{ALIGNMENT, Call, Routine};
+use crate::kernels::fused::{self, Follower};
+use crate::kernels::memory::*;
+use crate::runtime::prepare::prepare_op;
+use crate::runtime::{ALIGNMENT, Call, Routine};
 use plimsoll_graph::Op;
 use plimsoll_graph::program::{Operand, WithEpilogue};
 use std::ops::Range;

@@ -3,11 +3,12 @@
 //! The variance is that of the deviations from the mean, which a second look at the row finds while it is still
 //! in the cache; a mean of squares would lose the variance of rows far from zero.
 
-use super::common::*;
-use super::summation::columns::{Blocks, add_blocks};
-use super::summation::{RowFold, Sum};
+use crate::kernels::memory::*;
+use crate::kernels::summation::columns::{Blocks, add_blocks};
+use crate::kernels::summation::{RowFold, Sum};
+use crate::kernels::tasks::{each_range, rows_per_task};
 use crate::numbers::{Element, Float, FloatElement, with_float};
-use crate::routine::{Call, Routine};
+use crate::runtime::{Call, Routine};
 use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::program::Operand;
 use std::marker::PhantomData;
@@ -254,8 +255,8 @@ impl<T: FloatElement> Body for Backward<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::*;
     use super::*;
+    use crate::kernels::testing::*;
     use plimsoll_graph::DType;
 
     const EPSILON: f64 = 1e-5;

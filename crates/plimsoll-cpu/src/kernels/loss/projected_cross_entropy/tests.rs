@@ -1,8 +1,8 @@
 //! The op in guarded memory, with the gradient of x in the place of x or not. That it has the bits of the ops it
 //! stands for is tested from outside.
 
-use super::super::testing::*;
 use super::prepare;
+use crate::kernels::testing::*;
 use plimsoll_graph::DType;
 
 #[test]

@@ -4,13 +4,13 @@
 //! number of axes with the two that a batch of products has: neighbouring axes that step alike are one axis, a
 //! batch of rows against one matrix is a longer matrix, and what is still left over is a loop.
 
-use super::common::*;
-use super::epilogue::CanFuseEpilogue;
 use crate::gemm::{
     Follow, Gemm, Matrix, MatrixMut, NARROW, gemm, gemm_handed, gemm_handed_workspace, gemm_workspace,
 };
+use crate::kernels::memory::*;
+use crate::kernels::product::epilogue::CanFuseEpilogue;
 use crate::numbers::{Float, FloatElement, with_float};
-use crate::routine::{Call, Routine};
+use crate::runtime::{Call, Routine};
 use plimsoll_graph::MAX_RANK;
 use plimsoll_graph::program::Operand;
 use std::marker::PhantomData;
@@ -213,8 +213,8 @@ impl<T: FloatElement> CanFuseEpilogue for Dot<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::*;
     use super::*;
+    use crate::kernels::testing::*;
     use plimsoll_graph::DType;
 
     fn check(dtype: DType, transposes: [bool; 2], a: &Tensor, b: &Tensor) {

@@ -3,12 +3,12 @@
 //! Probabilities are computed again from the scores and the log-sum of each query. One task takes a whole head:
 //! the gradients of its keys and values are sums over all its queries, and are added up in one order only.
 
-use super::attention::{Heads, KEYS, QUERIES};
-use super::common::*;
-use super::matrix::{Matrix, Multiply, Size, alone};
-use super::summation::{LANES, RowFold, Sum};
+use crate::kernels::attention::{Heads, KEYS, QUERIES};
+use crate::kernels::memory::*;
+use crate::kernels::product::matrix::{Matrix, Multiply, Size, alone};
+use crate::kernels::summation::{LANES, RowFold, Sum};
 use crate::numbers::{Float, FloatElement, with_float};
-use crate::routine::{Call, Routine};
+use crate::runtime::{Call, Routine};
 use crate::simd::{Body, InstructionSet};
 use plimsoll_graph::op::Attention;
 use plimsoll_graph::program::{Operand, View};
@@ -241,9 +241,9 @@ fn score_slopes<A: Float>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::attention::tests::{CASES, indices, naive};
-    use super::super::testing::*;
     use super::*;
+    use crate::kernels::attention::tests::{CASES, indices, naive};
+    use crate::kernels::testing::*;
 
     #[test]
     fn gradients_follow_the_formula_of_dense_or_strided_operands() {

@@ -1,19 +1,15 @@
-//! What the kernels with a routine of their own share: addresses that tasks work on, scratch memory in parts.
-//!
-//! Results must not depend on the thread count, so work is cut into tasks by the shapes alone.
+//! Memory that the tasks of a kernel share: addresses, indices, scratch memory in parts, and staged elements.
 //!
 //! Elements go through small arrays of the accumulator type on the stack, a [`CHUNK`] at a time. That widens
 //! halves once, lets a result replace the operand it was computed from, and leaves the compiler loops over plain
 //! arrays, which it turns into vector code.
 
 use crate::numbers::Element;
-use crate::pool::Pool;
-use crate::routine::{ALIGNMENT, Call};
+use crate::runtime::{ALIGNMENT, Call};
 use plimsoll_graph::DType;
-use std::ops::Range;
 
 /// An address that the tasks of a kernel share.
-pub(super) struct Address<T>(*mut T);
+pub(crate) struct Address<T>(*mut T);
 
 impl<T> Clone for Address<T> {
     fn clone(&self) -> Self {
@@ -30,35 +26,35 @@ unsafe impl<T: Sync> Sync for Address<T> {}
 
 impl<T: Copy> Address<T> {
     /// Where read number `index` of the kernel begins.
-    pub(super) fn read(call: &Call<'_>, index: usize) -> Self {
+    pub(crate) fn read(call: &Call<'_>, index: usize) -> Self {
         Self(call.reads[index].cast_mut().cast())
     }
 
     /// Where write number `index` of the kernel begins.
-    pub(super) fn write(call: &Call<'_>, index: usize) -> Self {
+    pub(crate) fn write(call: &Call<'_>, index: usize) -> Self {
         Self(call.writes[index].cast())
     }
 
     /// The address `bytes` into the workspace.
-    pub(super) fn workspace(call: &Call<'_>, bytes: usize) -> Self {
+    pub(crate) fn workspace(call: &Call<'_>, bytes: usize) -> Self {
         Self(call.workspace.wrapping_add(bytes).cast())
     }
 
     /// The address `elements` further on.
     #[inline(always)]
-    pub(super) fn at(self, elements: usize) -> Self {
+    pub(crate) fn at(self, elements: usize) -> Self {
         Self(self.0.wrapping_add(elements))
     }
 
     /// The same address for another type.
     #[inline(always)]
-    pub(super) fn cast<U>(self) -> Address<U> {
+    pub(crate) fn cast<U>(self) -> Address<U> {
         Address(self.0.cast())
     }
 
     /// The plain pointer.
     #[inline(always)]
-    pub(super) fn pointer(self) -> *mut T {
+    pub(crate) fn pointer(self) -> *mut T {
         self.0
     }
 
@@ -67,7 +63,7 @@ impl<T: Copy> Address<T> {
     /// # Safety
     /// It must be initialised and not be written meanwhile.
     #[inline(always)]
-    pub(super) unsafe fn get(self) -> T {
+    pub(crate) unsafe fn get(self) -> T {
         // SAFETY: the caller vouches for the element.
         unsafe { *self.0 }
     }
@@ -77,7 +73,7 @@ impl<T: Copy> Address<T> {
     /// # Safety
     /// The memory must be valid and not be accessed meanwhile.
     #[inline(always)]
-    pub(super) unsafe fn set(self, value: T) {
+    pub(crate) unsafe fn set(self, value: T) {
         // SAFETY: the caller vouches for the memory.
         unsafe { *self.0 = value }
     }
@@ -87,7 +83,7 @@ impl<T: Copy> Address<T> {
     /// # Safety
     /// The memory must be valid and initialised, and not be written while the slice is in use.
     #[inline(always)]
-    pub(super) unsafe fn slice<'a>(self, count: usize) -> &'a [T] {
+    pub(crate) unsafe fn slice<'a>(self, count: usize) -> &'a [T] {
         // SAFETY: the caller vouches for the memory.
         unsafe { std::slice::from_raw_parts(self.0, count) }
     }
@@ -97,7 +93,7 @@ impl<T: Copy> Address<T> {
     /// # Safety
     /// The memory must be valid, and not be accessed otherwise while the slice is in use.
     #[inline(always)]
-    pub(super) unsafe fn slice_mut<'a>(self, count: usize) -> &'a mut [T] {
+    pub(crate) unsafe fn slice_mut<'a>(self, count: usize) -> &'a mut [T] {
         // SAFETY: the caller vouches for the memory, and any bits are a number.
         unsafe { std::slice::from_raw_parts_mut(self.0, count) }
     }
@@ -105,14 +101,14 @@ impl<T: Copy> Address<T> {
 
 /// Integers of either width that name rows or classes.
 #[derive(Clone, Copy)]
-pub(super) struct Indices {
+pub(crate) struct Indices {
     address: Address<u8>,
     wide: bool,
 }
 
 impl Indices {
     /// Read number `index` of the kernel, of type `dtype`.
-    pub(super) fn read(call: &Call<'_>, index: usize, dtype: DType) -> Self {
+    pub(crate) fn read(call: &Call<'_>, index: usize, dtype: DType) -> Self {
         Self { address: Address::read(call, index), wide: dtype == DType::I64 }
     }
 
@@ -121,7 +117,7 @@ impl Indices {
     /// # Safety
     /// The position must be within the operand.
     #[inline(always)]
-    pub(super) unsafe fn get(self, position: usize) -> i64 {
+    pub(crate) unsafe fn get(self, position: usize) -> i64 {
         // SAFETY: the caller vouches for the position.
         unsafe {
             match self.wide {
@@ -136,7 +132,7 @@ impl Indices {
     /// # Safety
     /// The position must be within the operand.
     #[inline(always)]
-    pub(super) unsafe fn below(self, position: usize, bound: usize) -> Option<usize> {
+    pub(crate) unsafe fn below(self, position: usize, bound: usize) -> Option<usize> {
         // SAFETY: the caller vouches for the position.
         let index = unsafe { self.get(position) };
         usize::try_from(index).ok().filter(|&index| index < bound)
@@ -144,36 +140,19 @@ impl Indices {
 }
 
 /// The bytes of `count` elements of workspace, rounded up so that what follows is aligned.
-pub(super) const fn bytes_of<T>(count: usize) -> usize {
+pub(crate) const fn bytes_of<T>(count: usize) -> usize {
     (count * size_of::<T>()).next_multiple_of(ALIGNMENT)
 }
 
-/// Calls `task` for ranges of at most `step` items that make up `0..items`, and for the worker that runs it.
-pub(super) fn each_range(
-    pool: &Pool,
-    items: usize,
-    step: usize,
-    task: &(dyn Fn(usize, Range<usize>) + Sync),
-) {
-    pool.run(items.div_ceil(step), &|worker, index| {
-        task(worker, index * step..items.min((index + 1) * step))
-    });
-}
-
-/// How many rows of `width` elements make a task worth handing to a thread.
-pub(super) fn rows_per_task(width: usize) -> usize {
-    (16 * 1024 / width.max(1)).max(1)
-}
-
 /// How many elements are staged at a time.
-pub(super) const CHUNK: usize = 256;
+pub(crate) const CHUNK: usize = 256;
 
 /// Elements of the accumulator type, staged.
-pub(super) type Chunk<A> = [A; CHUNK];
+pub(crate) type Chunk<A> = [A; CHUNK];
 
 /// The ranges of at most [`CHUNK`] elements that make up `0..width`.
 #[inline(always)]
-pub(super) fn chunks(width: usize) -> impl Iterator<Item = (usize, usize)> {
+pub(crate) fn chunks(width: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..width).step_by(CHUNK).map(move |start| (start, CHUNK.min(width - start)))
 }
 
@@ -182,7 +161,7 @@ pub(super) fn chunks(width: usize) -> impl Iterator<Item = (usize, usize)> {
 /// # Safety
 /// They must be initialised and not be written meanwhile.
 #[inline(always)]
-pub(super) unsafe fn load<T: Element>(from: Address<T>, count: usize, to: &mut Chunk<T::Acc>) {
+pub(crate) unsafe fn load<T: Element>(from: Address<T>, count: usize, to: &mut Chunk<T::Acc>) {
     // SAFETY: the caller vouches for the elements.
     let from = unsafe { from.slice(count) };
     widen(from, to);
@@ -193,7 +172,7 @@ pub(super) unsafe fn load<T: Element>(from: Address<T>, count: usize, to: &mut C
 /// # Safety
 /// The memory must be valid and not be accessed meanwhile.
 #[inline(always)]
-pub(super) unsafe fn store<T: Element>(from: &Chunk<T::Acc>, to: Address<T>, count: usize) {
+pub(crate) unsafe fn store<T: Element>(from: &Chunk<T::Acc>, to: Address<T>, count: usize) {
     // SAFETY: the caller vouches for the memory.
     let to = unsafe { to.slice_mut(count) };
     round(from, to);
@@ -201,7 +180,7 @@ pub(super) unsafe fn store<T: Element>(from: &Chunk<T::Acc>, to: Address<T>, cou
 
 /// Widens every element of `from` into the beginning of `to`.
 #[inline(always)]
-pub(super) fn widen<T: Element>(from: &[T], to: &mut [T::Acc]) {
+pub(crate) fn widen<T: Element>(from: &[T], to: &mut [T::Acc]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = from.widen();
     }
@@ -209,7 +188,7 @@ pub(super) fn widen<T: Element>(from: &[T], to: &mut [T::Acc]) {
 
 /// Rounds the beginning of `from` into every element of `to`.
 #[inline(always)]
-pub(super) fn round<T: Element>(from: &[T::Acc], to: &mut [T]) {
+pub(crate) fn round<T: Element>(from: &[T::Acc], to: &mut [T]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = T::narrow(*from);
     }

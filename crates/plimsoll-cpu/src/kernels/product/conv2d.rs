@@ -1,15 +1,15 @@
 //! Convolutions and their gradients, as routines.
 
-use super::common::*;
-use super::epilogue::CanFuseEpilogue;
 use crate::conv::{
     ConvShape, conv_forward, conv_forward_handed, conv_forward_handed_workspace, conv_forward_workspace,
     conv_grad_filter, conv_grad_filter_workspace, conv_grad_input, conv_grad_input_handed,
     conv_grad_input_handed_workspace, conv_grad_input_workspace, hands_on_grad_input, hands_on_output,
 };
 use crate::gemm::Follow;
+use crate::kernels::memory::*;
+use crate::kernels::product::epilogue::CanFuseEpilogue;
 use crate::numbers::{FloatElement, with_float};
-use crate::routine::{Call, Routine};
+use crate::runtime::{Call, Routine};
 use plimsoll_graph::Shape;
 use plimsoll_graph::op::Conv2d;
 use plimsoll_graph::program::Operand;
@@ -144,8 +144,8 @@ impl<T: FloatElement> CanFuseEpilogue for Convolution<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::*;
     use super::*;
+    use crate::kernels::testing::*;
 
     /// Images, filter, and convolution; the arithmetic is tested where it is, this is about which operand is which.
     fn cases() -> [([usize; 4], [usize; 4], Conv2d); 3] {

@@ -5,11 +5,13 @@
 //! the sum of exponentials so far, and rescales when a larger score comes (Milakov and Gimelshein; Dao et al.).
 //! What it needs of memory does not grow with the number of keys.
 
-use super::common::*;
-use super::matrix::{Matrix, Multiply, Size, alone};
-use super::summation::{Fold, LANES, MaxNumber, Sum, fold_row};
+pub(crate) mod grad;
+
+use crate::kernels::memory::*;
+use crate::kernels::product::matrix::{Matrix, Multiply, Size, alone};
+use crate::kernels::summation::{Fold, LANES, MaxNumber, Sum, fold_row};
 use crate::numbers::{Float, FloatElement, with_float};
-use crate::routine::{Call, Routine};
+use crate::runtime::{Call, Routine};
 use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::op::Attention;
 use plimsoll_graph::program::{Operand, View};
@@ -256,8 +258,8 @@ fn exponentials<A: Float>(
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::testing::*;
     use super::*;
+    use crate::kernels::testing::*;
     use plimsoll_graph::DType;
 
     /// Batch, queries, keys, heads, width, causal.

@@ -1,10 +1,11 @@
 //! Which routine runs a kernel.
 
-use crate::kernels::{
-    attention, attention_grad, batch_norm, conv2d, cross_entropy, dot, epilogue, fused, gather, layer_norm,
-    movement, pool2d, projected_cross_entropy, recurrent, reduce,
-};
-use crate::routine::Routine;
+use crate::kernels::loss::{cross_entropy, projected_cross_entropy};
+use crate::kernels::norm::{batch_norm, layer_norm};
+use crate::kernels::product::{conv2d, dot, epilogue};
+use crate::kernels::recurrent::{self, Gru, Lstm};
+use crate::kernels::{attention, fused, gather, movement, pool2d, reduce};
+use crate::runtime::Routine;
 use plimsoll_graph::Op;
 use plimsoll_graph::program::{Body, Kernel, Operand};
 
@@ -46,12 +47,12 @@ pub(crate) fn prepare_op(op: &Op, reads: &[Operand], writes: &[Operand]) -> Box<
         Op::BatchNormGrad { epsilon } => batch_norm::prepare_grad(*epsilon, reads, writes),
         Op::Attention(attention) => attention::prepare(*attention, reads, writes),
         Op::AttentionGrad(attention) | Op::JointAttentionGrad(attention) => {
-            attention_grad::prepare(*attention, reads, writes)
+            attention::grad::prepare(*attention, reads, writes)
         }
-        Op::Lstm => recurrent::prepare::<recurrent::Lstm>(reads),
-        Op::LstmGrad => recurrent::prepare_grad::<recurrent::Lstm>(reads),
-        Op::Gru => recurrent::prepare::<recurrent::Gru>(reads),
-        Op::GruGrad => recurrent::prepare_grad::<recurrent::Gru>(reads),
+        Op::Lstm => recurrent::prepare::<Lstm>(reads),
+        Op::LstmGrad => recurrent::prepare_grad::<Lstm>(reads),
+        Op::Gru => recurrent::prepare::<Gru>(reads),
+        Op::GruGrad => recurrent::prepare_grad::<Gru>(reads),
         // Lowering puts these into loops,
         Op::Constant { .. }
         | Op::Iota { .. }
