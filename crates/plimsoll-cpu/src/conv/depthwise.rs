@@ -6,7 +6,7 @@
 use super::ConvShape;
 use crate::gemm::WORKSPACE_ALIGN;
 use crate::numbers::{Float, FloatElement};
-use crate::runtime::Pool;
+use crate::runtime::{Address, Pool};
 use crate::simd::{Body, InstructionSet, Isa, Vector, VectorOf};
 use std::ops::Range;
 
@@ -17,19 +17,6 @@ const MAX_TAPS: usize = 32;
 pub(super) fn fits(shape: &ConvShape) -> bool {
     let depthwise = shape.groups == shape.channels && shape.groups == shape.out_channels;
     depthwise && shape.groups > 1 && shape.filter.iter().all(|&taps| taps <= MAX_TAPS)
-}
-
-/// A memory that tasks share.
-#[derive(Clone, Copy)]
-struct Shared<T>(*mut T);
-
-// SAFETY: tasks read what nobody writes and write disjoint parts.
-unsafe impl<T> Sync for Shared<T> {}
-
-impl<T> Shared<T> {
-    fn get(&self) -> *mut T {
-        self.0
-    }
 }
 
 /// Computes the convolution.
@@ -96,16 +83,17 @@ unsafe fn sums<T: FloatElement>(
     to: *mut T,
     source: fn(&ConvShape, usize, usize, usize) -> Option<usize>,
 ) {
-    let (from, filter, to) = (Shared(from.cast_mut()), Shared(filter.cast_mut()), Shared(to));
+    let (from, filter, to) =
+        (Address::new(from.cast_mut()), Address::new(filter.cast_mut()), Address::new(to));
     pool.run(shape.batch * to_size[0], &|_, row| {
         let (image, y) = (row / to_size[0], row % to_size[0]);
         let row = Row {
             shape,
-            to: to.get().wrapping_add(row * to_size[1] * shape.channels),
+            to: to.pointer().wrapping_add(row * to_size[1] * shape.channels),
             width: to_size[1],
-            from: from.get().wrapping_add(image * from_size[0] * from_size[1] * shape.channels),
+            from: from.pointer().wrapping_add(image * from_size[0] * from_size[1] * shape.channels),
             from_width: from_size[1],
-            filter: filter.get(),
+            filter: filter.pointer(),
             y,
             source,
         };
@@ -231,27 +219,30 @@ pub(super) unsafe fn grad_filter<T: FloatElement>(
     workspace: &mut [u8],
 ) {
     let bytes = grad_filter_workspace::<T>(shape);
-    let partial = Shared(workspace.as_mut_ptr().cast::<T::Acc>());
+    let partial = Address::new(workspace.as_mut_ptr().cast::<T::Acc>());
     assert!(workspace.len() >= bytes, "a gradient needs {bytes} bytes of workspace, not {}", workspace.len());
-    assert!(bytes == 0 || partial.get().addr().is_multiple_of(WORKSPACE_ALIGN), "workspace is not aligned");
+    assert!(
+        bytes == 0 || partial.pointer().addr().is_multiple_of(WORKSPACE_ALIGN),
+        "workspace is not aligned"
+    );
     let (rows_per_part, parts) = parts(shape);
     let rows = shape.batch * shape.output[0];
     let len = shape.filter_len();
-    let (input, output_grad) = (Shared(input.cast_mut()), Shared(output_grad.cast_mut()));
+    let (input, output_grad) = (Address::new(input.cast_mut()), Address::new(output_grad.cast_mut()));
     pool.run(parts, &|_, part| {
         isa.run(Part {
             shape,
-            input: input.get(),
-            output_grad: output_grad.get(),
+            input: input.pointer(),
+            output_grad: output_grad.pointer(),
             rows: part * rows_per_part..rows.min((part + 1) * rows_per_part),
-            sums: partial.get().wrapping_add(part * len),
+            sums: partial.pointer().wrapping_add(part * len),
         });
     });
     for element in 0..len {
         // SAFETY: every part has been summed, and the gradient is the caller's to write.
         unsafe {
-            let total =
-                (0..parts).fold(T::Acc::ZERO, |total, part| total + *partial.get().add(part * len + element));
+            let total = (0..parts)
+                .fold(T::Acc::ZERO, |total, part| total + *partial.pointer().add(part * len + element));
             *filter_grad.add(element) = T::narrow(total);
         }
     }

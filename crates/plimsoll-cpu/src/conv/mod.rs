@@ -13,7 +13,8 @@ mod window;
 mod winograd;
 
 use crate::gemm::{
-    BatchStrides, Follow, Handed, Product, Shape, Strided, StridedMut, Target, handed_workspace, workspace,
+    BatchStrides, Epilogue, Product, Shape, Strided, StridedMut, Target, ToEpilogue, epilogue_workspace,
+    workspace,
 };
 use crate::numbers::{Float, FloatElement};
 use crate::runtime::Pool;
@@ -174,42 +175,42 @@ fn winograd_grad_input<'a, T>(
     }
 }
 
-/// Whether a convolution can hand on its output, pixel by pixel.
-pub(crate) fn hands_on_output<T: FloatElement>(shape: &ConvShape) -> bool {
+/// Whether a convolution can give its output to an epilogue, pixel by pixel.
+pub(crate) fn output_takes_epilogue<T: FloatElement>(shape: &ConvShape) -> bool {
     if winograd::fits::<T>(shape) {
-        return winograd::hands_on(shape.channels, shape.out_channels);
+        return winograd::takes_epilogue(shape.channels, shape.out_channels);
     }
     shape.groups == 1 && !depthwise::fits(shape) && forward_product(shape).k > 0
 }
 
-/// The bytes of workspace that [`conv_forward_handed`] needs.
-pub(crate) fn conv_forward_handed_workspace<T: FloatElement>(shape: &ConvShape, threads: usize) -> usize {
+/// The bytes of workspace that [`conv_forward_with_epilogue`] needs.
+pub(crate) fn conv_forward_epilogue_workspace<T: FloatElement>(shape: &ConvShape, threads: usize) -> usize {
     if winograd::fits::<T>(shape) {
         return winograd::convolution_workspace(shape.channels, shape.out_channels, true, threads);
     }
-    handed_workspace::<T>(forward_product(shape), threads)
+    epilogue_workspace::<T>(forward_product(shape), threads)
 }
 
-/// [`conv_forward`] with the output handed on, if it [can be](hands_on_output): its rows are pixels.
+/// [`conv_forward`] into an epilogue, if it [can](output_takes_epilogue): its rows are pixels.
 ///
 /// # Safety
 ///
-/// As for [`conv_forward`], with the workspace that [`conv_forward_handed_workspace`] says.
-pub(crate) unsafe fn conv_forward_handed<T: FloatElement>(
+/// As for [`conv_forward`], with the workspace that [`conv_forward_epilogue_workspace`] says.
+pub(crate) unsafe fn conv_forward_with_epilogue<T: FloatElement>(
     pool: &Pool,
     shape: &ConvShape,
     input: *const T,
     filter: *const T,
-    follow: &dyn Follow,
+    epilogue: &dyn Epilogue,
     workspace: &mut [u8],
 ) {
     let isa = Isa::detect();
     // SAFETY: the contract is the same.
     unsafe {
         if winograd::fits::<T>(shape) {
-            winograd_forward(shape, input, filter, To::Follow(follow)).run(isa, pool, workspace);
+            winograd_forward(shape, input, filter, To::Epilogue(epilogue)).run(isa, pool, workspace);
         } else {
-            forward_to(isa, pool, shape, input, filter, &Handed(follow), workspace);
+            forward_to(isa, pool, shape, input, filter, &ToEpilogue(epilogue), workspace);
         }
     }
 }
@@ -310,49 +311,52 @@ unsafe fn phase_to<T: FloatElement>(
     unsafe { product.run(pool, isa, workspace) }
 }
 
-/// The only phase of a gradient of the input that can be handed on, pixel by pixel.
-fn handed_phase(shape: &ConvShape) -> Option<Phases> {
+/// The only phase of a gradient of the input, if an epilogue can take it pixel by pixel.
+fn epilogue_phase(shape: &ConvShape) -> Option<Phases> {
     let mut all = phases(shape);
     let first = all.next().filter(|phase| phase.is_whole() && phase.product().k > 0);
     first.filter(|_| shape.groups == 1 && !depthwise::fits(shape) && all.next().is_none())
 }
 
-/// Whether the gradient of the input can be handed on, pixel by pixel.
-pub(crate) fn hands_on_grad_input<T: FloatElement>(shape: &ConvShape) -> bool {
+/// Whether the gradient of the input can be given to an epilogue, pixel by pixel.
+pub(crate) fn grad_input_takes_epilogue<T: FloatElement>(shape: &ConvShape) -> bool {
     if winograd::fits::<T>(shape) {
-        return winograd::hands_on(shape.out_channels, shape.channels);
+        return winograd::takes_epilogue(shape.out_channels, shape.channels);
     }
-    handed_phase(shape).is_some()
+    epilogue_phase(shape).is_some()
 }
 
-/// The bytes of workspace that [`conv_grad_input_handed`] needs.
-pub(crate) fn conv_grad_input_handed_workspace<T: FloatElement>(shape: &ConvShape, threads: usize) -> usize {
+/// The bytes of workspace that [`conv_grad_input_with_epilogue`] needs.
+pub(crate) fn conv_grad_input_epilogue_workspace<T: FloatElement>(
+    shape: &ConvShape,
+    threads: usize,
+) -> usize {
     if winograd::fits::<T>(shape) {
         return winograd::convolution_workspace(shape.out_channels, shape.channels, true, threads);
     }
-    handed_phase(shape).map_or(0, |phase| handed_workspace::<T>(phase.product(), threads))
+    epilogue_phase(shape).map_or(0, |phase| epilogue_workspace::<T>(phase.product(), threads))
 }
 
-/// [`conv_grad_input`] with the gradient handed on, if it [can be](hands_on_grad_input): its rows are pixels.
+/// [`conv_grad_input`] into an epilogue, if it [can](grad_input_takes_epilogue): its rows are pixels.
 ///
 /// # Safety
 ///
-/// As for [`conv_grad_input`], with the workspace that [`conv_grad_input_handed_workspace`] says.
-pub(crate) unsafe fn conv_grad_input_handed<T: FloatElement>(
+/// As for [`conv_grad_input`], with the workspace that [`conv_grad_input_epilogue_workspace`] says.
+pub(crate) unsafe fn conv_grad_input_with_epilogue<T: FloatElement>(
     pool: &Pool,
     shape: &ConvShape,
     output_grad: *const T,
     filter: *const T,
-    follow: &dyn Follow,
+    epilogue: &dyn Epilogue,
     workspace: &mut [u8],
 ) {
     let isa = Isa::detect();
     // SAFETY: the contract is the same.
     unsafe {
         if winograd::fits::<T>(shape) {
-            winograd_grad_input(shape, output_grad, filter, To::Follow(follow)).run(isa, pool, workspace);
-        } else if let Some(phases) = handed_phase(shape) {
-            phase_to(isa, pool, phases, output_grad, filter, &Handed(follow), workspace);
+            winograd_grad_input(shape, output_grad, filter, To::Epilogue(epilogue)).run(isa, pool, workspace);
+        } else if let Some(phases) = epilogue_phase(shape) {
+            phase_to(isa, pool, phases, output_grad, filter, &ToEpilogue(epilogue), workspace);
         }
     }
 }

@@ -15,12 +15,14 @@ use crate::numbers::{Float, FloatElement};
 use crate::runtime::Pool;
 use crate::simd::Isa;
 use blocking::Order;
-pub(crate) use blocking::{Shape, handed_pitch};
+pub(crate) use blocking::{Shape, epilogue_pitch};
 pub(crate) use kernel::{MAX_ROWS, Tile, max_rows};
 pub(crate) use pack::{BatchStrides, Layout, Left, Right, Strided, copy, pack_transposed, row_pitch};
 pub(crate) use parts::{DepthSum, gemm_rows, gemm_rows_workspace};
 pub use product::WORKSPACE_ALIGN;
-pub(crate) use product::{Follow, Handed, Product, StridedMut, Target, cut, handed_workspace, workspace};
+pub(crate) use product::{
+    Epilogue, Product, StridedMut, Target, ToEpilogue, cut, epilogue_workspace, workspace,
+};
 
 /// A batch of matrices to read, with all distances in elements. Transposed, broadcast and reversed matrices are
 /// matters of strides.
@@ -130,22 +132,27 @@ pub unsafe fn gemm_with<T: FloatElement>(isa: Isa, pool: &Pool, args: &Gemm<T>, 
     unsafe { gemm_part(isa, pool, args, args.m, workspace) }
 }
 
-/// The bytes of workspace that [`gemm_handed`] needs.
-pub(crate) fn gemm_handed_workspace<T: FloatElement>(m: usize, n: usize, k: usize, threads: usize) -> usize {
-    handed_workspace::<T>(Shape { batch: 1, m, n, k }, threads)
+/// The bytes of workspace that [`gemm_with_epilogue`] needs.
+pub(crate) fn gemm_epilogue_workspace<T: FloatElement>(
+    m: usize,
+    n: usize,
+    k: usize,
+    threads: usize,
+) -> usize {
+    epilogue_workspace::<T>(Shape { batch: 1, m, n, k }, threads)
 }
 
-/// Computes one product of more than one row over some depth and hands it on, of the bits that [`gemm`] gives it.
+/// Computes one product of more than one row over some depth into an epilogue, to the bits that [`gemm`] gives it.
 ///
 /// # Safety
 ///
-/// As for [`gemm`], with the workspace that [`gemm_handed_workspace`] says.
-pub(crate) unsafe fn gemm_handed<T: FloatElement>(
+/// As for [`gemm`], with the workspace that [`gemm_epilogue_workspace`] says.
+pub(crate) unsafe fn gemm_with_epilogue<T: FloatElement>(
     pool: &Pool,
     [m, n, k]: [usize; 3],
     a: Matrix<T>,
     b: Matrix<T>,
-    follow: &dyn Follow,
+    epilogue: &dyn Epilogue,
     workspace: &mut [u8],
 ) {
     let batch = BatchStrides { inner: 1, strides: [0; 2] };
@@ -155,7 +162,7 @@ pub(crate) unsafe fn gemm_handed<T: FloatElement>(
         shape: Shape { batch: 1, m, n, k },
         a: &rows,
         b: &columns,
-        target: &Handed(follow),
+        target: &ToEpilogue(epilogue),
         alpha: T::Acc::ONE,
         accumulate: false,
     };

@@ -1,6 +1,6 @@
 //! One batch of products, from packed operands to its result, on the threads of a pool.
 
-use super::blocking::{Blocking, HANDED_COLUMNS, Order, Shape, Sums, handed_pitch};
+use super::blocking::{Blocking, EPILOGUE_COLUMNS, Order, Shape, Sums, epilogue_pitch};
 use super::kernel::{Dots, Tile};
 use super::pack::{BatchStrides, Layout, Left, Right};
 use crate::numbers::{Float, FloatElement};
@@ -20,30 +20,30 @@ pub(crate) trait Target<T>: Sync {
     /// The distance between rows, if it is the same for all and the elements of a row follow each other.
     fn row_stride(&self) -> Option<isize>;
 
-    /// Who takes the result of the only product instead of its going to memory.
-    fn follow(&self) -> Option<&dyn Follow> {
+    /// The epilogue that takes the result of the only product instead of its going to memory.
+    fn epilogue(&self) -> Option<&dyn Epilogue> {
         None
     }
 }
 
-/// Takes the result of a product while it is in cache.
-pub(crate) trait Follow: Sync {
-    /// Takes rows of some columns: all, or at most [`HANDED_COLUMNS`] if there are more. They are elements of the
-    /// product's type, the first at `values`, and rows are [`handed_pitch`] sums apart.
+/// What takes the result of a product while it is in cache.
+pub(crate) trait Epilogue: Sync {
+    /// Takes rows of some columns: all, or at most [`EPILOGUE_COLUMNS`] if there are more. They are elements of the
+    /// product's type, the first at `values`, and rows are [`epilogue_pitch`] sums apart.
     ///
     /// # Safety
     ///
     /// The rectangle is there; no two calls at a time have the same worker, and no two any element in common.
     unsafe fn take(&self, worker: usize, rows: Range<usize>, columns: Range<usize>, values: *const u8);
 
-    /// Asks for the memory that taking these rows and columns will need, to have it in a cache by then.
-    fn ask_for(&self, rows: Range<usize>, columns: Range<usize>);
+    /// Prefetches the memory that taking these rows and columns will need.
+    fn prefetch(&self, rows: Range<usize>, columns: Range<usize>);
 }
 
-/// A target that is no memory: the result is handed on.
-pub(crate) struct Handed<'a>(pub(crate) &'a dyn Follow);
+/// A target that is no memory: the result goes to an epilogue.
+pub(crate) struct ToEpilogue<'a>(pub(crate) &'a dyn Epilogue);
 
-impl<T> Target<T> for Handed<'_> {
+impl<T> Target<T> for ToEpilogue<'_> {
     fn row(&self, _: usize, _: usize) -> (*mut T, isize) {
         (std::ptr::null_mut(), 1)
     }
@@ -52,7 +52,7 @@ impl<T> Target<T> for Handed<'_> {
         None
     }
 
-    fn follow(&self) -> Option<&dyn Follow> {
+    fn epilogue(&self) -> Option<&dyn Epilogue> {
         Some(self.0)
     }
 }
@@ -96,10 +96,10 @@ pub(crate) fn workspace<T: FloatElement>(shape: Shape, in_rows: bool, threads: u
     workspace_in::<T>(Order::of(shape, size_of::<T::Acc>()), shape, in_rows, threads)
 }
 
-/// The bytes of workspace of a product into `T` whose result is [`Handed`] on.
-pub(crate) fn handed_workspace<T: FloatElement>(shape: Shape, threads: usize) -> usize {
+/// The bytes of workspace of a product into `T` whose result is [`ToEpilogue`] on.
+pub(crate) fn epilogue_workspace<T: FloatElement>(shape: Shape, threads: usize) -> usize {
     let order = Order::of(shape, size_of::<T::Acc>());
-    workspace_to::<T>(order, shape, Sums::Handed, threads)
+    workspace_to::<T>(order, shape, Sums::ToEpilogue, threads)
 }
 
 /// [`workspace`] of a product with an order of summation of its own.
@@ -159,7 +159,7 @@ where
         if [batch, m, n].contains(&0) {
             return;
         }
-        let sums = Sums::of::<T>(self.target.row_stride().is_some(), self.target.follow().is_some());
+        let sums = Sums::of::<T>(self.target.row_stride().is_some(), self.target.epilogue().is_some());
         let size = size_of::<T::Acc>();
         let blocking = Blocking::new(self.shape, order, isa, size, sums, threads);
         let bytes = if k == 0 { 0 } else { blocking.len(threads) * size };
@@ -174,7 +174,7 @@ where
             Job { product: self, blocking, sums, scratch: scratch.cast::<T::Acc>(), lanes: PhantomData };
 
         if k == 0 {
-            assert!(sums != Sums::Handed, "a product over nothing has nothing to hand on");
+            assert!(sums != Sums::ToEpilogue, "a product over nothing has nothing to hand on");
             if !self.accumulate {
                 // SAFETY: the caller vouches for the target.
                 unsafe { job.clear() };
@@ -262,19 +262,19 @@ where
             let splits = blocking.order.splits;
             let sums = scratch.wrapping_add((batch * splits * m + row) * n);
             // SAFETY: every tile has been computed, so all partial sums of the row are there, and the thread's
-            // workspace has room for the columns that are handed on at once.
+            // workspace has room for the columns that an epilogue takes at once.
             unsafe {
-                let Some(follow) = product.target.follow() else {
+                let Some(epilogue) = product.target.epilogue() else {
                     self.job.write(batch, row, 0..n, sums, splits, m * n);
                     continue;
                 };
                 let whole = self.job.own_sums(self.worker).cast::<T>();
-                for columns in cut(0..n, HANDED_COLUMNS) {
+                for columns in cut(0..n, EPILOGUE_COLUMNS) {
                     let parts = sums.wrapping_add(columns.start);
                     self.job.total(columns.len(), parts, splits, m * n, |at, total| {
                         whole.add(at).write(T::narrow(total.mul_add(product.alpha, T::Acc::ZERO)));
                     });
-                    follow.take(self.worker, row..row + 1, columns, whole.cast_const().cast());
+                    epilogue.take(self.worker, row..row + 1, columns, whole.cast_const().cast());
                 }
             }
         }
@@ -317,7 +317,7 @@ where
             let stride = self.product.target.row_stride().unwrap_or(0);
             Place { start, stride, alpha: self.product.alpha, add: self.product.accumulate }
         } else {
-            let stride = if self.sums == Sums::Handed { handed_pitch(n) } else { tile_n };
+            let stride = if self.sums == Sums::ToEpilogue { epilogue_pitch(n) } else { tile_n };
             Place { start: sums, stride: stride as isize, alpha: T::Acc::ONE, add: false }
         };
         // SAFETY: the ranges are within the product, and the place has room for the tile.
@@ -388,14 +388,14 @@ where
             Some(_) => columns.end - columns.len() % tile_columns,
             None => columns.start,
         };
-        let follow = self.product.target.follow().filter(|_| order.splits == 1);
-        // Rows that are finished in one block need a place only until they are handed on.
-        let keeps_rows = follow.is_none() || depth.len() > order.depth;
+        let epilogue = self.product.target.epilogue().filter(|_| order.splits == 1);
+        // Rows that are finished in one block need a place only until the epilogue has taken them.
+        let keeps_rows = epilogue.is_none() || depth.len() > order.depth;
         // SAFETY: all ranges are within the product; each packed part is within the thread's workspace.
         unsafe {
             for block in cut(depth.clone(), order.depth) {
                 b.pack::<V>(batch, packed_from..columns.end, block.clone(), packed_b, tile_columns);
-                let follow = follow.filter(|_| block.end == depth.end);
+                let epilogue = epilogue.filter(|_| block.end == depth.end);
                 let mut held = rows.start;
 
                 for row_tile in cut(rows.clone(), tile_rows) {
@@ -416,8 +416,8 @@ where
                                 (panel.cast_const(), tile_columns as isize)
                             }
                         };
-                        if let Some(follow) = follow {
-                            follow.ask_for(row_tile.clone(), column_tile.clone());
+                        if let Some(epilogue) = epilogue {
+                            epilogue.prefetch(row_tile.clone(), column_tile.clone());
                         }
                         Tile {
                             depth: block.len(),
@@ -437,10 +437,10 @@ where
                         .run::<V>();
                     }
                     let is_full = row_tile.end - held + tile_rows > self.blocking.held;
-                    if let Some(follow) = follow.filter(|_| is_full || row_tile.end == rows.end) {
+                    if let Some(epilogue) = epilogue.filter(|_| is_full || row_tile.end == rows.end) {
                         let c = place.start.wrapping_offset((held - first) as isize * place.stride);
                         self.narrow(c, place.stride, row_tile.end - held, columns.len());
-                        follow.take(worker, held..row_tile.end, columns.clone(), c.cast_const().cast());
+                        epilogue.take(worker, held..row_tile.end, columns.clone(), c.cast_const().cast());
                         held = row_tile.end;
                     }
                 }

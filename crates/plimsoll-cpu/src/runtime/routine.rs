@@ -35,3 +35,6 @@ pub(crate) struct Call<'a> {
     /// The threads to run on.
     pub(crate) pool: &'a Pool,
 }
+
+// SAFETY: it is only addresses; whoever uses one vouches that no other thread writes to the same elements.
+unsafe impl Sync for Call<'_> {}

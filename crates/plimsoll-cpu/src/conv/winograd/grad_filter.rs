@@ -4,10 +4,10 @@
 //! largest thing in workspace, so a task has a block of channels of its own as well as a part of the tiles.
 
 use super::transform::{FilterGrad, Input, OutputGrad, both_ways};
-use super::{Grid, Images, Matrices, POINTS, Shared};
+use super::{Grid, Images, Matrices, POINTS};
 use crate::conv::ConvShape;
 use crate::gemm::{Tile, WORKSPACE_ALIGN, cut, max_rows};
-use crate::runtime::Pool;
+use crate::runtime::{Address, Pool};
 use crate::simd::{Body, InstructionSet, Isa, Vector, VectorOf};
 use std::ops::Range;
 
@@ -94,7 +94,7 @@ pub(in crate::conv) unsafe fn grad_filter(
         output: Images { start: output_grad, size: shape.output, channels: shape.out_channels },
         corner: shape.padding.map(|[before, _]| -(before as isize)),
         filter_grad,
-        scratch: Shared(scratch.cast()),
+        scratch: Address::new(scratch.cast()),
         layout: &layout,
     };
     let Layout { block, parts, part_tiles, grid, .. } = layout;
@@ -127,7 +127,7 @@ struct Gradient<'a> {
     /// Where the window of the first pixel begins.
     corner: [isize; 2],
     filter_grad: *mut f32,
-    scratch: Shared,
+    scratch: Address<f32>,
     layout: &'a Layout,
 }
 
@@ -141,7 +141,11 @@ impl Gradient<'_> {
 
     /// Where the gradient of a part goes.
     fn of_part(&self, part: usize) -> *mut f32 {
-        if self.layout.parts > 1 { self.scratch.at(part * self.filter_len()) } else { self.filter_grad }
+        if self.layout.parts > 1 {
+            self.scratch.at(part * self.filter_len()).pointer()
+        } else {
+            self.filter_grad
+        }
     }
 }
 
@@ -169,7 +173,7 @@ impl Part<'_> {
     #[inline(always)]
     unsafe fn compute<V: Vector<Scalar = f32>>(self) {
         let layout = self.gradient.layout;
-        let inputs = self.gradient.scratch.at(layout.worker(self.worker));
+        let inputs = self.gradient.scratch.at(layout.worker(self.worker)).pointer();
         let outputs = inputs.wrapping_add(layout.input.len());
         let sums = outputs.wrapping_add(layout.output.len());
         // SAFETY: the thread's workspace has room for the tiles and the sums.

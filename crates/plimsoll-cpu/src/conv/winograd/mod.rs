@@ -24,7 +24,7 @@ mod transform;
 
 use super::ConvShape;
 use crate::numbers::FloatElement;
-pub(super) use forward::{Convolution, Filter, To, convolution_workspace, hands_on};
+pub(super) use forward::{Convolution, Filter, To, convolution_workspace, takes_epilogue};
 pub(super) use grad_filter::{grad_filter, grad_filter_workspace};
 use std::any::TypeId;
 
@@ -158,20 +158,6 @@ impl Matrices {
             *address = start.wrapping_add(point * self.point + row * self.row);
         }
         addresses
-    }
-}
-
-/// A memory that tasks share.
-#[derive(Clone, Copy)]
-struct Shared(*mut f32);
-
-// SAFETY: tasks read what nobody writes and write disjoint parts.
-unsafe impl Sync for Shared {}
-
-impl Shared {
-    /// The address `offset` scalars on.
-    fn at(&self, offset: usize) -> *mut f32 {
-        self.0.wrapping_add(offset)
     }
 }
 

@@ -5,7 +5,7 @@ mod tests;
 
 use crate::kernels::tasks::share;
 use crate::numbers::{Element, constant, with_element};
-use crate::runtime::{Call, Routine};
+use crate::runtime::{Address, Call, Routine};
 use plimsoll_graph::op::Pad;
 use plimsoll_graph::program::Operand;
 use plimsoll_graph::{DType, Shape};
@@ -149,9 +149,8 @@ impl Routine for Padding {
         if bytes == 0 {
             return;
         }
-        let addresses = Addresses { reads: call.reads, write: call.writes[0] };
         share(call.pool, lines, bytes < SMALL, &|range| {
-            let (input, output) = (addresses.read(0), addresses.write());
+            let (input, output) = (Address::read(call, 0).pointer(), Address::write(call, 0).pointer());
             // SAFETY: the caller vouches for the operands; every task writes lines of its own.
             range.for_each(|line| unsafe { self.write_line(input, output, line) });
         });
@@ -180,7 +179,6 @@ impl Routine for Concat {
     unsafe fn run(&self, call: &Call<'_>) {
         let total: usize = self.runs.iter().sum();
         let parts = total.div_ceil(PART);
-        let addresses = Addresses { reads: call.reads, write: call.writes[0] };
         share(call.pool, self.outer * parts, self.outer * total < SMALL, &|range| {
             for piece in range {
                 let (outer, part) = (piece / parts, piece % parts);
@@ -192,8 +190,9 @@ impl Routine for Concat {
                     if from < to {
                         // SAFETY: the caller vouches for the operands; every piece is a part of its own.
                         unsafe {
-                            let source = addresses.read(operand).add(outer * run + from - start);
-                            let target = addresses.write().add(outer * total + from);
+                            let source =
+                                Address::<u8>::read(call, operand).pointer().add(outer * run + from - start);
+                            let target = Address::<u8>::write(call, 0).pointer().add(outer * total + from);
                             std::ptr::copy_nonoverlapping(source, target, to - from);
                         }
                     }
@@ -201,24 +200,5 @@ impl Routine for Concat {
                 }
             }
         });
-    }
-}
-
-/// The addresses of a call, which several threads use.
-struct Addresses<'a> {
-    reads: &'a [*const u8],
-    write: *mut u8,
-}
-
-// SAFETY: threads read what nobody writes, and write to different bytes.
-unsafe impl Sync for Addresses<'_> {}
-
-impl Addresses<'_> {
-    fn read(&self, operand: usize) -> *const u8 {
-        self.reads[operand]
-    }
-
-    fn write(&self) -> *mut u8 {
-        self.write
     }
 }

@@ -1,11 +1,12 @@
 //! Convolutions and their gradients, as routines.
 
 use crate::conv::{
-    ConvShape, conv_forward, conv_forward_handed, conv_forward_handed_workspace, conv_forward_workspace,
-    conv_grad_filter, conv_grad_filter_workspace, conv_grad_input, conv_grad_input_handed,
-    conv_grad_input_handed_workspace, conv_grad_input_workspace, hands_on_grad_input, hands_on_output,
+    ConvShape, conv_forward, conv_forward_epilogue_workspace, conv_forward_with_epilogue,
+    conv_forward_workspace, conv_grad_filter, conv_grad_filter_workspace, conv_grad_input,
+    conv_grad_input_epilogue_workspace, conv_grad_input_with_epilogue, conv_grad_input_workspace,
+    grad_input_takes_epilogue, output_takes_epilogue,
 };
-use crate::gemm::Follow;
+use crate::gemm::Epilogue;
 use crate::kernels::memory::*;
 use crate::kernels::product::epilogue::CanFuseEpilogue;
 use crate::numbers::{FloatElement, with_float};
@@ -33,16 +34,16 @@ pub(crate) fn prepare_filter_grad(conv: Conv2d, reads: &[Operand], writes: &[Ope
     with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Pass::FilterGrad, shape)))
 }
 
-/// Prepares `Op::Conv2d` to hand its output on, if it can.
-pub(crate) fn prepare_handed(conv: Conv2d, reads: &[Operand]) -> Option<Box<dyn CanFuseEpilogue>> {
+/// Prepares `Op::Conv2d` with an epilogue, if it can have one.
+pub(crate) fn prepare_with_epilogue(conv: Conv2d, reads: &[Operand]) -> Option<Box<dyn CanFuseEpilogue>> {
     let shape = sizes(conv, &reads[0].view.shape, &reads[1].view.shape);
     let routine: Box<dyn CanFuseEpilogue> =
         with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Pass::Forward, shape)));
-    routine.can_hand_on().then_some(routine)
+    routine.can_fuse().then_some(routine)
 }
 
-/// Prepares `Op::Conv2dInputGrad` to hand the gradient on, if it can.
-pub(crate) fn prepare_input_grad_handed(
+/// Prepares `Op::Conv2dInputGrad` with an epilogue, if it can have one.
+pub(crate) fn prepare_input_grad_with_epilogue(
     conv: Conv2d,
     reads: &[Operand],
     input: &Shape,
@@ -50,7 +51,7 @@ pub(crate) fn prepare_input_grad_handed(
     let shape = sizes(conv, input, &reads[0].view.shape);
     let routine: Box<dyn CanFuseEpilogue> =
         with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Pass::InputGrad, shape)));
-    routine.can_hand_on().then_some(routine)
+    routine.can_fuse().then_some(routine)
 }
 
 /// The sizes of a convolution that the graph has checked.
@@ -108,10 +109,10 @@ impl<T: FloatElement> Routine for Convolution<T> {
 }
 
 impl<T: FloatElement> CanFuseEpilogue for Convolution<T> {
-    fn can_hand_on(&self) -> bool {
+    fn can_fuse(&self) -> bool {
         match self.pass {
-            Pass::Forward => hands_on_output::<T>(&self.shape),
-            Pass::InputGrad => hands_on_grad_input::<T>(&self.shape),
+            Pass::Forward => output_takes_epilogue::<T>(&self.shape),
+            Pass::InputGrad => grad_input_takes_epilogue::<T>(&self.shape),
             Pass::FilterGrad => false,
         }
     }
@@ -120,23 +121,23 @@ impl<T: FloatElement> CanFuseEpilogue for Convolution<T> {
         size_of::<T::Acc>()
     }
 
-    fn handed_workspace(&self, threads: usize) -> usize {
+    fn epilogue_workspace(&self, threads: usize) -> usize {
         match self.pass {
-            Pass::Forward => conv_forward_handed_workspace::<T>(&self.shape, threads),
-            Pass::InputGrad => conv_grad_input_handed_workspace::<T>(&self.shape, threads),
-            Pass::FilterGrad => unreachable!("the gradient of a filter is not handed on"),
+            Pass::Forward => conv_forward_epilogue_workspace::<T>(&self.shape, threads),
+            Pass::InputGrad => conv_grad_input_epilogue_workspace::<T>(&self.shape, threads),
+            Pass::FilterGrad => unreachable!("the gradient of a filter is not with_epilogue on"),
         }
     }
 
-    unsafe fn hand_on(&self, call: &Call<'_>, follow: &dyn Follow, workspace: &mut [u8]) {
+    unsafe fn run_with_epilogue(&self, call: &Call<'_>, epilogue: &dyn Epilogue, workspace: &mut [u8]) {
         let [a, b] = [0, 1].map(|index| Address::<T>::read(call, index).pointer().cast_const());
         let (shape, pool) = (&self.shape, call.pool);
         // SAFETY: the operands are dense and of the sizes that the graph has checked.
         unsafe {
             match self.pass {
-                Pass::Forward => conv_forward_handed(pool, shape, a, b, follow, workspace),
-                Pass::InputGrad => conv_grad_input_handed(pool, shape, b, a, follow, workspace),
-                Pass::FilterGrad => unreachable!("the gradient of a filter is not handed on"),
+                Pass::Forward => conv_forward_with_epilogue(pool, shape, a, b, epilogue, workspace),
+                Pass::InputGrad => conv_grad_input_with_epilogue(pool, shape, b, a, epilogue, workspace),
+                Pass::FilterGrad => unreachable!("the gradient of a filter is not with_epilogue on"),
             }
         }
     }

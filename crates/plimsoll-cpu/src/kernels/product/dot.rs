@@ -5,7 +5,8 @@
 //! batch of rows against one matrix is a longer matrix, and what is still left over is a loop.
 
 use crate::gemm::{
-    Follow, Gemm, Matrix, MatrixMut, NARROW, gemm, gemm_handed, gemm_handed_workspace, gemm_workspace,
+    Epilogue, Gemm, Matrix, MatrixMut, NARROW, gemm, gemm_epilogue_workspace, gemm_with_epilogue,
+    gemm_workspace,
 };
 use crate::kernels::memory::*;
 use crate::kernels::product::epilogue::CanFuseEpilogue;
@@ -26,8 +27,8 @@ pub(crate) fn prepare(
     with_float!(reads[0].dtype, T => Box::new(Dot::<T>::new(products)))
 }
 
-/// Prepares `Op::Dot` to hand its result on, if it is one product that is worth it.
-pub(crate) fn prepare_handed(
+/// Prepares `Op::Dot` with an epilogue, if it is one product that is worth it.
+pub(crate) fn prepare_with_epilogue(
     transpose_a: bool,
     transpose_b: bool,
     reads: &[Operand],
@@ -35,7 +36,7 @@ pub(crate) fn prepare_handed(
     let products = Products::new(transpose_a, transpose_b, &reads[0], &reads[1]);
     let routine: Box<dyn CanFuseEpilogue> =
         with_float!(reads[0].dtype, T => Box::new(Dot::<T>::new(products)));
-    routine.can_hand_on().then_some(routine)
+    routine.can_fuse().then_some(routine)
 }
 
 /// An axis of a batch: how many matrices there are along it, and the distances between those of a, b and c.
@@ -183,7 +184,7 @@ impl<T: FloatElement> Routine for Dot<T> {
 }
 
 impl<T: FloatElement> CanFuseEpilogue for Dot<T> {
-    fn can_hand_on(&self) -> bool {
+    fn can_fuse(&self) -> bool {
         let Products { m, k, rank, .. } = self.products;
         // Products of few rows may be computed as their transposes.
         rank == 0 && k > 0 && m > NARROW
@@ -193,12 +194,12 @@ impl<T: FloatElement> CanFuseEpilogue for Dot<T> {
         size_of::<T::Acc>()
     }
 
-    fn handed_workspace(&self, threads: usize) -> usize {
+    fn epilogue_workspace(&self, threads: usize) -> usize {
         let Products { m, n, k, .. } = self.products;
-        gemm_handed_workspace::<T>(m, n, k, threads)
+        gemm_epilogue_workspace::<T>(m, n, k, threads)
     }
 
-    unsafe fn hand_on(&self, call: &Call<'_>, follow: &dyn Follow, workspace: &mut [u8]) {
+    unsafe fn run_with_epilogue(&self, call: &Call<'_>, epilogue: &dyn Epilogue, workspace: &mut [u8]) {
         let Products { m, n, k, a, b, .. } = self.products;
         let matrix = |read: usize, [offset, row, column]: [usize; 3]| Matrix {
             start: Address::<T>::read(call, read).at(offset).pointer().cast_const(),
@@ -207,7 +208,7 @@ impl<T: FloatElement> CanFuseEpilogue for Dot<T> {
             batch_strides: [0; 2],
         };
         // SAFETY: the views are within their buffers.
-        unsafe { gemm_handed(call.pool, [m, n, k], matrix(0, a), matrix(1, b), follow, workspace) }
+        unsafe { gemm_with_epilogue(call.pool, [m, n, k], matrix(0, a), matrix(1, b), epilogue, workspace) }
     }
 }
 
@@ -287,7 +288,7 @@ mod tests {
             };
             let b = random.tensor(DType::F32, &[7, 3]).broadcast(&[4, 5, 7, 3]);
             let products = Products::new(false, false, &a.operand(), &b.operand());
-            assert_eq!(products.rank == 0, rows_dense, "rows that follow each other are one matrix");
+            assert_eq!(products.rank == 0, rows_dense, "rows that epilogue each other are one matrix");
             check(DType::F32, [false, false], &a, &b);
         }
     }

@@ -1,12 +1,12 @@
-//! An op and the loop that follows it, as one routine.
+//! An op and the loop that is its epilogue, as one routine.
 //!
-//! Products hand their results on a few rows at a time, while these are in a cache: what they would have written to
-//! memory and read back they do not, and a gradient that only its optimizer reads never exists. An op that cannot
-//! hand its result on, or is too small for it to matter, leaves it in workspace.
+//! Products give their results to an epilogue a few rows at a time, while these are in a cache: what they would have
+//! written to memory and read back they do not, and a gradient that only its optimizer reads never exists. An op that
+//! cannot fuse its epilogue, or is too small for it to matter, leaves its result in workspace.
 
 use super::{conv2d, dot};
-use crate::gemm::Follow;
-use crate::kernels::fused::{self, Follower};
+use crate::gemm::Epilogue;
+use crate::kernels::fused::{self, FusedEpilogue};
 use crate::kernels::memory::*;
 use crate::runtime::prepare::prepare_op;
 use crate::runtime::{ALIGNMENT, Call, Routine};
@@ -14,62 +14,66 @@ use plimsoll_graph::Op;
 use plimsoll_graph::program::{Operand, WithEpilogue};
 use std::ops::Range;
 
-/// An op that can hand its result on.
+/// An op that can give its result to an epilogue.
 pub(crate) trait CanFuseEpilogue: Send + Sync {
     /// Whether it can do so, and it is worth it.
-    fn can_hand_on(&self) -> bool;
+    fn can_fuse(&self) -> bool;
 
-    /// The bytes of a sum, in which the pitch of rows that are handed on is counted.
+    /// The bytes of a sum, in which the pitch of the rows that an epilogue takes is counted.
     fn sum_bytes(&self) -> usize;
 
-    /// The scratch bytes of a run on `threads` threads, whoever follows.
-    fn handed_workspace(&self, threads: usize) -> usize;
+    /// The scratch bytes of a run on `threads` threads, whatever the epilogue.
+    fn epilogue_workspace(&self, threads: usize) -> usize;
 
-    /// Computes the op's result and hands it to `follow`.
+    /// Computes the op's result and gives it to `epilogue`.
     ///
     /// # Safety
     /// As for [`Routine::run`], of the op's operands alone; `workspace` is as large as asked for.
-    unsafe fn hand_on(&self, call: &Call<'_>, follow: &dyn Follow, workspace: &mut [u8]);
+    unsafe fn run_with_epilogue(&self, call: &Call<'_>, epilogue: &dyn Epilogue, workspace: &mut [u8]);
 }
 
 /// Prepares an op and its loop.
 pub(crate) fn prepare(
-    then: &WithEpilogue,
+    kernel: &WithEpilogue,
     reads: &[Operand],
     writes: &[Operand],
     in_place: &[(usize, usize)],
 ) -> Box<dyn Routine> {
-    let operands = &reads[..then.operands];
-    let hands = match &then.op {
-        Op::Dot { transpose_a, transpose_b } => dot::prepare_handed(*transpose_a, *transpose_b, operands),
-        Op::Conv2d(conv) => conv2d::prepare_handed(*conv, operands),
-        Op::Conv2dInputGrad { conv, input } => conv2d::prepare_input_grad_handed(*conv, operands, input),
+    let operands = &reads[..kernel.operands];
+    let fused = match &kernel.op {
+        Op::Dot { transpose_a, transpose_b } => {
+            dot::prepare_with_epilogue(*transpose_a, *transpose_b, operands)
+        }
+        Op::Conv2d(conv) => conv2d::prepare_with_epilogue(*conv, operands),
+        Op::Conv2dInputGrad { conv, input } => {
+            conv2d::prepare_input_grad_with_epilogue(*conv, operands, input)
+        }
         _ => None,
     };
-    match hands {
+    match fused {
         Some(op) => {
-            let follower = Follower::new(then, reads, writes, in_place, op.sum_bytes());
-            Box::new(InCache { op, follower })
+            let epilogue = FusedEpilogue::new(kernel, reads, writes, in_place, op.sum_bytes());
+            Box::new(InCache { op, epilogue })
         }
-        None => Box::new(InWorkspace::new(then, reads, writes, in_place)),
+        None => Box::new(InWorkspace::new(kernel, reads, writes, in_place)),
     }
 }
 
-/// An op that hands its result on.
+/// An op with its epilogue.
 struct InCache {
     op: Box<dyn CanFuseEpilogue>,
-    follower: Follower,
+    epilogue: FusedEpilogue,
 }
 
 impl InCache {
     fn own_bytes(&self, threads: usize) -> usize {
-        self.op.handed_workspace(threads).next_multiple_of(2 * ALIGNMENT)
+        self.op.epilogue_workspace(threads).next_multiple_of(2 * ALIGNMENT)
     }
 }
 
 impl Routine for InCache {
     fn workspace(&self, threads: usize) -> usize {
-        self.own_bytes(threads) + threads * self.follower.memory()
+        self.own_bytes(threads) + threads * self.epilogue.memory()
     }
 
     unsafe fn run(&self, call: &Call<'_>) {
@@ -77,33 +81,33 @@ impl Routine for InCache {
         // SAFETY: the workspace is as large as was asked for, and the caller vouches for the rest.
         unsafe {
             let memory = call.workspace.add(bytes);
-            let follow = Following { follower: &self.follower, call, memory };
-            self.op.hand_on(call, &follow, Address::workspace(call, 0).slice_mut(bytes));
+            let epilogue = Running { epilogue: &self.epilogue, call, memory };
+            self.op.run_with_epilogue(call, &epilogue, Address::workspace(call, 0).slice_mut(bytes));
         }
     }
 }
 
-/// A follower and the memory of its workers.
-struct Following<'a> {
-    follower: &'a Follower,
+/// An epilogue while it runs, and the memory of its workers.
+struct Running<'a> {
+    epilogue: &'a FusedEpilogue,
     call: &'a Call<'a>,
     memory: *mut u8,
 }
 
-// SAFETY: workers have memory of their own, and work on different elements.
-unsafe impl Sync for Following<'_> {}
+// SAFETY: workers have memory of their own.
+unsafe impl Sync for Running<'_> {}
 
-impl Follow for Following<'_> {
+impl Epilogue for Running<'_> {
     unsafe fn take(&self, worker: usize, rows: Range<usize>, columns: Range<usize>, values: *const u8) {
         // SAFETY: there is this much memory for each worker; the op vouches for the rectangle.
         unsafe {
-            let memory = self.memory.add(worker * self.follower.memory());
-            self.follower.take(self.call, memory, rows, columns, values);
+            let memory = self.memory.add(worker * self.epilogue.memory());
+            self.epilogue.take(self.call, memory, rows, columns, values);
         }
     }
 
-    fn ask_for(&self, rows: Range<usize>, columns: Range<usize>) {
-        self.follower.ask_for(self.call, rows, columns);
+    fn prefetch(&self, rows: Range<usize>, columns: Range<usize>) {
+        self.epilogue.prefetch(self.call, rows, columns);
     }
 }
 
@@ -118,11 +122,16 @@ struct InWorkspace {
 }
 
 impl InWorkspace {
-    fn new(then: &WithEpilogue, reads: &[Operand], writes: &[Operand], in_place: &[(usize, usize)]) -> Self {
-        let (operands, seen) = (then.operands, then.loop_reads(reads));
-        let op = prepare_op(&then.op, &reads[..operands], &[then.made()]);
-        let body = fused::prepare(&then.body, &seen, writes, &then.loop_pairs(in_place));
-        let made = (then.shape.elements() * then.dtype.size()).next_multiple_of(ALIGNMENT);
+    fn new(
+        kernel: &WithEpilogue,
+        reads: &[Operand],
+        writes: &[Operand],
+        in_place: &[(usize, usize)],
+    ) -> Self {
+        let (operands, seen) = (kernel.operands, kernel.loop_reads(reads));
+        let op = prepare_op(&kernel.op, &reads[..operands], &[kernel.made()]);
+        let body = fused::prepare(&kernel.body, &seen, writes, &kernel.loop_pairs(in_place));
+        let made = (kernel.shape.elements() * kernel.dtype.size()).next_multiple_of(ALIGNMENT);
         let table = (seen.len() * size_of::<*const u8>()).next_multiple_of(ALIGNMENT);
         Self { op, body, operands, made, table }
     }

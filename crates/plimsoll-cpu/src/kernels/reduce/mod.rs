@@ -12,7 +12,7 @@ use crate::kernels::summation::{BLOCK, Fold, Max, Min, Sum, block_rows, fold_row
 use crate::kernels::tasks::share;
 use crate::numbers::{Element, Kind, Number, is_acc, with_element};
 use crate::runtime::Pool;
-use crate::runtime::{Call, Routine};
+use crate::runtime::{Address, Call, Routine};
 use crate::simd::{Compiled, Function, Isa};
 use plimsoll_graph::op::Reduction;
 use plimsoll_graph::program::Operand;
@@ -193,16 +193,22 @@ impl Pass {
             let Some(partial) = self.partial else {
                 let over =
                     Over { reduced: self.reduced, inner: self.inner, block: self.reduced.max(1), small };
-                return over.run(self.combine, self.outer, [input, output], self.sizes, call.pool);
+                return over.run(
+                    self.combine,
+                    self.outer,
+                    [input, output].map(Address::new),
+                    self.sizes,
+                    call.pool,
+                );
             };
             let partial = call.workspace.add(partial);
             let block = if self.inner == 1 { BLOCK } else { block_rows(self.reduced) };
             let blocks = self.reduced.div_ceil(block);
             let over = Over { reduced: self.reduced, inner: self.inner, block, small };
-            over.run(self.combine, self.outer, [input, partial], self.sizes, call.pool);
+            over.run(self.combine, self.outer, [input, partial].map(Address::new), self.sizes, call.pool);
             let over = Over { reduced: blocks, inner: self.inner, block: blocks, small: true };
             let sizes = [self.sizes[1]; 2];
-            over.run(self.combine_blocks, self.outer, [partial, output], sizes, call.pool);
+            over.run(self.combine_blocks, self.outer, [partial, output].map(Address::new), sizes, call.pool);
         }
     }
 }
@@ -221,13 +227,12 @@ impl Over {
         &self,
         combine: Compiled<CombineArgs>,
         outer: usize,
-        [input, output]: [*mut u8; 2],
+        [input, output]: [Address<u8>; 2],
         sizes: [usize; 2],
         pool: &Pool,
     ) {
         let blocks = self.reduced.div_ceil(self.block).max(1);
         let strips = self.inner.div_ceil(COLUMNS);
-        let (input, output) = (Address(input), Address(output));
         let pieces = outer * blocks * strips;
         let work = |range: Range<usize>| {
             for piece in range {
@@ -241,11 +246,11 @@ impl Over {
                     stride: self.inner,
                     // SAFETY: the piece is within the operand, and its results within the result.
                     input: unsafe {
-                        input.get().add(((outer * self.reduced + start) * self.inner + first) * sizes[0])
+                        input.pointer().add(((outer * self.reduced + start) * self.inner + first) * sizes[0])
                     },
                     // SAFETY: as above.
                     output: unsafe {
-                        output.get().add(((outer * blocks + block) * self.inner + first) * sizes[1])
+                        output.pointer().add(((outer * blocks + block) * self.inner + first) * sizes[1])
                     },
                 };
                 // SAFETY: as above; the machine has the instruction set that was detected.
@@ -253,19 +258,6 @@ impl Over {
             }
         };
         share(pool, pieces, self.small, &work);
-    }
-}
-
-/// An address that several threads use.
-#[derive(Clone, Copy)]
-struct Address(*mut u8);
-
-// SAFETY: threads write to different elements and read what nobody writes.
-unsafe impl Sync for Address {}
-
-impl Address {
-    fn get(self) -> *mut u8 {
-        self.0
     }
 }
 
@@ -380,7 +372,7 @@ impl Routine for ArgMax {
     unsafe fn run(&self, call: &Call<'_>) {
         let small = self.outer * self.reduced * self.inner < SMALL;
         let over = Over { reduced: self.reduced, inner: self.inner, block: self.reduced.max(1), small };
-        let addresses = [call.reads[0].cast_mut(), call.writes[0]];
+        let addresses = [call.reads[0].cast_mut(), call.writes[0]].map(Address::new);
         // SAFETY: the caller vouches for the operands.
         unsafe { over.run(self.function, self.outer, addresses, [self.size, size_of::<i32>()], call.pool) };
     }

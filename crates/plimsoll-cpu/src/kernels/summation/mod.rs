@@ -11,7 +11,7 @@
 //! no cut of columns into equal blocks has shorter ones than one into about √rows of √rows rows.
 //!
 //! Matrix products sum over their depth, in the order that [`gemm`](crate::gemm) states. Statistics of a batch are merged
-//! by the formula for that ([`batch_norm`](super::batch_norm)).
+//! by the formula for that ([`batch_norm`](super::norm::batch_norm)).
 
 pub(crate) mod columns;
 mod rows;

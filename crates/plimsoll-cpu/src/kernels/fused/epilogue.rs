@@ -1,9 +1,9 @@
-//! A loop that takes in the result of an op, a rectangle at a time, while it is in cache.
+//! The epilogue of an op: a loop that takes in its result, a rectangle at a time, while it is in cache.
 
 use super::Fused;
 use super::geometry::Part;
 use super::steps::AccessOf;
-use crate::gemm::handed_pitch;
+use crate::gemm::epilogue_pitch;
 use crate::runtime::Call;
 use crate::simd::{Isa, prefetch};
 use plimsoll_graph::MAX_RANK;
@@ -11,7 +11,7 @@ use plimsoll_graph::program::{Operand, WithEpilogue};
 use std::ops::Range;
 
 /// The loop of a [`WithEpilogue`], ready to take in its op's result in rectangles.
-pub(crate) struct Follower {
+pub(crate) struct FusedEpilogue {
     fused: Fused,
     /// How many operands the op has.
     operands: usize,
@@ -31,25 +31,25 @@ struct Matrix {
     element: usize,
 }
 
-impl Follower {
-    /// Prepares the loop of a kernel. The op hands on rows of elements, at a distance of [`handed_pitch`] sums of
+impl FusedEpilogue {
+    /// Prepares the loop of a kernel. It takes rows of elements, at a distance of [`epilogue_pitch`] sums of
     /// `sum` bytes.
     pub(crate) fn new(
-        then: &WithEpilogue,
+        kernel: &WithEpilogue,
         reads: &[Operand],
         writes: &[Operand],
         in_place: &[(usize, usize)],
         sum: usize,
     ) -> Self {
-        let (operands, size) = (then.operands, then.dtype.size());
-        let pitch = handed_pitch(then.body.domain[1]) * sum;
-        let mut seen = then.loop_reads(reads);
+        let (operands, size) = (kernel.operands, kernel.dtype.size());
+        let pitch = epilogue_pitch(kernel.body.domain[1]) * sum;
+        let mut seen = kernel.loop_reads(reads);
         seen[0].view.strides[0] = pitch / size;
-        let fused = Fused::new(&then.body, &seen, writes, &then.loop_pairs(in_place), Isa::detect());
+        let fused = Fused::new(&kernel.body, &seen, writes, &kernel.loop_pairs(in_place), Isa::detect());
         let matrix = |operand: AccessOf, of: &Operand| {
             let [row, column] = [of.view.strides[0], of.view.strides[1]];
             let element = of.dtype.size();
-            let walks = of.view.shape == then.body.domain && column == 1 && row > 0;
+            let walks = of.view.shape == kernel.body.domain && column == 1 && row > 0;
             walks.then(|| Matrix { operand, offset: of.view.offset * element, row: row * element, element })
         };
         let own = reads.iter().enumerate().skip(operands);
@@ -68,7 +68,7 @@ impl Follower {
     }
 
     /// Asks for the memory that taking in a rectangle will need.
-    pub(crate) fn ask_for(&self, call: &Call<'_>, rows: Range<usize>, columns: Range<usize>) {
+    pub(crate) fn prefetch(&self, call: &Call<'_>, rows: Range<usize>, columns: Range<usize>) {
         for matrix in &self.matrices {
             let start = match matrix.operand {
                 AccessOf::Write(write) => call.writes[write].cast_const(),
@@ -85,12 +85,12 @@ impl Follower {
         }
     }
 
-    /// Takes in a rectangle of the op's result, whose first element is at `values`, as a product hands it on.
+    /// Takes in a rectangle of the op's result, whose first element is at `values`, as a product gives it to its epilogue.
     ///
     /// # Safety
     /// `call` is that of the whole kernel, as for [`Routine::run`](crate::runtime::Routine::run); `memory` is a
     /// thread's own, of as many bytes as [`memory`](Self::memory) says; the rectangle is within the result, at the
-    /// pitch that the follower was prepared for, and no other call has any of its elements at the same time.
+    /// pitch that the epilogue was prepared for, and no other call has any of its elements at the same time.
     pub(crate) unsafe fn take(
         &self,
         call: &Call<'_>,
