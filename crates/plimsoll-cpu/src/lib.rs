@@ -13,6 +13,8 @@ mod math;
 pub mod numbers;
 mod runtime;
 pub mod simd;
+#[cfg(test)]
+mod testing;
 
 pub use device::{CpuDevice, category};
 pub use error::{Error, ErrorKind, Result};

@@ -5,7 +5,7 @@
 
 use super::ConvShape;
 use crate::gemm::WORKSPACE_ALIGN;
-use crate::numbers::{Float, FloatElement};
+use crate::numbers::{Element, Float};
 use crate::runtime::{Address, Pool};
 use crate::simd::{Body, InstructionSet, Isa, Vector, VectorOf};
 use std::ops::Range;
@@ -24,7 +24,7 @@ pub(super) fn fits(shape: &ConvShape) -> bool {
 /// # Safety
 ///
 /// As for [`conv_forward`](super::conv_forward), and the shape [`fits`].
-pub(super) unsafe fn forward<T: FloatElement>(
+pub(super) unsafe fn forward<T: Element<Acc: Float>>(
     isa: Isa,
     pool: &Pool,
     shape: &ConvShape,
@@ -41,7 +41,7 @@ pub(super) unsafe fn forward<T: FloatElement>(
 /// # Safety
 ///
 /// As for [`conv_grad_input`](super::conv_grad_input), and the shape [`fits`].
-pub(super) unsafe fn grad_input<T: FloatElement>(
+pub(super) unsafe fn grad_input<T: Element<Acc: Float>>(
     isa: Isa,
     pool: &Pool,
     shape: &ConvShape,
@@ -72,7 +72,7 @@ fn output_of(shape: &ConvShape, axis: usize, input: usize, tap: usize) -> Option
 ///
 /// The pointers are valid for images of the sizes, and for the filter.
 #[expect(clippy::too_many_arguments, reason = "two images with their sizes")]
-unsafe fn sums<T: FloatElement>(
+unsafe fn sums<T: Element<Acc: Float>>(
     isa: Isa,
     pool: &Pool,
     shape: &ConvShape,
@@ -113,7 +113,7 @@ struct Row<'a, T> {
     source: fn(&ConvShape, usize, usize, usize) -> Option<usize>,
 }
 
-impl<T: FloatElement> Body for Row<'_, T> {
+impl<T: Element<Acc: Float>> Body for Row<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -123,7 +123,7 @@ impl<T: FloatElement> Body for Row<'_, T> {
     }
 }
 
-impl<T: FloatElement> Row<'_, T> {
+impl<T: Element<Acc: Float>> Row<'_, T> {
     #[inline(always)]
     unsafe fn compute<V: Vector<Scalar = T::Acc>>(self) {
         let Self { shape, to, width, from, from_width, filter, y, source } = self;
@@ -174,7 +174,7 @@ impl Sources {
 
 /// Writes the first `count` lanes, rounded.
 #[inline(always)]
-unsafe fn write<V: Vector<Scalar = T::Acc>, T: FloatElement>(vector: V, to: *mut T, count: usize) {
+unsafe fn write<V: Vector<Scalar = T::Acc>, T: Element<Acc: Float>>(vector: V, to: *mut T, count: usize) {
     // SAFETY: the caller vouches for `count` elements; no vector has more than `MAX_LANES` lanes.
     unsafe {
         if T::IS_ACC {
@@ -200,7 +200,7 @@ fn parts(shape: &ConvShape) -> (usize, usize) {
 }
 
 /// The bytes of workspace of [`grad_filter`].
-pub(super) fn grad_filter_workspace<T: FloatElement>(shape: &ConvShape) -> usize {
+pub(super) fn grad_filter_workspace<T: Element<Acc: Float>>(shape: &ConvShape) -> usize {
     parts(shape).1 * shape.filter_len() * size_of::<T::Acc>()
 }
 
@@ -209,7 +209,7 @@ pub(super) fn grad_filter_workspace<T: FloatElement>(shape: &ConvShape) -> usize
 /// # Safety
 ///
 /// As for [`conv_grad_filter`](super::conv_grad_filter), and the shape [`fits`].
-pub(super) unsafe fn grad_filter<T: FloatElement>(
+pub(super) unsafe fn grad_filter<T: Element<Acc: Float>>(
     isa: Isa,
     pool: &Pool,
     shape: &ConvShape,
@@ -230,7 +230,7 @@ pub(super) unsafe fn grad_filter<T: FloatElement>(
     let len = shape.filter_len();
     let (input, output_grad) = (Address::new(input.cast_mut()), Address::new(output_grad.cast_mut()));
     pool.run(parts, &|_, part| {
-        isa.run(Part {
+        isa.run(SumOfRows {
             shape,
             input: input.pointer(),
             output_grad: output_grad.pointer(),
@@ -252,7 +252,7 @@ pub(super) unsafe fn grad_filter<T: FloatElement>(
 const VECTORS: usize = 4;
 
 /// The part of a filter's gradient that some rows of output pixels give.
-struct Part<'a, T: FloatElement> {
+struct SumOfRows<'a, T: Element<Acc: Float>> {
     shape: &'a ConvShape,
     input: *const T,
     output_grad: *const T,
@@ -260,7 +260,7 @@ struct Part<'a, T: FloatElement> {
     sums: *mut T::Acc,
 }
 
-impl<T: FloatElement> Body for Part<'_, T> {
+impl<T: Element<Acc: Float>> Body for SumOfRows<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -270,7 +270,7 @@ impl<T: FloatElement> Body for Part<'_, T> {
     }
 }
 
-impl<T: FloatElement> Part<'_, T> {
+impl<T: Element<Acc: Float>> SumOfRows<'_, T> {
     #[inline(always)]
     unsafe fn compute<V: Vector<Scalar = T::Acc>>(self) {
         let Self { shape, input, output_grad, rows, sums } = self;

@@ -9,6 +9,8 @@
 mod depthwise;
 mod grad_input;
 mod shape;
+#[cfg(test)]
+mod tests;
 mod window;
 mod winograd;
 
@@ -16,7 +18,7 @@ use crate::gemm::{
     BatchStrides, Epilogue, Product, Shape, Strided, StridedMut, Target, ToEpilogue, epilogue_workspace,
     workspace,
 };
-use crate::numbers::{Float, FloatElement};
+use crate::numbers::{Element, Float};
 use crate::runtime::Pool;
 use crate::simd::Isa;
 use grad_input::{FlippedFilter, PhasePixels, Phases, phases};
@@ -25,7 +27,7 @@ use window::{WindowColumns, Windows};
 use winograd::To;
 
 /// The bytes of workspace that [`conv_forward`] needs on a pool of `threads`. The same on every machine.
-pub fn conv_forward_workspace<T: FloatElement>(shape: &ConvShape, threads: usize) -> usize {
+pub fn conv_forward_workspace<T: Element<Acc: Float>>(shape: &ConvShape, threads: usize) -> usize {
     if depthwise::fits(shape) {
         0
     } else if winograd::fits::<T>(shape) {
@@ -46,7 +48,7 @@ pub fn conv_forward_workspace<T: FloatElement>(shape: &ConvShape, threads: usize
 ///
 /// The pointers are to as many elements as `shape` says, `input` and `filter` initialised and not written
 /// meanwhile, `output` used by nobody else; it overlaps neither the operands nor `workspace`.
-pub unsafe fn conv_forward<T: FloatElement>(
+pub unsafe fn conv_forward<T: Element<Acc: Float>>(
     pool: &Pool,
     shape: &ConvShape,
     input: *const T,
@@ -54,29 +56,7 @@ pub unsafe fn conv_forward<T: FloatElement>(
     output: *mut T,
     workspace: &mut [u8],
 ) {
-    // SAFETY: the contract is the same.
-    unsafe { conv_forward_with(Isa::detect(), pool, shape, input, filter, output, workspace) }
-}
-
-/// [`conv_forward`] on an instruction set of choice, for tests.
-///
-/// # Panics
-///
-/// As [`conv_forward`], and when the machine does not have the instruction set.
-///
-/// # Safety
-///
-/// As for [`conv_forward`].
-#[doc(hidden)]
-pub unsafe fn conv_forward_with<T: FloatElement>(
-    isa: Isa,
-    pool: &Pool,
-    shape: &ConvShape,
-    input: *const T,
-    filter: *const T,
-    output: *mut T,
-    workspace: &mut [u8],
-) {
+    let isa = Isa::detect();
     if depthwise::fits(shape) {
         // SAFETY: the caller vouches for the pointers.
         unsafe { depthwise::forward(isa, pool, shape, input, filter, output) };
@@ -99,7 +79,7 @@ pub unsafe fn conv_forward_with<T: FloatElement>(
 }
 
 /// Computes a convolution, by product, to a target.
-unsafe fn forward_to<T: FloatElement>(
+unsafe fn forward_to<T: Element<Acc: Float>>(
     isa: Isa,
     pool: &Pool,
     shape: &ConvShape,
@@ -176,7 +156,7 @@ fn winograd_grad_input<'a, T>(
 }
 
 /// Whether a convolution can give its output to an epilogue, pixel by pixel.
-pub(crate) fn output_takes_epilogue<T: FloatElement>(shape: &ConvShape) -> bool {
+pub(crate) fn output_takes_epilogue<T: Element<Acc: Float>>(shape: &ConvShape) -> bool {
     if winograd::fits::<T>(shape) {
         return winograd::takes_epilogue(shape.channels, shape.out_channels);
     }
@@ -184,7 +164,10 @@ pub(crate) fn output_takes_epilogue<T: FloatElement>(shape: &ConvShape) -> bool 
 }
 
 /// The bytes of workspace that [`conv_forward_with_epilogue`] needs.
-pub(crate) fn conv_forward_epilogue_workspace<T: FloatElement>(shape: &ConvShape, threads: usize) -> usize {
+pub(crate) fn conv_forward_epilogue_workspace<T: Element<Acc: Float>>(
+    shape: &ConvShape,
+    threads: usize,
+) -> usize {
     if winograd::fits::<T>(shape) {
         return winograd::convolution_workspace(shape.channels, shape.out_channels, true, threads);
     }
@@ -196,7 +179,7 @@ pub(crate) fn conv_forward_epilogue_workspace<T: FloatElement>(shape: &ConvShape
 /// # Safety
 ///
 /// As for [`conv_forward`], with the workspace that [`conv_forward_epilogue_workspace`] says.
-pub(crate) unsafe fn conv_forward_with_epilogue<T: FloatElement>(
+pub(crate) unsafe fn conv_forward_with_epilogue<T: Element<Acc: Float>>(
     pool: &Pool,
     shape: &ConvShape,
     input: *const T,
@@ -216,7 +199,7 @@ pub(crate) unsafe fn conv_forward_with_epilogue<T: FloatElement>(
 }
 
 /// The bytes of workspace that [`conv_grad_input`] needs on a pool of `threads`. The same on every machine.
-pub fn conv_grad_input_workspace<T: FloatElement>(shape: &ConvShape, threads: usize) -> usize {
+pub fn conv_grad_input_workspace<T: Element<Acc: Float>>(shape: &ConvShape, threads: usize) -> usize {
     if depthwise::fits(shape) {
         return 0;
     }
@@ -238,7 +221,7 @@ pub fn conv_grad_input_workspace<T: FloatElement>(shape: &ConvShape, threads: us
 ///
 /// The pointers are to as many elements as `shape` says, `output_grad` and `filter` initialised and not written
 /// meanwhile, `input_grad` used by nobody else; it overlaps neither the operands nor `workspace`.
-pub unsafe fn conv_grad_input<T: FloatElement>(
+pub unsafe fn conv_grad_input<T: Element<Acc: Float>>(
     pool: &Pool,
     shape: &ConvShape,
     output_grad: *const T,
@@ -246,29 +229,7 @@ pub unsafe fn conv_grad_input<T: FloatElement>(
     input_grad: *mut T,
     workspace: &mut [u8],
 ) {
-    // SAFETY: the contract is the same.
-    unsafe { conv_grad_input_with(Isa::detect(), pool, shape, output_grad, filter, input_grad, workspace) }
-}
-
-/// [`conv_grad_input`] on an instruction set of choice, for tests.
-///
-/// # Panics
-///
-/// As [`conv_grad_input`], and when the machine does not have the instruction set.
-///
-/// # Safety
-///
-/// As for [`conv_grad_input`].
-#[doc(hidden)]
-pub unsafe fn conv_grad_input_with<T: FloatElement>(
-    isa: Isa,
-    pool: &Pool,
-    shape: &ConvShape,
-    output_grad: *const T,
-    filter: *const T,
-    input_grad: *mut T,
-    workspace: &mut [u8],
-) {
+    let isa = Isa::detect();
     if depthwise::fits(shape) {
         // SAFETY: the caller vouches for the pointers.
         unsafe { depthwise::grad_input(isa, pool, shape, output_grad, filter, input_grad) };
@@ -290,7 +251,7 @@ pub unsafe fn conv_grad_input_with<T: FloatElement>(
 }
 
 /// Computes one phase of the gradient of the input to a target.
-unsafe fn phase_to<T: FloatElement>(
+unsafe fn phase_to<T: Element<Acc: Float>>(
     isa: Isa,
     pool: &Pool,
     phases: Phases,
@@ -319,7 +280,7 @@ fn epilogue_phase(shape: &ConvShape) -> Option<Phases> {
 }
 
 /// Whether the gradient of the input can be given to an epilogue, pixel by pixel.
-pub(crate) fn grad_input_takes_epilogue<T: FloatElement>(shape: &ConvShape) -> bool {
+pub(crate) fn grad_input_takes_epilogue<T: Element<Acc: Float>>(shape: &ConvShape) -> bool {
     if winograd::fits::<T>(shape) {
         return winograd::takes_epilogue(shape.out_channels, shape.channels);
     }
@@ -327,7 +288,7 @@ pub(crate) fn grad_input_takes_epilogue<T: FloatElement>(shape: &ConvShape) -> b
 }
 
 /// The bytes of workspace that [`conv_grad_input_with_epilogue`] needs.
-pub(crate) fn conv_grad_input_epilogue_workspace<T: FloatElement>(
+pub(crate) fn conv_grad_input_epilogue_workspace<T: Element<Acc: Float>>(
     shape: &ConvShape,
     threads: usize,
 ) -> usize {
@@ -342,7 +303,7 @@ pub(crate) fn conv_grad_input_epilogue_workspace<T: FloatElement>(
 /// # Safety
 ///
 /// As for [`conv_grad_input`], with the workspace that [`conv_grad_input_epilogue_workspace`] says.
-pub(crate) unsafe fn conv_grad_input_with_epilogue<T: FloatElement>(
+pub(crate) unsafe fn conv_grad_input_with_epilogue<T: Element<Acc: Float>>(
     pool: &Pool,
     shape: &ConvShape,
     output_grad: *const T,
@@ -362,7 +323,7 @@ pub(crate) unsafe fn conv_grad_input_with_epilogue<T: FloatElement>(
 }
 
 /// The bytes of workspace that [`conv_grad_filter`] needs on a pool of `threads`. The same on every machine.
-pub fn conv_grad_filter_workspace<T: FloatElement>(shape: &ConvShape, threads: usize) -> usize {
+pub fn conv_grad_filter_workspace<T: Element<Acc: Float>>(shape: &ConvShape, threads: usize) -> usize {
     if depthwise::fits(shape) {
         depthwise::grad_filter_workspace::<T>(shape)
     } else if winograd::fits::<T>(shape) {
@@ -383,7 +344,7 @@ pub fn conv_grad_filter_workspace<T: FloatElement>(shape: &ConvShape, threads: u
 ///
 /// The pointers are to as many elements as `shape` says, `input` and `output_grad` initialised and not written
 /// meanwhile, `filter_grad` used by nobody else; it overlaps neither the operands nor `workspace`.
-pub unsafe fn conv_grad_filter<T: FloatElement>(
+pub unsafe fn conv_grad_filter<T: Element<Acc: Float>>(
     pool: &Pool,
     shape: &ConvShape,
     input: *const T,
@@ -391,29 +352,7 @@ pub unsafe fn conv_grad_filter<T: FloatElement>(
     filter_grad: *mut T,
     workspace: &mut [u8],
 ) {
-    // SAFETY: the contract is the same.
-    unsafe { conv_grad_filter_with(Isa::detect(), pool, shape, input, output_grad, filter_grad, workspace) }
-}
-
-/// [`conv_grad_filter`] on an instruction set of choice, for tests.
-///
-/// # Panics
-///
-/// As [`conv_grad_filter`], and when the machine does not have the instruction set.
-///
-/// # Safety
-///
-/// As for [`conv_grad_filter`].
-#[doc(hidden)]
-pub unsafe fn conv_grad_filter_with<T: FloatElement>(
-    isa: Isa,
-    pool: &Pool,
-    shape: &ConvShape,
-    input: *const T,
-    output_grad: *const T,
-    filter_grad: *mut T,
-    workspace: &mut [u8],
-) {
+    let isa = Isa::detect();
     if depthwise::fits(shape) {
         // SAFETY: the caller vouches for the pointers.
         unsafe { depthwise::grad_filter(isa, pool, shape, input, output_grad, filter_grad, workspace) };

@@ -6,7 +6,7 @@
 
 use super::kernel::{max_rows, vectors};
 use super::pack::row_pitch;
-use crate::numbers::FloatElement;
+use crate::numbers::{Element, Float};
 use crate::simd::Isa;
 
 /// The bytes of a row in a block: with this depth, the rows of a register tile fill a first-level cache.
@@ -98,7 +98,7 @@ pub(crate) enum Sums {
 
 impl Sums {
     /// For a result of `T`, that goes to rows at equal distances or to an epilogue.
-    pub(crate) fn of<T: FloatElement>(in_rows: bool, with_epilogue: bool) -> Sums {
+    pub(crate) fn of<T: Element<Acc: Float>>(in_rows: bool, with_epilogue: bool) -> Sums {
         match (with_epilogue, T::IS_ACC && in_rows) {
             (true, _) => Sums::ToEpilogue,
             (false, true) => Sums::InPlace,

@@ -10,8 +10,10 @@ mod kernel;
 mod pack;
 mod parts;
 mod product;
+#[cfg(test)]
+mod tests;
 
-use crate::numbers::{Float, FloatElement};
+use crate::numbers::{Element, Float};
 use crate::runtime::Pool;
 use crate::simd::Isa;
 use blocking::Order;
@@ -51,10 +53,10 @@ pub struct MatrixMut<T> {
 
 /// A batch of products `c = alpha * a · b` or `c += alpha * a · b`, of `m × k` by `k × n`.
 ///
-/// Sums are kept in [`Element::Acc`] over the whole of `k` and rounded to `T` once. How they are ordered depends
-/// on the sizes alone, so results do not depend on the number of threads.
+/// Sums are kept in [`Acc`](Element::Acc) over the whole of `k` and rounded to `T` once. How they are
+/// ordered depends on the sizes alone, so results do not depend on the number of threads.
 #[derive(Clone, Copy, Debug)]
-pub struct Gemm<T: FloatElement> {
+pub struct Gemm<T: Element> {
     /// The matrices in the outer and the inner batch dimension.
     pub batch: [usize; 2],
     /// The rows of `a` and `c`.
@@ -80,12 +82,18 @@ pub(crate) const NARROW: usize = 32;
 
 /// The bytes of workspace that [`gemm`] needs for `batch` products of `m × k` by `k × n` on a pool of `threads`.
 /// The same on every machine.
-pub fn gemm_workspace<T: FloatElement>(batch: usize, m: usize, n: usize, k: usize, threads: usize) -> usize {
+pub fn gemm_workspace<T: Element<Acc: Float>>(
+    batch: usize,
+    m: usize,
+    n: usize,
+    k: usize,
+    threads: usize,
+) -> usize {
     part_workspace::<T>(Shape { batch, m, n, k }, m, threads)
 }
 
 /// [`gemm_workspace`] for rows of products that have `whole` rows in all.
-fn part_workspace<T: FloatElement>(shape: Shape, whole: usize, threads: usize) -> usize {
+fn part_workspace<T: Element<Acc: Float>>(shape: Shape, whole: usize, threads: usize) -> usize {
     let Shape { batch, m, n, k } = shape;
     let bytes = |shape: Shape, whole: Shape, in_rows: bool| {
         product::workspace_in::<T>(Order::of(whole, size_of::<T::Acc>()), shape, in_rows, threads)
@@ -112,12 +120,12 @@ fn part_workspace<T: FloatElement>(shape: Shape, whole: usize, threads: usize) -
 /// Every element that the sizes and strides of `args` reach is valid memory: `a` and `b` initialised and not
 /// written meanwhile, `c` written by nobody else, and initialised if it is accumulated to. No element of `c` is
 /// reached twice, and `c` overlaps neither the operands nor `workspace`.
-pub unsafe fn gemm<T: FloatElement>(pool: &Pool, args: &Gemm<T>, workspace: &mut [u8]) {
+pub unsafe fn gemm<T: Element<Acc: Float>>(pool: &Pool, args: &Gemm<T>, workspace: &mut [u8]) {
     // SAFETY: the contract is the same.
-    unsafe { gemm_with(Isa::detect(), pool, args, workspace) }
+    unsafe { gemm_on(Isa::detect(), pool, args, workspace) }
 }
 
-/// [`gemm`] on an instruction set of choice, for tests.
+/// [`gemm`] on an instruction set that was chosen before.
 ///
 /// # Panics
 ///
@@ -126,14 +134,18 @@ pub unsafe fn gemm<T: FloatElement>(pool: &Pool, args: &Gemm<T>, workspace: &mut
 /// # Safety
 ///
 /// As for [`gemm`].
-#[doc(hidden)]
-pub unsafe fn gemm_with<T: FloatElement>(isa: Isa, pool: &Pool, args: &Gemm<T>, workspace: &mut [u8]) {
+pub(crate) unsafe fn gemm_on<T: Element<Acc: Float>>(
+    isa: Isa,
+    pool: &Pool,
+    args: &Gemm<T>,
+    workspace: &mut [u8],
+) {
     // SAFETY: the contract is the same.
     unsafe { gemm_part(isa, pool, args, args.m, workspace) }
 }
 
 /// The bytes of workspace that [`gemm_with_epilogue`] needs.
-pub(crate) fn gemm_epilogue_workspace<T: FloatElement>(
+pub(crate) fn gemm_epilogue_workspace<T: Element<Acc: Float>>(
     m: usize,
     n: usize,
     k: usize,
@@ -147,7 +159,7 @@ pub(crate) fn gemm_epilogue_workspace<T: FloatElement>(
 /// # Safety
 ///
 /// As for [`gemm`], with the workspace that [`gemm_epilogue_workspace`] says.
-pub(crate) unsafe fn gemm_with_epilogue<T: FloatElement>(
+pub(crate) unsafe fn gemm_with_epilogue<T: Element<Acc: Float>>(
     pool: &Pool,
     [m, n, k]: [usize; 3],
     a: Matrix<T>,
@@ -175,7 +187,7 @@ pub(crate) unsafe fn gemm_with_epilogue<T: FloatElement>(
 /// # Safety
 ///
 /// As for [`gemm`], with the workspace that [`part_workspace`] says.
-unsafe fn gemm_part<T: FloatElement>(
+unsafe fn gemm_part<T: Element<Acc: Float>>(
     isa: Isa,
     pool: &Pool,
     args: &Gemm<T>,

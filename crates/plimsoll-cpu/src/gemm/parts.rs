@@ -7,14 +7,14 @@
 use super::blocking::{Order, Shape};
 use super::product::{Product, StridedMut, workspace_in};
 use super::{BatchStrides, Gemm, Matrix, Strided, gemm_part, part_workspace};
-use crate::numbers::{Float, FloatElement};
+use crate::numbers::{Element, Float};
 use crate::runtime::Pool;
 use crate::simd::{Body, InstructionSet, Isa};
 use std::marker::PhantomData;
 use std::ops::Range;
 
 /// The bytes of workspace that [`gemm_rows`] needs for `m` of the `whole` rows of a product.
-pub(crate) fn gemm_rows_workspace<T: FloatElement>(
+pub(crate) fn gemm_rows_workspace<T: Element<Acc: Float>>(
     m: usize,
     n: usize,
     k: usize,
@@ -30,7 +30,7 @@ pub(crate) fn gemm_rows_workspace<T: FloatElement>(
 /// # Safety
 ///
 /// As for [`gemm`](super::gemm), with the workspace that [`gemm_rows_workspace`] says.
-pub(crate) unsafe fn gemm_rows<T: FloatElement>(
+pub(crate) unsafe fn gemm_rows<T: Element<Acc: Float>>(
     pool: &Pool,
     args: &Gemm<T>,
     whole: usize,
@@ -54,7 +54,7 @@ pub(crate) struct DepthSum<T> {
     element: PhantomData<T>,
 }
 
-impl<T: FloatElement> DepthSum<T> {
+impl<T: Element<Acc: Float>> DepthSum<T> {
     pub(crate) fn new(m: usize, n: usize, k: usize) -> Self {
         let shape = Shape { batch: 1, m, n, k };
         Self { shape, order: Order::of(shape, size_of::<T::Acc>()), element: PhantomData }
@@ -185,7 +185,7 @@ impl<T: FloatElement> DepthSum<T> {
         if self.scratch() == 0 && k > 0 {
             return;
         }
-        let (isa, totals) = (Isa::detect(), Totals { sums, c, results, splits, range: 0..0 });
+        let (isa, totals) = (Isa::detect(), DepthTotals { sums, c, results, splits, range: 0..0 });
         pool.run(results.div_ceil(STEP), &|_, task| {
             isa.run(totals.of(task * STEP..results.min((task + 1) * STEP)));
         });
@@ -193,7 +193,7 @@ impl<T: FloatElement> DepthSum<T> {
 }
 
 /// Some results, from the sums of their splits.
-struct Totals<T: FloatElement> {
+struct DepthTotals<T: Element<Acc: Float>> {
     sums: *const T::Acc,
     c: *mut T,
     results: usize,
@@ -202,15 +202,15 @@ struct Totals<T: FloatElement> {
 }
 
 // SAFETY: tasks read what is not written meanwhile, and write results of their own.
-unsafe impl<T: FloatElement> Sync for Totals<T> {}
+unsafe impl<T: Element<Acc: Float>> Sync for DepthTotals<T> {}
 
-impl<T: FloatElement> Totals<T> {
+impl<T: Element<Acc: Float>> DepthTotals<T> {
     fn of(&self, range: Range<usize>) -> Self {
         Self { range, ..*self }
     }
 }
 
-impl<T: FloatElement> Body for Totals<T> {
+impl<T: Element<Acc: Float>> Body for DepthTotals<T> {
     type Output = ();
 
     #[inline(always)]

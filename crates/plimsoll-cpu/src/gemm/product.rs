@@ -3,7 +3,7 @@
 use super::blocking::{Blocking, EPILOGUE_COLUMNS, Order, Shape, Sums, epilogue_pitch};
 use super::kernel::{Dots, Tile};
 use super::pack::{BatchStrides, Layout, Left, Right};
-use crate::numbers::{Float, FloatElement};
+use crate::numbers::{Element, Float};
 use crate::runtime::Pool;
 use crate::simd::{Body, InstructionSet, Isa, Vector, VectorOf};
 use std::marker::PhantomData;
@@ -67,9 +67,9 @@ pub(crate) struct StridedMut<T> {
 }
 
 // SAFETY: tasks write disjoint elements, inside a product whose caller vouches for them.
-unsafe impl<T: FloatElement> Sync for StridedMut<T> {}
+unsafe impl<T: Element<Acc: Float>> Sync for StridedMut<T> {}
 
-impl<T: FloatElement> Target<T> for StridedMut<T> {
+impl<T: Element<Acc: Float>> Target<T> for StridedMut<T> {
     fn row(&self, batch: usize, row: usize) -> (*mut T, isize) {
         let offset = self.batch.offset(batch) + row as isize * self.row_stride;
         (self.start.wrapping_offset(offset), self.column_stride)
@@ -81,7 +81,7 @@ impl<T: FloatElement> Target<T> for StridedMut<T> {
 }
 
 /// `target = alpha * a · b`, or `target += alpha * a · b`.
-pub(crate) struct Product<'a, T: FloatElement, A, B, C> {
+pub(crate) struct Product<'a, T: Element<Acc: Float>, A, B, C> {
     pub(crate) shape: Shape,
     pub(crate) a: &'a A,
     pub(crate) b: &'a B,
@@ -92,18 +92,18 @@ pub(crate) struct Product<'a, T: FloatElement, A, B, C> {
 
 /// The bytes of workspace of a product into `T`, on any instruction set. `in_rows` says that the target
 /// has a [`row_stride`](Target::row_stride).
-pub(crate) fn workspace<T: FloatElement>(shape: Shape, in_rows: bool, threads: usize) -> usize {
+pub(crate) fn workspace<T: Element<Acc: Float>>(shape: Shape, in_rows: bool, threads: usize) -> usize {
     workspace_in::<T>(Order::of(shape, size_of::<T::Acc>()), shape, in_rows, threads)
 }
 
 /// The bytes of workspace of a product into `T` whose result is [`ToEpilogue`] on.
-pub(crate) fn epilogue_workspace<T: FloatElement>(shape: Shape, threads: usize) -> usize {
+pub(crate) fn epilogue_workspace<T: Element<Acc: Float>>(shape: Shape, threads: usize) -> usize {
     let order = Order::of(shape, size_of::<T::Acc>());
     workspace_to::<T>(order, shape, Sums::ToEpilogue, threads)
 }
 
 /// [`workspace`] of a product with an order of summation of its own.
-pub(crate) fn workspace_in<T: FloatElement>(
+pub(crate) fn workspace_in<T: Element<Acc: Float>>(
     order: Order,
     shape: Shape,
     in_rows: bool,
@@ -112,7 +112,7 @@ pub(crate) fn workspace_in<T: FloatElement>(
     workspace_to::<T>(order, shape, Sums::of::<T>(in_rows, false), threads)
 }
 
-fn workspace_to<T: FloatElement>(order: Order, shape: Shape, sums: Sums, threads: usize) -> usize {
+fn workspace_to<T: Element<Acc: Float>>(order: Order, shape: Shape, sums: Sums, threads: usize) -> usize {
     let size = size_of::<T::Acc>();
     let len = |isa| Blocking::new(shape, order, isa, size, sums, threads).len(threads);
     let Shape { batch, m, n, k } = shape;
@@ -124,7 +124,7 @@ fn workspace_to<T: FloatElement>(order: Order, shape: Shape, sums: Sums, threads
 
 impl<T, A, B, C> Product<'_, T, A, B, C>
 where
-    T: FloatElement,
+    T: Element<Acc: Float>,
     A: Left<T::Acc>,
     B: Right<T::Acc>,
     C: Target<T>,
@@ -200,7 +200,7 @@ where
 }
 
 /// A product while it runs.
-struct Job<'a, T: FloatElement, A, B, C> {
+struct Job<'a, T: Element<Acc: Float>, A, B, C> {
     product: &'a Product<'a, T, A, B, C>,
     blocking: Blocking,
     sums: Sums,
@@ -210,10 +210,10 @@ struct Job<'a, T: FloatElement, A, B, C> {
 }
 
 // SAFETY: tasks write disjoint partial sums, and each thread writes its own workspace.
-unsafe impl<T: FloatElement, A: Sync, B: Sync, C: Sync> Sync for Job<'_, T, A, B, C> {}
+unsafe impl<T: Element<Acc: Float>, A: Sync, B: Sync, C: Sync> Sync for Job<'_, T, A, B, C> {}
 
 /// Some tiles, for one thread.
-struct Tiles<'a, T: FloatElement, A, B, C> {
+struct Tiles<'a, T: Element<Acc: Float>, A, B, C> {
     job: &'a Job<'a, T, A, B, C>,
     worker: usize,
     tiles: Range<usize>,
@@ -221,7 +221,7 @@ struct Tiles<'a, T: FloatElement, A, B, C> {
 
 impl<T, A, B, C> Body for Tiles<'_, T, A, B, C>
 where
-    T: FloatElement,
+    T: Element<Acc: Float>,
     A: Left<T::Acc>,
     B: Right<T::Acc>,
     C: Target<T>,
@@ -238,7 +238,7 @@ where
 }
 
 /// Some rows of the result, from their partial sums.
-struct Totals<'a, T: FloatElement, A, B, C> {
+struct Totals<'a, T: Element<Acc: Float>, A, B, C> {
     job: &'a Job<'a, T, A, B, C>,
     worker: usize,
     rows: Range<usize>,
@@ -246,7 +246,7 @@ struct Totals<'a, T: FloatElement, A, B, C> {
 
 impl<T, A, B, C> Body for Totals<'_, T, A, B, C>
 where
-    T: FloatElement,
+    T: Element<Acc: Float>,
     A: Left<T::Acc>,
     B: Right<T::Acc>,
     C: Target<T>,
@@ -282,7 +282,7 @@ where
 }
 
 /// Where a tile's register tiles are summed up, and how.
-struct Place<S> {
+struct Accumulator<S> {
     start: *mut S,
     stride: isize,
     alpha: S,
@@ -291,7 +291,7 @@ struct Place<S> {
 
 impl<T, A, B, C> Job<'_, T, A, B, C>
 where
-    T: FloatElement,
+    T: Element<Acc: Float>,
     A: Left<T::Acc>,
     B: Right<T::Acc>,
     C: Target<T>,
@@ -311,14 +311,14 @@ where
         let sums = self.own_sums(worker);
         let place = if splits > 1 {
             let start = self.scratch.wrapping_add((unit * m + rows.start) * n + columns.start);
-            Place { start, stride: n as isize, alpha: T::Acc::ONE, add: false }
+            Accumulator { start, stride: n as isize, alpha: T::Acc::ONE, add: false }
         } else if self.sums == Sums::InPlace {
             let start = self.product.target.row(batch, rows.start).0.wrapping_add(columns.start).cast();
             let stride = self.product.target.row_stride().unwrap_or(0);
-            Place { start, stride, alpha: self.product.alpha, add: self.product.accumulate }
+            Accumulator { start, stride, alpha: self.product.alpha, add: self.product.accumulate }
         } else {
             let stride = if self.sums == Sums::ToEpilogue { epilogue_pitch(n) } else { tile_n };
-            Place { start: sums, stride: stride as isize, alpha: T::Acc::ONE, add: false }
+            Accumulator { start: sums, stride: stride as isize, alpha: T::Acc::ONE, add: false }
         };
         // SAFETY: the ranges are within the product, and the place has room for the tile.
         unsafe {
@@ -350,7 +350,7 @@ where
         rows: Range<usize>,
         columns: Range<usize>,
         depth: Range<usize>,
-        place: Place<T::Acc>,
+        place: Accumulator<T::Acc>,
     ) {
         let (a, b) = (self.product.a, self.product.b);
         let packed_a = self.own(worker);

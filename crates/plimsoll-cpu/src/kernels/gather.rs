@@ -107,7 +107,7 @@ impl<F: Fold, T: Element<Acc = F::Number>> Routine for ScatterAdd<F, T> {
         // SAFETY: both are within the workspace, which nobody else uses yet.
         unsafe { self.sort(indices, bounds.slice_mut(self.rows + 1), sorted.slice_mut(self.count)) };
         each_range(call.pool, self.rows, rows_per_task(self.width), &|_, rows| {
-            self.isa.run(Sums {
+            self.isa.run(RowSums {
                 fold: PhantomData::<F>,
                 updates,
                 bounds,
@@ -121,7 +121,7 @@ impl<F: Fold, T: Element<Acc = F::Number>> Routine for ScatterAdd<F, T> {
 }
 
 /// Some rows of the table.
-struct Sums<F, T> {
+struct RowSums<F, T> {
     fold: PhantomData<F>,
     updates: Address<T>,
     bounds: Address<usize>,
@@ -131,7 +131,7 @@ struct Sums<F, T> {
     rows: Range<usize>,
 }
 
-impl<F: Fold, T: Element<Acc = F::Number>> Body for Sums<F, T> {
+impl<F: Fold, T: Element<Acc = F::Number>> Body for RowSums<F, T> {
     type Output = ();
 
     #[inline(always)]
@@ -184,12 +184,12 @@ impl<F, T> ScatterAdd<F, T> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::kernels::testing::*;
+    use crate::testing::*;
+    use plimsoll_graph::{DType, Op};
 
     /// Indices into a table of `rows` rows, some of them outside.
-    fn indices(random: &mut Random, dtype: DType, count: usize, rows: usize) -> Tensor {
-        let index = |_| random.below(rows + 4) as f64 - 2.0;
+    fn indices(numbers: &mut Numbers, dtype: DType, count: usize, rows: usize) -> Tensor {
+        let index = |_| numbers.below(rows + 4) as f64 - 2.0;
         Tensor::new(dtype, &[count], (0..count).map(index).collect())
     }
 
@@ -203,11 +203,11 @@ mod tests {
             for (rows, width, count) in
                 [(1, 1, 1), (5, 3, 40), (300, 1, 1000), (40, 700, 90), (0, 3, 5), (5, 3, 0)]
             {
-                let mut random = Random::new(rows as u64);
-                let table = (0..rows * width).map(|_| (random.float() * 100.0).max(0.0)).collect();
+                let mut numbers = Numbers::new(rows as u64);
+                let table = (0..rows * width).map(|_| (numbers.float() * 100.0).max(0.0)).collect();
                 let table = Tensor::new(dtype, &[rows, width], table);
                 let index = if count % 2 == 0 { DType::I32 } else { DType::I64 };
-                let indices = indices(&mut random, index, count, rows);
+                let indices = indices(&mut numbers, index, count, rows);
                 let missing = if dtype.is_float() { f64::NAN } else { 0.0 };
                 let expected: Vec<f64> = (0..count * width)
                     .map(|at| {
@@ -215,7 +215,7 @@ mod tests {
                         row.map_or(missing, |row| table.at(&[row, at % width]))
                     })
                     .collect();
-                let actual = run(prepare, &[&table, &indices], &[(dtype, &[count, width])], &[]);
+                let actual = run_op(&Op::Gather, &[&table, &indices], &[]);
                 assert_close(&actual[0], &expected, 0.0, dtype.name());
             }
         }
@@ -227,11 +227,11 @@ mod tests {
             for (rows, width, count) in
                 [(1, 1, 1), (5, 3, 40), (300, 1, 1000), (40, 700, 90), (0, 3, 5), (3, 2, 0)]
             {
-                let mut random = Random::new(rows as u64);
-                let updates = (0..count * width).map(|_| (random.float() * 5.0).max(0.0)).collect();
+                let mut numbers = Numbers::new(rows as u64);
+                let updates = (0..count * width).map(|_| (numbers.float() * 5.0).max(0.0)).collect();
                 let updates = Tensor::new(dtype, &[count, width], updates);
                 let index = if count % 2 == 0 { DType::I32 } else { DType::I64 };
-                let indices = indices(&mut random, index, count, rows);
+                let indices = indices(&mut numbers, index, count, rows);
                 let mut expected = vec![0.0; rows * width];
                 for at in 0..count * width {
                     if let Some(row) = inside(indices.at(&[at / width]), rows) {
@@ -240,8 +240,7 @@ mod tests {
                     }
                 }
                 let expected: Vec<f64> = expected.into_iter().map(|sum| nearest(dtype, sum)).collect();
-                let prepare = |reads: &[_], writes: &[_]| prepare_scatter_add(rows, reads, writes);
-                let actual = run(prepare, &[&indices, &updates], &[(dtype, &[rows, width])], &[]);
+                let actual = run_op(&Op::ScatterAdd { rows }, &[&indices, &updates], &[]);
                 assert_close(&actual[0], &expected, 0.0, dtype.name());
             }
         }

@@ -13,10 +13,3 @@ pub(crate) mod recurrent;
 pub(crate) mod reduce;
 mod summation;
 mod tasks;
-
-#[cfg(test)]
-mod harness;
-#[cfg(test)]
-mod scalar;
-#[cfg(test)]
-mod testing;

@@ -49,7 +49,7 @@ macro_rules! with_element {
     };
 }
 
-/// Evaluates an expression with the [`FloatElement`](super::FloatElement) of a `DType`, which must be of one.
+/// Evaluates an expression with the float [`Element`](super::Element) of a `DType`, which must be of one.
 macro_rules! with_float {
     ($dtype:expr, $element:ident => $body:expr) => {
         $crate::numbers::with_float!(@ $dtype, $element => $body,

@@ -3,7 +3,7 @@
 //! A tensor holds elements. Kernels widen an [`Element`] to a [`Number`] when they read it, compute with that, and
 //! round once, to nearest with ties to even, when they write. There are five numbers: half-precision floats are none of
 //! their own, since they are storage for `f32`, and bools are bytes that are 0 or 1. A [`Float`] is a number with
-//! elementary functions and vector registers; a [`FloatElement`] is an element that is computed with as one.
+//! elementary functions and vector registers; what takes float tensors alone is over an `Element<Acc: Float>`.
 
 mod halves;
 mod kind;
@@ -88,15 +88,10 @@ pub trait Number: Element<Acc = Self> + PartialOrd {
         (self > largest) | ((self != self) & (largest == largest))
     }
 
-    /// The number as an `f32` whose last digit is odd if digits were lost, so that rounding that to half precision gives
-    /// what rounding the number at once does.
+    /// The number as an `f32` whose last digit is odd if digits were lost, so that rounding that to half precision
+    /// gives what rounding the number at once does.
     fn round_to_odd(self) -> f32;
 }
-
-/// An element that is computed with as a [`Float`].
-pub trait FloatElement: Element<Acc: Float> {}
-
-impl<T: Element<Acc: Float>> FloatElement for T {}
 
 /// A floating-point number that kernels compute with.
 ///

@@ -3,7 +3,7 @@
 //! The library is built for the plainest processor of its architecture and finds out at run time what the one it
 //! is on can do. Arithmetic is written once and inlined into a function that enables an instruction set, so that all
 //! of it, plain loops included, is compiled for that set. There are two ways in. A [`Body`] holds what it works on,
-//! and [`Isa::run`] picks its instance with each call. A [`Function`] is picked by [`Isa::compiled`] once, when a
+//! and [`Isa::run`] picks its instance with each call. A [`Function`] is picked by `Isa::compiled` once, when a
 //! kernel is prepared, and called through a pointer.
 //!
 //! Plain loops give the same bits on all sets: a product and a sum are fused by [`Vector::mul_add`] alone, and the
@@ -37,8 +37,19 @@ impl Isa {
 
     /// The widest instruction set this machine has.
     pub fn detect() -> Self {
+        #[cfg(test)]
+        if let Some(isa) = FORCED.get() {
+            return isa;
+        }
         let available = Self::ALL.into_iter().rev().find(|isa| isa.is_available());
         available.unwrap_or(Self::Portable)
+    }
+
+    /// Makes [`detect`](Self::detect) find another instruction set on this thread, and returns what it was made to find
+    /// before.
+    #[cfg(test)]
+    pub(crate) fn force(isa: Option<Self>) -> Option<Self> {
+        FORCED.replace(isa)
     }
 
     /// The number of lanes of a vector of scalars of `size` bytes.
@@ -108,6 +119,11 @@ impl Isa {
             _ => Portable::compiled::<F>(),
         }
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    static FORCED: std::cell::Cell<Option<Isa>> = const { std::cell::Cell::new(None) };
 }
 
 /// Arithmetic together with what it works on, written once for all instruction sets.

@@ -60,7 +60,7 @@ pub(in crate::conv) struct Convolution<'a> {
 unsafe impl Sync for Convolution<'_> {}
 
 /// Where things are in workspace, in scalars.
-struct Layout {
+struct ForwardWorkspace {
     /// The output channels of one pass over the images.
     pass: usize,
     /// The values of the filter for a pass, in panels of columns.
@@ -72,7 +72,7 @@ struct Layout {
     staged: usize,
 }
 
-impl Layout {
+impl ForwardWorkspace {
     fn new(channels: usize, to_channels: usize, takes_epilogue: bool) -> Self {
         let most = (FILTER_BYTES / size_of::<f32>() / POINTS / channels / PANEL).max(1) * PANEL;
         let passes = to_channels.div_ceil(most).max(1);
@@ -102,12 +102,12 @@ pub(in crate::conv) fn convolution_workspace(
     takes_epilogue: bool,
     threads: usize,
 ) -> usize {
-    Layout::new(channels, to_channels, takes_epilogue).worker(threads) * size_of::<f32>()
+    ForwardWorkspace::new(channels, to_channels, takes_epilogue).worker(threads) * size_of::<f32>()
 }
 
 /// Whether a [`Convolution`] can have an epilogue: it computes all of their channels in one pass.
 pub(in crate::conv) fn takes_epilogue(channels: usize, to_channels: usize) -> bool {
-    Layout::new(channels, to_channels, true).pass >= to_channels
+    ForwardWorkspace::new(channels, to_channels, true).pass >= to_channels
 }
 
 impl Convolution<'_> {
@@ -132,7 +132,7 @@ impl Convolution<'_> {
         );
         let scratch = workspace.as_mut_ptr();
         assert!(scratch.addr().is_multiple_of(WORKSPACE_ALIGN), "workspace is not aligned");
-        let layout = Layout::new(channels, to_channels, takes_epilogue);
+        let layout = ForwardWorkspace::new(channels, to_channels, takes_epilogue);
         let grid = Grid::new(batch, to_size);
         // Blocks of equal size, so that a small last one keeps no thread waiting.
         let block = grid.len().div_ceil(grid.len().div_ceil(BLOCK).max(1)).max(1);
@@ -145,7 +145,7 @@ impl Convolution<'_> {
             });
             pool.run(grid.len().div_ceil(block), &|worker, task| {
                 let first = task * block;
-                isa.run(Block { pass: &pass, worker, tiles: first..grid.len().min(first + block) });
+                isa.run(TileBlock { pass: &pass, worker, tiles: first..grid.len().min(first + block) });
             });
         }
     }
@@ -154,7 +154,7 @@ impl Convolution<'_> {
 /// Some output channels of all images.
 struct Pass<'a> {
     convolution: &'a Convolution<'a>,
-    layout: &'a Layout,
+    layout: &'a ForwardWorkspace,
     grid: Grid,
     columns: Range<usize>,
     scratch: Address<f32>,
@@ -223,13 +223,13 @@ impl FilterRows<'_> {
 }
 
 /// The pixels of some tiles.
-struct Block<'a> {
+struct TileBlock<'a> {
     pass: &'a Pass<'a>,
     worker: usize,
     tiles: Range<usize>,
 }
 
-impl Body for Block<'_> {
+impl Body for TileBlock<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -239,10 +239,10 @@ impl Body for Block<'_> {
     }
 }
 
-impl Block<'_> {
+impl TileBlock<'_> {
     #[inline(always)]
     unsafe fn compute<V: Vector<Scalar = f32>>(self) {
-        let Layout { input, output, .. } = self.pass.layout;
+        let ForwardWorkspace { input, output, .. } = self.pass.layout;
         let own = self.pass.layout.worker(self.worker);
         let inputs = self.pass.scratch.at(own).pointer();
         let outputs = inputs.wrapping_add(input.len());
@@ -275,7 +275,7 @@ impl Block<'_> {
     }
 }
 
-impl Block<'_> {
+impl TileBlock<'_> {
     /// Evaluates the tiles' patches of the images.
     #[inline(always)]
     unsafe fn transform_input<V: Vector<Scalar = f32>>(&self, input: Matrices, values: *mut f32) {

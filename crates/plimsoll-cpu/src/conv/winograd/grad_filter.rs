@@ -20,7 +20,7 @@ const CHANNELS: usize = 64;
 const TASKS: usize = 12;
 
 /// How the sums are cut up, from the shape alone, and where things are in workspace, in scalars.
-struct Layout {
+struct GradWorkspace {
     grid: Grid,
     /// The tiles of a part, and the parts.
     part_tiles: usize,
@@ -35,7 +35,7 @@ struct Layout {
     partial: usize,
 }
 
-impl Layout {
+impl GradWorkspace {
     fn new(shape: &ConvShape) -> Self {
         let grid = Grid::new(shape.batch, shape.output);
         let block = [shape.channels, shape.out_channels]
@@ -63,7 +63,7 @@ impl Layout {
 
 /// The bytes of workspace of [`grad_filter`].
 pub(in crate::conv) fn grad_filter_workspace(shape: &ConvShape, threads: usize) -> usize {
-    Layout::new(shape).worker(threads) * size_of::<f32>()
+    GradWorkspace::new(shape).worker(threads) * size_of::<f32>()
 }
 
 /// Computes the gradient with respect to the filter.
@@ -88,7 +88,7 @@ pub(in crate::conv) unsafe fn grad_filter(
     assert!(workspace.len() >= bytes, "a gradient needs {bytes} bytes of workspace, not {}", workspace.len());
     let scratch = workspace.as_mut_ptr();
     assert!(scratch.addr().is_multiple_of(WORKSPACE_ALIGN), "workspace is not aligned");
-    let layout = Layout::new(shape);
+    let layout = GradWorkspace::new(shape);
     let gradient = Gradient {
         input: Images { start: input, size: shape.input, channels: shape.channels },
         output: Images { start: output_grad, size: shape.output, channels: shape.out_channels },
@@ -97,12 +97,12 @@ pub(in crate::conv) unsafe fn grad_filter(
         scratch: Address::new(scratch.cast()),
         layout: &layout,
     };
-    let Layout { block, parts, part_tiles, grid, .. } = layout;
+    let GradWorkspace { block, parts, part_tiles, grid, .. } = layout;
     let across = shape.out_channels.div_ceil(block[1]);
     let blocks = shape.channels.div_ceil(block[0]) * across;
     pool.run(blocks * parts, &|worker, task| {
         let (part, first) = (task / blocks, [task % blocks / across * block[0], task % across * block[1]]);
-        isa.run(Part {
+        isa.run(SumOfTiles {
             gradient: &gradient,
             worker,
             part,
@@ -115,7 +115,7 @@ pub(in crate::conv) unsafe fn grad_filter(
         const STEP: usize = 1 << 13;
         let len = shape.filter_len();
         pool.run(len.div_ceil(STEP), &|_, task| {
-            isa.run(Sum { gradient: &gradient, range: task * STEP..len.min((task + 1) * STEP) });
+            isa.run(AddParts { gradient: &gradient, range: task * STEP..len.min((task + 1) * STEP) });
         });
     }
 }
@@ -128,7 +128,7 @@ struct Gradient<'a> {
     corner: [isize; 2],
     filter_grad: *mut f32,
     scratch: Address<f32>,
-    layout: &'a Layout,
+    layout: &'a GradWorkspace,
 }
 
 // SAFETY: the images are only read, and tasks write disjoint parts of the result.
@@ -150,7 +150,7 @@ impl Gradient<'_> {
 }
 
 /// The gradient that some tiles give for a block of input channels, its rows, and output channels, its columns.
-struct Part<'a> {
+struct SumOfTiles<'a> {
     gradient: &'a Gradient<'a>,
     worker: usize,
     part: usize,
@@ -159,7 +159,7 @@ struct Part<'a> {
     columns: Range<usize>,
 }
 
-impl Body for Part<'_> {
+impl Body for SumOfTiles<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -169,7 +169,7 @@ impl Body for Part<'_> {
     }
 }
 
-impl Part<'_> {
+impl SumOfTiles<'_> {
     #[inline(always)]
     unsafe fn compute<V: Vector<Scalar = f32>>(self) {
         let layout = self.gradient.layout;
@@ -187,7 +187,7 @@ impl Part<'_> {
     }
 }
 
-impl Part<'_> {
+impl SumOfTiles<'_> {
     /// Evaluates some tiles of the input and of the gradient.
     #[inline(always)]
     unsafe fn transform<V: Vector<Scalar = f32>>(
@@ -288,12 +288,12 @@ impl Part<'_> {
 }
 
 /// Some of a gradient, from its parts.
-struct Sum<'a> {
+struct AddParts<'a> {
     gradient: &'a Gradient<'a>,
     range: Range<usize>,
 }
 
-impl Body for Sum<'_> {
+impl Body for AddParts<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -303,7 +303,7 @@ impl Body for Sum<'_> {
     }
 }
 
-impl Sum<'_> {
+impl AddParts<'_> {
     #[inline(always)]
     unsafe fn compute<V: Vector<Scalar = f32>>(self) {
         for at in cut(self.range, V::LANES) {

@@ -7,7 +7,7 @@ use crate::kernels::attention::{Heads, KEYS, QUERIES};
 use crate::kernels::memory::*;
 use crate::kernels::product::matrix::{Matrix, Multiply, Size, alone};
 use crate::kernels::summation::{LANES, RowFold, Sum};
-use crate::numbers::{Float, FloatElement, with_float};
+use crate::numbers::{Element, Float, with_float};
 use crate::runtime::{Call, Routine};
 use crate::simd::{Body, InstructionSet};
 use plimsoll_graph::op::Attention;
@@ -28,7 +28,7 @@ struct Backward<T> {
     element: PhantomData<T>,
 }
 
-impl<T: FloatElement> Backward<T> {
+impl<T: Element<Acc: Float>> Backward<T> {
     fn new(attention: Attention, reads: &[Operand], joint: bool) -> Self {
         let views = [0, 1, 2, 3, 4, 5].map(|index| reads[index].view);
         let results = [0, 1, 2].map(|index| {
@@ -59,7 +59,7 @@ impl<T: FloatElement> Backward<T> {
     }
 }
 
-impl<T: FloatElement> Routine for Backward<T> {
+impl<T: Element<Acc: Float>> Routine for Backward<T> {
     fn workspace(&self, threads: usize) -> usize {
         threads * self.parts().iter().sum::<usize>()
     }
@@ -105,7 +105,7 @@ impl<T: FloatElement> Routine for Backward<T> {
 }
 
 /// One head of one element of the batch.
-struct Head<'a, T: FloatElement> {
+struct Head<'a, T: Element<Acc: Float>> {
     heads: Heads,
     q: Matrix<T>,
     k: Matrix<T>,
@@ -126,7 +126,7 @@ struct Head<'a, T: FloatElement> {
     products: Multiply<'a>,
 }
 
-impl<T: FloatElement> Body for Head<'_, T> {
+impl<T: Element<Acc: Float>> Body for Head<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -147,7 +147,7 @@ impl<T: FloatElement> Body for Head<'_, T> {
     }
 }
 
-impl<T: FloatElement> Head<'_, T> {
+impl<T: Element<Acc: Float>> Head<'_, T> {
     /// Computes the gradients of a block of queries and adds its part to those of keys and values.
     #[inline(always)]
     unsafe fn query_block(&self, first: usize) {
@@ -237,65 +237,4 @@ fn score_slopes<A: Float>(
     let rest = visible..end.max(count);
     scores[rest.clone()].fill(A::ZERO);
     slopes[rest].fill(A::ZERO);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::kernels::attention::tests::{CASES, indices, naive};
-    use crate::kernels::testing::*;
-
-    #[test]
-    fn gradients_follow_the_formula_of_dense_or_strided_operands() {
-        for dtype in FLOATS {
-            for (batch, queries, keys, heads, width, causal) in CASES {
-                for order in [[0, 1, 2, 3], [2, 0, 1, 3]] {
-                    let mut random = Random::new(keys as u64);
-                    let query_dims = [batch, queries, heads, width];
-                    let key_dims = [batch, keys, heads, width];
-                    let q = random.strided(dtype, &query_dims, &order);
-                    let [k, v] = [0, 1].map(|_| random.strided(dtype, &key_dims, &order));
-                    let dout = random.strided(dtype, &query_dims, &order);
-                    let attention = Attention { causal, scale: 0.7 };
-                    let (probabilities, log_sums) = naive(attention, &q, &k);
-                    let mut output = vec![0.0; q.values().len()];
-                    let mut expected =
-                        [q.values(), k.values(), v.values()].map(|values| vec![0.0; values.len()]);
-                    let at =
-                        |count: usize, b: usize, i: usize, h: usize| ((b * count + i) * heads + h) * width;
-                    for (b, h, i) in indices([batch, heads, queries]) {
-                        let row = &probabilities[((b * heads + h) * queries + i) * keys..][..keys];
-                        let (mut slopes, mut mean) = (vec![0.0; keys], 0.0);
-                        for (j, probability) in row.iter().enumerate() {
-                            for d in 0..width {
-                                let (value, slope) = (v.at(&[b, j, h, d]), dout.at(&[b, i, h, d]));
-                                output[at(queries, b, i, h) + d] += probability * value;
-                                expected[2][at(keys, b, j, h) + d] += probability * slope;
-                                slopes[j] += value * slope;
-                            }
-                            mean += probability * slopes[j];
-                        }
-                        for (j, probability) in row.iter().enumerate() {
-                            let slope = probability * (slopes[j] - mean) * attention.scale;
-                            for d in 0..width {
-                                expected[0][at(queries, b, i, h) + d] += slope * k.at(&[b, j, h, d]);
-                                expected[1][at(keys, b, j, h) + d] += slope * q.at(&[b, i, h, d]);
-                            }
-                        }
-                    }
-                    let output = Tensor::new(dtype, &query_dims, output);
-                    let log_sums = Tensor::new(dtype.accumulator(), &[batch, heads, queries], log_sums);
-                    let prepare = |reads: &[_], writes: &[_]| prepare(attention, reads, writes);
-                    let results = [(dtype, &query_dims[..]), (dtype, &key_dims), (dtype, &key_dims)];
-                    let reads = [&q, &k, &v, &output, &log_sums, &dout];
-                    let actual = run(prepare, &reads, &results, &[]);
-                    // The output that a query's mean slope is computed from is rounded to the type.
-                    let tolerance = 8.0 * unit(dtype) + 200.0 * unit(dtype.accumulator());
-                    for (index, name) in ["dq", "dk", "dv"].iter().enumerate() {
-                        assert_close(&actual[index], &expected[index], tolerance, name);
-                    }
-                }
-            }
-        }
-    }
 }

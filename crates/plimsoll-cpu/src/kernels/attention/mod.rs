@@ -6,11 +6,13 @@
 //! What it needs of memory does not grow with the number of keys.
 
 pub(crate) mod grad;
+#[cfg(test)]
+mod tests;
 
 use crate::kernels::memory::*;
 use crate::kernels::product::matrix::{Matrix, Multiply, Size, alone};
 use crate::kernels::summation::{Fold, LANES, MaxNumber, Sum, fold_row};
-use crate::numbers::{Float, FloatElement, with_float};
+use crate::numbers::{Element, Float, with_float};
 use crate::runtime::{Call, Routine};
 use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::op::Attention;
@@ -105,7 +107,7 @@ struct Forward<T> {
     element: PhantomData<T>,
 }
 
-impl<T: FloatElement> Forward<T> {
+impl<T: Element<Acc: Float>> Forward<T> {
     fn new(attention: Attention, reads: &[Operand]) -> Self {
         let [q, k, v] = [0, 1, 2].map(|index| reads[index].view);
         let views = [q, k, v, View::dense(q.shape)];
@@ -128,7 +130,7 @@ impl<T: FloatElement> Forward<T> {
     }
 }
 
-impl<T: FloatElement> Routine for Forward<T> {
+impl<T: Element<Acc: Float>> Routine for Forward<T> {
     fn workspace(&self, threads: usize) -> usize {
         threads * self.parts().iter().sum::<usize>()
     }
@@ -165,7 +167,7 @@ impl<T: FloatElement> Routine for Forward<T> {
 }
 
 /// A block of queries of one head.
-struct QueryBlock<'a, T: FloatElement> {
+struct QueryBlock<'a, T: Element<Acc: Float>> {
     heads: Heads,
     first: usize,
     q: Matrix<T>,
@@ -182,7 +184,7 @@ struct QueryBlock<'a, T: FloatElement> {
     products: Multiply<'a>,
 }
 
-impl<T: FloatElement> Body for QueryBlock<'_, T> {
+impl<T: Element<Acc: Float>> Body for QueryBlock<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -254,98 +256,4 @@ fn exponentials<A: Float>(
     *total = *total * decay + fold_row::<Sum<A>, A>(scores);
     *largest = new;
     decay
-}
-
-#[cfg(test)]
-pub(super) mod tests {
-    use super::*;
-    use crate::kernels::testing::*;
-    use plimsoll_graph::DType;
-
-    /// Batch, queries, keys, heads, width, causal.
-    pub(in super::super) const CASES: [(usize, usize, usize, usize, usize, bool); 10] = [
-        (2, 0, 3, 1, 2, true),
-        (1, 1, 1, 1, 1, true),
-        (2, 5, 7, 3, 4, false),
-        (1, 5, 9, 2, 8, true),
-        (1, 9, 5, 1, 3, true),
-        (1, 70, 70, 2, 16, true),
-        (1, 130, 300, 1, 33, true),
-        (2, 65, 257, 1, 8, false),
-        (1, 3, 600, 2, 24, false),
-        (1, 200, 640, 1, 8, true),
-    ];
-
-    /// The probabilities `[batch, heads, queries, keys]` and log-sums `[batch, heads, queries]`, by the book.
-    pub(in super::super) fn naive(attention: Attention, q: &Tensor, k: &Tensor) -> (Vec<f64>, Vec<f64>) {
-        let ([batch, queries, heads, width], keys) = (dims(q), dims(k)[1]);
-        let (mut probabilities, mut log_sums) = (Vec::new(), Vec::new());
-        for (b, h, i) in indices([batch, heads, queries]) {
-            let last = if keys > queries { i + keys - queries } else { i };
-            let score = |j: usize| -> f64 {
-                let product: f64 = (0..width).map(|d| q.at(&[b, i, h, d]) * k.at(&[b, j, h, d])).sum();
-                if attention.causal && j > last { f64::NEG_INFINITY } else { product * attention.scale }
-            };
-            let scores: Vec<f64> = (0..keys).map(score).collect();
-            let log_sum = scores.iter().map(|s| s.exp()).sum::<f64>().ln();
-            probabilities.extend(scores.iter().map(|s| (s - log_sum).exp()));
-            log_sums.push(log_sum);
-        }
-        (probabilities, log_sums)
-    }
-
-    pub(in super::super) fn dims(tensor: &Tensor) -> [usize; 4] {
-        [0, 1, 2, 3].map(|axis| tensor.operand().view.shape[axis])
-    }
-
-    /// All triples of indices, the last fastest.
-    pub(in super::super) fn indices([a, b, c]: [usize; 3]) -> impl Iterator<Item = (usize, usize, usize)> {
-        (0..a * b * c).map(move |at| (at / (b * c), at / c % b, at % c))
-    }
-
-    #[test]
-    fn outputs_are_values_weighted_by_probabilities_of_dense_or_strided_operands() {
-        for dtype in FLOATS {
-            for (batch, queries, keys, heads, width, causal) in CASES {
-                for order in [[0, 1, 2, 3], [2, 0, 1, 3], [3, 1, 0, 2]] {
-                    let mut random = Random::new(queries as u64);
-                    let q = random.strided(dtype, &[batch, queries, heads, width], &order);
-                    let k = random.strided(dtype, &[batch, keys, heads, width], &order);
-                    let v = random.strided(dtype, &[batch, keys, heads, width], &order);
-                    let attention = Attention { causal, scale: 1.5 };
-                    let (probabilities, log_sums) = naive(attention, &q, &k);
-                    let mut expected = vec![0.0; batch * queries * heads * width];
-                    for (b, h, i) in indices([batch, heads, queries]) {
-                        let row = ((b * heads + h) * queries + i) * keys;
-                        for d in 0..width {
-                            let value = |j: usize| probabilities[row + j] * v.at(&[b, j, h, d]);
-                            expected[((b * queries + i) * heads + h) * width + d] =
-                                (0..keys).map(value).sum();
-                        }
-                    }
-                    let prepare = |reads: &[_], writes: &[_]| prepare(attention, reads, writes);
-                    let results = [
-                        (dtype, &[batch, queries, heads, width][..]),
-                        (dtype.accumulator(), &[batch, heads, queries]),
-                    ];
-                    let actual = run(prepare, &[&q, &k, &v], &results, &[]);
-                    let tolerance = unit(dtype) + 64.0 * unit(dtype.accumulator());
-                    assert_close(&actual[0], &expected, tolerance, "output");
-                    assert_close(&actual[1], &log_sums, 64.0 * unit(dtype.accumulator()), "log-sum");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn large_scores_do_not_overflow() {
-        let q = Tensor::new(DType::F32, &[1, 1, 1, 1], vec![100.0]);
-        let k = Tensor::new(DType::F32, &[1, 300, 1, 1], (0..300).map(f64::from).collect());
-        let attention = Attention { causal: false, scale: 1.0 };
-        let prepare = |reads: &[_], writes: &[_]| prepare(attention, reads, writes);
-        let results = [(DType::F32, &[1, 1, 1, 1][..]), (DType::F32, &[1, 1, 1])];
-        let actual = run(prepare, &[&q, &k, &k], &results, &[]);
-        assert_close(&actual[0], &[299.0], 1e-6, "output");
-        assert_close(&actual[1], &[29900.0], 1e-6, "log-sum");
-    }
 }

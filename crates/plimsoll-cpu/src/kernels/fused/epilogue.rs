@@ -19,11 +19,11 @@ pub(crate) struct FusedEpilogue {
     size: usize,
     pitch: usize,
     /// The reads and writes that have an element of their own for each of the result's, in rows.
-    matrices: Vec<Matrix>,
+    matrices: Vec<Prefetched>,
 }
 
 /// A matrix that the loop walks over, in bytes.
-struct Matrix {
+struct Prefetched {
     /// Which of the kernel's reads it is, or of its writes.
     operand: AccessOf,
     offset: usize,
@@ -50,7 +50,12 @@ impl FusedEpilogue {
             let [row, column] = [of.view.strides[0], of.view.strides[1]];
             let element = of.dtype.size();
             let walks = of.view.shape == kernel.body.domain && column == 1 && row > 0;
-            walks.then(|| Matrix { operand, offset: of.view.offset * element, row: row * element, element })
+            walks.then(|| Prefetched {
+                operand,
+                offset: of.view.offset * element,
+                row: row * element,
+                element,
+            })
         };
         let own = reads.iter().enumerate().skip(operands);
         let read = own.clone().filter_map(|(index, of)| matrix(AccessOf::Read(index), of));

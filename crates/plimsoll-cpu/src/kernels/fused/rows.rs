@@ -28,9 +28,9 @@ pub(super) struct ReduceArgs {
 /// The bytes of a partial result of any kind of number.
 pub(super) const STATE: usize = size_of::<RowFold<Sum<f64>>>();
 
-struct Reduce<F>(PhantomData<F>);
+struct ReduceRows<F>(PhantomData<F>);
 
-impl<F: Fold> Function for Reduce<F> {
+impl<F: Fold> Function for ReduceRows<F> {
     type Args = ReduceArgs;
 
     #[inline(always)]
@@ -67,9 +67,9 @@ impl<F: Fold> Function for Reduce<F> {
 pub(super) fn reduce(reduction: Reduction, kind: Kind, isa: Isa) -> Compiled<ReduceArgs> {
     fn of<T: Number + Element<Acc = T>>(reduction: Reduction, isa: Isa) -> Compiled<ReduceArgs> {
         match reduction {
-            Reduction::Sum => isa.compiled::<Reduce<Sum<T>>>(),
-            Reduction::Max => isa.compiled::<Reduce<Max<T>>>(),
-            Reduction::Min => isa.compiled::<Reduce<Min<T>>>(),
+            Reduction::Sum => isa.compiled::<ReduceRows<Sum<T>>>(),
+            Reduction::Max => isa.compiled::<ReduceRows<Max<T>>>(),
+            Reduction::Min => isa.compiled::<ReduceRows<Min<T>>>(),
         }
     }
     with_number!(kind, T => of::<T>(reduction, isa))

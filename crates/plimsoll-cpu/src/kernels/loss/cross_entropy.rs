@@ -6,7 +6,7 @@
 use crate::kernels::memory::*;
 use crate::kernels::summation::{MaxNumber, RowFold, Sum, fold_row};
 use crate::kernels::tasks::{each_range, rows_per_task};
-use crate::numbers::{Float, FloatElement, with_float};
+use crate::numbers::{Element, Float, with_float};
 use crate::runtime::{Call, Routine};
 use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::DType;
@@ -50,13 +50,13 @@ struct CrossEntropy<T> {
     element: PhantomData<T>,
 }
 
-impl<T: FloatElement> CrossEntropy<T> {
+impl<T: Element<Acc: Float>> CrossEntropy<T> {
     fn new(reads: &[Operand]) -> Self {
         Self { geometry: Geometry::new(reads), element: PhantomData }
     }
 }
 
-impl<T: FloatElement> Routine for CrossEntropy<T> {
+impl<T: Element<Acc: Float>> Routine for CrossEntropy<T> {
     fn workspace(&self, _threads: usize) -> usize {
         0
     }
@@ -76,7 +76,7 @@ impl<T: FloatElement> Routine for CrossEntropy<T> {
 }
 
 /// The losses of some rows.
-struct Losses<T: FloatElement> {
+struct Losses<T: Element<Acc: Float>> {
     logits: Address<T>,
     labels: Indices,
     loss: Address<T::Acc>,
@@ -85,7 +85,7 @@ struct Losses<T: FloatElement> {
     rows: Range<usize>,
 }
 
-impl<T: FloatElement> Body for Losses<T> {
+impl<T: Element<Acc: Float>> Body for Losses<T> {
     type Output = ();
 
     #[inline(always)]
@@ -107,7 +107,7 @@ impl<T: FloatElement> Body for Losses<T> {
 /// # Safety
 /// The logits must be initialised and not be written meanwhile.
 #[inline(always)]
-pub(super) unsafe fn loss_of_row<T: FloatElement>(
+pub(super) unsafe fn loss_of_row<T: Element<Acc: Float>>(
     logits: Address<T>,
     classes: usize,
     label: i64,
@@ -135,7 +135,7 @@ fn class_of(label: i64, classes: usize) -> Option<usize> {
 /// # Safety
 /// The logits must be initialised and not be written meanwhile.
 #[inline(always)]
-unsafe fn log_sum<T: FloatElement>(logits: Address<T>, classes: usize) -> T::Acc {
+unsafe fn log_sum<T: Element<Acc: Float>>(logits: Address<T>, classes: usize) -> T::Acc {
     // SAFETY: the caller vouches for the logits.
     let logits = unsafe { logits.slice(classes) };
     let largest = fold_row::<MaxNumber<T::Acc>, T>(logits);
@@ -155,13 +155,13 @@ struct CrossEntropyGrad<T> {
     element: PhantomData<T>,
 }
 
-impl<T: FloatElement> CrossEntropyGrad<T> {
+impl<T: Element<Acc: Float>> CrossEntropyGrad<T> {
     fn new(reads: &[Operand]) -> Self {
         Self { geometry: Geometry::new(reads), element: PhantomData }
     }
 }
 
-impl<T: FloatElement> Routine for CrossEntropyGrad<T> {
+impl<T: Element<Acc: Float>> Routine for CrossEntropyGrad<T> {
     fn workspace(&self, _threads: usize) -> usize {
         0
     }
@@ -184,7 +184,7 @@ impl<T: FloatElement> Routine for CrossEntropyGrad<T> {
 }
 
 /// The gradients of some rows of logits.
-struct Gradients<T: FloatElement> {
+struct Gradients<T: Element<Acc: Float>> {
     logits: Address<T>,
     labels: Indices,
     log_sum: Address<T::Acc>,
@@ -194,7 +194,7 @@ struct Gradients<T: FloatElement> {
     rows: Range<usize>,
 }
 
-impl<T: FloatElement> Body for Gradients<T> {
+impl<T: Element<Acc: Float>> Body for Gradients<T> {
     type Output = ();
 
     #[inline(always)]
@@ -217,7 +217,7 @@ impl<T: FloatElement> Body for Gradients<T> {
 /// # Safety
 /// The logits must be initialised, and the result, which may be the logits, be written by nobody else.
 #[inline(always)]
-pub(super) unsafe fn gradient_of_row<T: FloatElement>(
+pub(super) unsafe fn gradient_of_row<T: Element<Acc: Float>>(
     logits: Address<T>,
     classes: usize,
     label: i64,
@@ -251,45 +251,38 @@ pub(super) unsafe fn gradient_of_row<T: FloatElement>(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::kernels::testing::*;
+    use crate::testing::*;
+    use plimsoll_graph::{DType, Op};
 
-    /// Logits, labels that include a negative one and one past the classes, and the expected loss and log-sum.
-    fn case(dtype: DType, index: DType, rows: usize, classes: usize) -> (Tensor, Tensor, Vec<f64>, Vec<f64>) {
-        let mut random = Random::new((rows * classes) as u64);
-        let logits = (0..rows * classes).map(|_| random.float() * 20.0).collect();
-        let logits = Tensor::new(dtype, &[rows, classes], logits);
+    const CASES: [(usize, usize, DType); 5] = [
+        (0, 3, DType::I32),
+        (1, 1, DType::I32),
+        (5, 10, DType::I64),
+        (70, 777, DType::I32),
+        (3, 9001, DType::I64),
+    ];
+
+    /// Logits, and labels that include a negative one and one past the classes.
+    fn case(dtype: DType, index: DType, rows: usize, classes: usize) -> (Tensor, Tensor) {
+        let mut numbers = Numbers::new((rows * classes) as u64);
+        let logits = (0..rows * classes).map(|_| numbers.float() * 20.0).collect();
         let label = |row: usize| match row {
             1 => -3.0,
             2 => classes as f64,
-            _ => random.below(classes) as f64,
+            _ => numbers.below(classes) as f64,
         };
         let labels: Vec<f64> = (0..rows).map(label).collect();
-        let values = logits.values();
-        let row = |row: usize| &values[row * classes..(row + 1) * classes];
-        let log_sum: Vec<f64> = (0..rows).map(|n| row(n).iter().map(|x| x.exp()).sum::<f64>().ln()).collect();
-        let loss = (0..rows).map(|n| match labels[n] {
-            label if label < 0.0 => 0.0,
-            label => row(n).get(label as usize).map_or(f64::NAN, |logit| log_sum[n] - logit),
-        });
-        let loss = loss.collect();
-        (logits, Tensor::new(index, &[rows], labels), loss, log_sum)
+        (Tensor::new(dtype, &[rows, classes], logits), Tensor::new(index, &[rows], labels))
     }
 
     #[test]
     fn the_loss_is_the_log_sum_less_the_chosen_logit() {
         for dtype in FLOATS {
-            for (rows, classes, index) in
-                [(0, 3, DType::I32), (1, 1, DType::I32), (5, 10, DType::I64), (70, 777, DType::I32)]
-            {
-                let (logits, labels, loss, log_sum) = case(dtype, index, rows, classes);
-                let shape = [rows];
-                let results = [(dtype.accumulator(), &shape[..]); 2];
-                let actual = run(prepare, &[&logits, &labels], &results, &[]);
+            for (rows, classes, index) in CASES {
+                let (logits, labels) = case(dtype, index, rows, classes);
                 let tolerance = 8.0 * unit(dtype.accumulator());
-                assert_close(&actual[1], &log_sum, tolerance, "log-sum");
                 // The difference of numbers of up to about 30.
-                assert_close(&actual[0], &loss, 30.0 * tolerance, "loss");
+                check(&Op::CrossEntropy, &[&logits, &labels], &[], &[30.0 * tolerance, tolerance]);
             }
         }
     }
@@ -297,29 +290,14 @@ mod tests {
     #[test]
     fn the_gradient_is_the_probabilities_less_the_chosen_one_in_place_or_not() {
         for dtype in FLOATS {
-            for (rows, classes, index) in
-                [(0, 3, DType::I32), (1, 1, DType::I64), (5, 10, DType::I32), (70, 777, DType::I64)]
-            {
-                let (logits, labels, _, log_sum) = case(dtype, index, rows, classes);
-                let slopes = Random::new(5).tensor(dtype.accumulator(), &[rows]);
-                let log_sum = Tensor::new(dtype.accumulator(), &[rows], log_sum);
-                let expected: Vec<f64> = (0..rows * classes)
-                    .map(|at| {
-                        let (row, class) = (at / classes, at % classes);
-                        let label = labels.at(&[row]);
-                        let chosen = f64::from(label == class as f64);
-                        let probability = (logits.at(&[row, class]) - log_sum.at(&[row])).exp();
-                        match label {
-                            label if label < 0.0 => 0.0,
-                            label if label >= classes as f64 => f64::NAN,
-                            _ => (probability - chosen) * slopes.at(&[row]),
-                        }
-                    })
-                    .collect();
+            for (rows, classes, index) in CASES {
+                let (logits, labels) = case(dtype, index, rows, classes);
+                let log_sums = reference(&Op::CrossEntropy, &[&logits, &labels]).remove(1);
+                let log_sums = Tensor::new(dtype.accumulator(), &[rows], log_sums);
+                let slopes = Numbers::new(5).tensor(dtype.accumulator(), &[rows]);
                 for in_place in [&[][..], &[(0, 0)]] {
-                    let reads = [&logits, &labels, &log_sum, &slopes];
-                    let actual = run(prepare_grad, &reads, &[(dtype, &[rows, classes])], in_place);
-                    assert_close(&actual[0], &expected, 60.0 * unit(dtype), "gradient");
+                    let reads = [&logits, &labels, &log_sums, &slopes];
+                    check(&Op::CrossEntropyGrad, &reads, in_place, &[60.0 * unit(dtype)]);
                 }
             }
         }
@@ -329,7 +307,7 @@ mod tests {
     fn large_logits_do_not_overflow() {
         let logits = Tensor::new(DType::F32, &[1, 3], vec![1000.0, 1001.0, -1e30]);
         let labels = Tensor::new(DType::I32, &[1], vec![1.0]);
-        let actual = run(prepare, &[&logits, &labels], &[(DType::F32, &[1][..]); 2], &[]);
+        let actual = run_op(&Op::CrossEntropy, &[&logits, &labels], &[]);
         assert_close(&actual[0], &[(-1f64).exp().ln_1p()], 1e-4, "loss");
     }
 }

@@ -14,7 +14,7 @@ use crate::kernels::loss::cross_entropy::{gradient_of_row, loss_of_row};
 use crate::kernels::memory::*;
 use crate::kernels::reduce::find_in_row;
 use crate::kernels::tasks::{each_range, rows_per_task};
-use crate::numbers::{Element, Float, FloatElement, with_float};
+use crate::numbers::{Element, Float, with_float};
 use crate::runtime::{Call, Routine};
 use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::DType;
@@ -40,7 +40,7 @@ struct Projected<T> {
     chunks: Vec<Range<usize>>,
 }
 
-impl<T: FloatElement + Element> Projected<T> {
+impl<T: Element<Acc: Float> + Element> Projected<T> {
     fn new(transposed: bool, chunk: usize, reads: &[Operand]) -> Self {
         let (x, weight) = (reads[0].view.shape, reads[1].view.shape);
         let (rows, width, classes) = (x[0], x[1], weight[if transposed { 0 } else { 1 }]);
@@ -68,7 +68,7 @@ impl<T: FloatElement + Element> Projected<T> {
     }
 }
 
-impl<T: FloatElement + Element> Routine for Projected<T> {
+impl<T: Element<Acc: Float> + Element> Routine for Projected<T> {
     fn workspace(&self, threads: usize) -> usize {
         self.places().iter().sum::<usize>() + self.products(threads)
     }
@@ -141,7 +141,7 @@ fn turned<T>(matrix: Matrix<T>) -> Matrix<T> {
 }
 
 /// Losses and predictions of some rows of a chunk, whose logits become their gradients.
-struct Losses<T: FloatElement> {
+struct Losses<T: Element<Acc: Float>> {
     logits: Address<T>,
     labels: Indices,
     slope: Address<T::Acc>,
@@ -154,7 +154,7 @@ struct Losses<T: FloatElement> {
     rows: Range<usize>,
 }
 
-impl<T: FloatElement + Element> Body for Losses<T> {
+impl<T: Element<Acc: Float> + Element> Body for Losses<T> {
     type Output = ();
 
     #[inline(always)]

@@ -10,7 +10,7 @@
 use crate::kernels::memory::*;
 use crate::kernels::summation::columns::add_blocks;
 use crate::kernels::tasks::each_range;
-use crate::numbers::{Float, FloatElement, with_float};
+use crate::numbers::{Element, Float, with_float};
 use crate::runtime::{Call, Routine};
 use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::program::Operand;
@@ -97,25 +97,25 @@ impl Lines {
     }
 
     /// Calls `task` for every block of lines and every part.
-    fn each(&self, call: &Call<'_>, task: &(dyn Fn(usize, Block) + Sync)) {
+    fn each(&self, call: &Call<'_>, task: &(dyn Fn(usize, LineBlock) + Sync)) {
         let parts = self.parts();
         call.pool.run(self.blocks() * parts, &|_, index| {
             let (block, part) = (index / parts, index % parts);
             let (first, end) = (block * self.block, self.lines().min((block + 1) * self.block));
-            task(block, Block { part, first, end });
+            task(block, LineBlock { part, first, end });
         });
     }
 }
 
 /// A part of the lines of a block.
 #[derive(Clone, Copy)]
-struct Block {
+struct LineBlock {
     part: usize,
     first: usize,
     end: usize,
 }
 
-impl Block {
+impl LineBlock {
     const NONE: Self = Self { part: 0, first: 0, end: 0 };
 }
 
@@ -145,18 +145,18 @@ impl<A: Float> Moments<A> {
     }
 }
 
-struct BatchMoments<T: FloatElement> {
+struct BatchMoments<T: Element<Acc: Float>> {
     lines: Lines,
     epsilon: T::Acc,
 }
 
-impl<T: FloatElement> BatchMoments<T> {
+impl<T: Element<Acc: Float>> BatchMoments<T> {
     fn new(epsilon: f64, reads: &[Operand]) -> Self {
         Self { lines: Lines::new(&reads[0]), epsilon: T::Acc::of(epsilon) }
     }
 }
 
-impl<T: FloatElement> Routine for BatchMoments<T> {
+impl<T: Element<Acc: Float>> Routine for BatchMoments<T> {
     fn workspace(&self, _threads: usize) -> usize {
         bytes_of::<T::Acc>(self.lines.blocks() * 3 * self.lines.channels)
     }
@@ -187,20 +187,20 @@ impl<T: FloatElement> Routine for BatchMoments<T> {
 }
 
 /// The moments of a block.
-struct Measure<T: FloatElement> {
+struct Measure<T: Element<Acc: Float>> {
     cut: Lines,
     x: Address<T>,
     /// Where the block's counts, means and squares of all channels go.
     moments: Address<T::Acc>,
-    block: Block,
+    block: LineBlock,
 }
 
-impl<T: FloatElement> Body for Measure<T> {
+impl<T: Element<Acc: Float>> Body for Measure<T> {
     type Output = ();
 
     #[inline(always)]
     unsafe fn run<I: InstructionSet>(self) {
-        let Block { part, first, end } = self.block;
+        let LineBlock { part, first, end } = self.block;
         let mut moments = Moments::none();
         let mut line = first;
         while line < end {
@@ -228,7 +228,7 @@ impl<T: FloatElement> Body for Measure<T> {
     }
 }
 
-impl<T: FloatElement> Measure<T> {
+impl<T: Element<Acc: Float>> Measure<T> {
     /// Merges in lines that are all `width` wide.
     #[inline(always)]
     unsafe fn merge(&self, lines: Range<usize>, width: usize, moments: &mut Moments<T::Acc>) {
@@ -302,18 +302,18 @@ impl<A: Float> Body for Settle<A> {
     }
 }
 
-struct BatchNormGrad<T: FloatElement> {
+struct BatchNormGrad<T: Element<Acc: Float>> {
     lines: Lines,
     epsilon: T::Acc,
 }
 
-impl<T: FloatElement> BatchNormGrad<T> {
+impl<T: Element<Acc: Float>> BatchNormGrad<T> {
     fn new(epsilon: f64, reads: &[Operand]) -> Self {
         Self { lines: Lines::new(&reads[0]), epsilon: T::Acc::of(epsilon) }
     }
 }
 
-impl<T: FloatElement> Routine for BatchNormGrad<T> {
+impl<T: Element<Acc: Float>> Routine for BatchNormGrad<T> {
     fn workspace(&self, _threads: usize) -> usize {
         bytes_of::<T::Acc>(self.lines.blocks().max(1) * 2 * self.lines.channels)
     }
@@ -331,10 +331,14 @@ impl<T: FloatElement> Routine for BatchNormGrad<T> {
             dx: Address::write(call, 0),
             sums,
             epsilon: self.epsilon,
-            block: Block::NONE,
+            block: LineBlock::NONE,
         };
         self.lines.each(call, &|block, lines| {
-            isa.run(Sums(Backward { sums: sums.at(block * 2 * channels), block: lines, ..backward }));
+            isa.run(ParameterSums(Backward {
+                sums: sums.at(block * 2 * channels),
+                block: lines,
+                ..backward
+            }));
         });
         // SAFETY: every block has written its sums, for gamma before those for beta.
         unsafe {
@@ -347,7 +351,7 @@ impl<T: FloatElement> Routine for BatchNormGrad<T> {
 }
 
 /// The gradient of x in a block, from the gradients of gamma and beta.
-struct Backward<T: FloatElement> {
+struct Backward<T: Element<Acc: Float>> {
     cut: Lines,
     x: Address<T>,
     gamma: Address<T>,
@@ -358,10 +362,10 @@ struct Backward<T: FloatElement> {
     /// The gradients of gamma and beta.
     sums: Address<T::Acc>,
     epsilon: T::Acc,
-    block: Block,
+    block: LineBlock,
 }
 
-impl<T: FloatElement> Backward<T> {
+impl<T: Element<Acc: Float>> Backward<T> {
     /// The reciprocal of a channel's standard deviation.
     #[inline(always)]
     unsafe fn reciprocal(&self, channel: usize) -> T::Acc {
@@ -371,12 +375,12 @@ impl<T: FloatElement> Backward<T> {
     }
 }
 
-impl<T: FloatElement> Body for Backward<T> {
+impl<T: Element<Acc: Float>> Body for Backward<T> {
     type Output = ();
 
     #[inline(always)]
     unsafe fn run<I: InstructionSet>(self) {
-        let Block { part, first, end } = self.block;
+        let LineBlock { part, first, end } = self.block;
         let (cut, rows) = (self.cut, T::Acc::of(self.cut.rows as f64));
         // SAFETY: channels and lines are within the operands, no other task writes to the lines, and a part of x and
         // dy is read before it is overwritten.
@@ -406,15 +410,15 @@ impl<T: FloatElement> Body for Backward<T> {
 }
 
 /// A block's part of the gradients of gamma and beta.
-struct Sums<T: FloatElement>(Backward<T>);
+struct ParameterSums<T: Element<Acc: Float>>(Backward<T>);
 
-impl<T: FloatElement> Body for Sums<T> {
+impl<T: Element<Acc: Float>> Body for ParameterSums<T> {
     type Output = ();
 
     #[inline(always)]
     unsafe fn run<I: InstructionSet>(self) {
         let Backward { cut, x, dy, mean, sums, .. } = self.0;
-        let Block { part, first, end } = self.0.block;
+        let LineBlock { part, first, end } = self.0.block;
         let zero = T::Acc::ZERO;
         let (mut gamma, mut beta) = ([zero; CHUNK], [zero; CHUNK]);
         // SAFETY: channels and lines are within the operands, and no other task writes to these channels of this

@@ -7,7 +7,7 @@ use crate::kernels::memory::*;
 use crate::kernels::summation::columns::{Blocks, add_blocks};
 use crate::kernels::summation::{RowFold, Sum};
 use crate::kernels::tasks::{each_range, rows_per_task};
-use crate::numbers::{Element, Float, FloatElement, with_float};
+use crate::numbers::{Element, Float, with_float};
 use crate::runtime::{Call, Routine};
 use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::program::Operand;
@@ -35,21 +35,21 @@ fn extents(x: &Operand) -> (usize, usize) {
     (shape[..rank - 1].iter().product(), shape[rank - 1])
 }
 
-struct LayerNorm<T: FloatElement> {
+struct LayerNorm<T: Element<Acc: Float>> {
     isa: Isa,
     rows: usize,
     width: usize,
     epsilon: T::Acc,
 }
 
-impl<T: FloatElement> LayerNorm<T> {
+impl<T: Element<Acc: Float>> LayerNorm<T> {
     fn new(epsilon: f64, reads: &[Operand]) -> Self {
         let (rows, width) = extents(&reads[0]);
         Self { isa: Isa::detect(), rows, width, epsilon: T::Acc::of(epsilon) }
     }
 }
 
-impl<T: FloatElement> Routine for LayerNorm<T> {
+impl<T: Element<Acc: Float>> Routine for LayerNorm<T> {
     fn workspace(&self, _threads: usize) -> usize {
         0
     }
@@ -73,7 +73,7 @@ impl<T: FloatElement> Routine for LayerNorm<T> {
 }
 
 /// Some rows, normalised.
-struct Forward<T: FloatElement> {
+struct Forward<T: Element<Acc: Float>> {
     x: Address<T>,
     gamma: Address<T>,
     beta: Address<T>,
@@ -85,7 +85,7 @@ struct Forward<T: FloatElement> {
     rows: Range<usize>,
 }
 
-impl<T: FloatElement> Body for Forward<T> {
+impl<T: Element<Acc: Float>> Body for Forward<T> {
     type Output = ();
 
     #[inline(always)]
@@ -138,7 +138,7 @@ struct LayerNormGrad<T> {
     element: PhantomData<T>,
 }
 
-impl<T: FloatElement> LayerNormGrad<T> {
+impl<T: Element<Acc: Float>> LayerNormGrad<T> {
     fn new(reads: &[Operand]) -> Self {
         let (rows, width) = extents(&reads[0]);
         let (isa, blocks, adds) = (Isa::detect(), Blocks::new(rows), reads.len() > 5);
@@ -146,7 +146,7 @@ impl<T: FloatElement> LayerNormGrad<T> {
     }
 }
 
-impl<T: FloatElement> Routine for LayerNormGrad<T> {
+impl<T: Element<Acc: Float>> Routine for LayerNormGrad<T> {
     fn workspace(&self, _threads: usize) -> usize {
         self.blocks.parts_bytes::<T::Acc>(2 * self.width)
     }
@@ -180,7 +180,7 @@ impl<T: FloatElement> Routine for LayerNormGrad<T> {
 
 /// The gradients of some rows, added to what comes past the norm if anything does, and their parts of the gradients of
 /// gamma and beta.
-struct Backward<T: FloatElement> {
+struct Backward<T: Element<Acc: Float>> {
     x: Address<T>,
     gamma: Address<T>,
     mean: Address<T::Acc>,
@@ -193,7 +193,7 @@ struct Backward<T: FloatElement> {
     rows: Range<usize>,
 }
 
-impl<T: FloatElement> Body for Backward<T> {
+impl<T: Element<Acc: Float>> Body for Backward<T> {
     type Output = ();
 
     #[inline(always)]
@@ -255,50 +255,29 @@ impl<T: FloatElement> Body for Backward<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::kernels::testing::*;
-    use plimsoll_graph::DType;
+    use crate::testing::*;
+    use plimsoll_graph::{DType, Op};
 
-    const EPSILON: f64 = 1e-5;
-    const SHAPES: [(usize, usize); 6] = [(0, 3), (1, 1), (3, 5), (67, 33), (10, 256), (130, 300)];
+    const NORM: Op = Op::LayerNorm { epsilon: 1e-5 };
+    const SHAPES: [(usize, usize); 7] = [(0, 3), (1, 1), (3, 5), (67, 33), (10, 256), (130, 300), (2, 4099)];
 
-    /// Rows far from zero, with the mean and reciprocal deviation of each.
-    fn case(random: &mut Random, dtype: DType, rows: usize, width: usize) -> (Tensor, Vec<f64>, Vec<f64>) {
-        let x = (0..rows * width).map(|at| random.float() + (at / width % 7) as f64).collect();
-        let x = Tensor::new(dtype, &[rows, width], x);
-        let values = x.values();
-        let (mut means, mut reciprocals) = (Vec::new(), Vec::new());
-        for row in values.chunks(width) {
-            let mean = row.iter().sum::<f64>() / width as f64;
-            let variance = row.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / width as f64;
-            means.push(mean);
-            reciprocals.push(1.0 / (variance + EPSILON).sqrt());
-        }
-        (x, means, reciprocals)
+    /// Rows far from zero.
+    fn rows(numbers: &mut Numbers, dtype: DType, rows: usize, width: usize) -> Tensor {
+        let x = (0..rows * width).map(|at| numbers.float() + (at / width % 7) as f64).collect();
+        Tensor::new(dtype, &[rows, width], x)
     }
 
     #[test]
     fn rows_are_normalised_in_place_or_not() {
         for dtype in FLOATS {
-            for (rows, width) in SHAPES {
-                let mut random = Random::new(width as u64);
-                let (x, means, reciprocals) = case(&mut random, dtype, rows, width);
-                let (gamma, beta) = (random.tensor(dtype, &[width]), random.tensor(dtype, &[width]));
-                let expected: Vec<f64> = (0..rows * width)
-                    .map(|at| {
-                        let (row, column) = (at / width, at % width);
-                        let normal = (x.at(&[row, column]) - means[row]) * reciprocals[row];
-                        normal * gamma.at(&[column]) + beta.at(&[column])
-                    })
-                    .collect();
-                let accumulator = dtype.accumulator();
-                let results = [(dtype, &[rows, width][..]), (accumulator, &[rows]), (accumulator, &[rows])];
+            for (count, width) in SHAPES {
+                let mut numbers = Numbers::new(width as u64);
+                let x = rows(&mut numbers, dtype, count, width);
+                let (gamma, beta) = (numbers.tensor(dtype, &[width]), numbers.tensor(dtype, &[width]));
+                let sum = unit(dtype.accumulator());
                 for in_place in [&[][..], &[(0, 0)]] {
-                    let prepare = |reads: &[_], writes: &[_]| prepare(EPSILON, reads, writes);
-                    let actual = run(prepare, &[&x, &gamma, &beta], &results, in_place);
-                    assert_close(&actual[0], &expected, 2.0 * unit(dtype) + 400.0 * unit(accumulator), "y");
-                    assert_close(&actual[1], &means, 16.0 * unit(accumulator), "mean");
-                    assert_close(&actual[2], &reciprocals, 400.0 * unit(accumulator), "reciprocal");
+                    let tolerances = [2.0 * unit(dtype) + 400.0 * sum, 16.0 * sum, 400.0 * sum];
+                    check(&NORM, &[&x, &gamma, &beta], in_place, &tolerances);
                 }
             }
         }
@@ -307,51 +286,28 @@ mod tests {
     #[test]
     fn gradients_follow_the_formula_in_place_or_not() {
         for dtype in FLOATS {
-            for (rows, width) in SHAPES {
-                let mut random = Random::new(width as u64);
-                let (x, means, reciprocals) = case(&mut random, dtype, rows, width);
-                let accumulator = dtype.accumulator();
-                let (means, reciprocals) = (
-                    Tensor::new(accumulator, &[rows], means),
-                    Tensor::new(accumulator, &[rows], reciprocals),
-                );
-                let (gamma, dy) = (random.tensor(dtype, &[width]), random.tensor(dtype, &[rows, width]));
-                let normal = |row: usize, column: usize| {
-                    (x.at(&[row, column]) - means.at(&[row])) * reciprocals.at(&[row])
-                };
-                let slope = |row: usize, column: usize| dy.at(&[row, column]) * gamma.at(&[column]);
-                let mut dx = Vec::new();
-                for row in 0..rows {
-                    let sum: f64 = (0..width).map(|column| slope(row, column)).sum();
-                    let product: f64 =
-                        (0..width).map(|column| slope(row, column) * normal(row, column)).sum();
-                    dx.extend((0..width).map(|column| {
-                        let along = (sum + normal(row, column) * product) / width as f64;
-                        (slope(row, column) - along) * reciprocals.at(&[row])
-                    }));
+            for (count, width) in SHAPES {
+                let mut numbers = Numbers::new(width as u64);
+                let (accumulator, dims) = (dtype.accumulator(), [count, width]);
+                let x = rows(&mut numbers, dtype, count, width);
+                let (gamma, beta) = (numbers.tensor(dtype, &[width]), numbers.tensor(dtype, &[width]));
+                let [_, means, reciprocals] = reference(&NORM, &[&x, &gamma, &beta]).try_into().unwrap();
+                let [means, reciprocals] =
+                    [means, reciprocals].map(|values| Tensor::new(accumulator, &[count], values));
+                let (dy, past) = (numbers.tensor(dtype, &dims), numbers.tensor(dtype, &dims));
+                let reads = [&x, &gamma, &means, &reciprocals, &dy, &past];
+                // A row of one element is divided by the square root of epsilon.
+                let tolerance = 2.0 * unit(dtype) + 2000.0 * unit(accumulator);
+                for in_place in [&[][..], &[(0, 0)], &[(0, 4)]] {
+                    check(&Op::LayerNormGrad, &reads[..5], in_place, &[tolerance; 3]);
                 }
-                let column_sum = |of: &dyn Fn(usize, usize) -> f64| -> Vec<f64> {
-                    (0..width).map(|column| (0..rows).map(|row| of(row, column)).sum()).collect()
-                };
-                let dgamma = column_sum(&|row, column| dy.at(&[row, column]) * normal(row, column));
-                let dbeta = column_sum(&|row, column| dy.at(&[row, column]));
-                let results = [(dtype, &[rows, width][..]), (dtype, &[width]), (dtype, &[width])];
-                let past = random.tensor(dtype, &[rows, width]);
+                let alone = run_op(&Op::LayerNormGrad, &reads[..5], &[]);
+                let sums = alone[0].iter().zip(past.values()).map(|(a, b)| a + b).collect();
+                let sums = Tensor::new(dtype, &dims, sums).values();
                 for in_place in [&[][..], &[(0, 0)], &[(0, 4)], &[(0, 5)]] {
-                    let reads = [&x, &gamma, &means, &reciprocals, &dy, &past];
-                    // A row of one element is divided by the square root of epsilon.
-                    let tolerance = 2.0 * unit(dtype) + 2000.0 * unit(accumulator);
-                    let gradients = |reads: &[&Tensor], in_place| {
-                        let actual = run(prepare_grad, reads, &results, in_place);
-                        assert_close(&actual[1], &dgamma, tolerance, "dgamma");
-                        assert_close(&actual[2], &dbeta, tolerance, "dbeta");
-                        actual[0].clone()
-                    };
-                    let alone = gradients(&reads[..5], if in_place == [(0, 5)] { &[] } else { in_place });
-                    assert_close(&alone, &dx, tolerance, "dx");
-                    let sums: Vec<f64> = alone.iter().zip(past.values()).map(|(a, b)| a + b).collect();
-                    let sums = Tensor::new(dtype, &[rows, width], sums);
-                    assert_eq!(gradients(&reads, in_place), sums.values(), "both are rounded");
+                    let joint = run_op(&Op::ResidualLayerNormGrad, &reads, in_place);
+                    assert_eq!(joint[0], sums, "both are rounded");
+                    assert_eq!(joint[1..], alone[1..]);
                 }
             }
         }

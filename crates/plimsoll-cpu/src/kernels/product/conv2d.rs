@@ -9,7 +9,7 @@ use crate::conv::{
 use crate::gemm::Epilogue;
 use crate::kernels::memory::*;
 use crate::kernels::product::epilogue::CanFuseEpilogue;
-use crate::numbers::{FloatElement, with_float};
+use crate::numbers::{Element, Float, with_float};
 use crate::runtime::{Call, Routine};
 use plimsoll_graph::Shape;
 use plimsoll_graph::op::Conv2d;
@@ -19,26 +19,26 @@ use std::marker::PhantomData;
 /// Prepares `Op::Conv2d`.
 pub(crate) fn prepare(conv: Conv2d, reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
     let shape = sizes(conv, &reads[0].view.shape, &reads[1].view.shape);
-    with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Pass::Forward, shape)))
+    with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Conv2dPass::Forward, shape)))
 }
 
 /// Prepares `Op::Conv2dInputGrad`.
 pub(crate) fn prepare_input_grad(conv: Conv2d, reads: &[Operand], writes: &[Operand]) -> Box<dyn Routine> {
     let shape = sizes(conv, &writes[0].view.shape, &reads[0].view.shape);
-    with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Pass::InputGrad, shape)))
+    with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Conv2dPass::InputGrad, shape)))
 }
 
 /// Prepares `Op::Conv2dFilterGrad`.
 pub(crate) fn prepare_filter_grad(conv: Conv2d, reads: &[Operand], writes: &[Operand]) -> Box<dyn Routine> {
     let shape = sizes(conv, &reads[0].view.shape, &writes[0].view.shape);
-    with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Pass::FilterGrad, shape)))
+    with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Conv2dPass::FilterGrad, shape)))
 }
 
 /// Prepares `Op::Conv2d` with an epilogue, if it can have one.
 pub(crate) fn prepare_with_epilogue(conv: Conv2d, reads: &[Operand]) -> Option<Box<dyn CanFuseEpilogue>> {
     let shape = sizes(conv, &reads[0].view.shape, &reads[1].view.shape);
     let routine: Box<dyn CanFuseEpilogue> =
-        with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Pass::Forward, shape)));
+        with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Conv2dPass::Forward, shape)));
     routine.can_fuse().then_some(routine)
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn prepare_input_grad_with_epilogue(
 ) -> Option<Box<dyn CanFuseEpilogue>> {
     let shape = sizes(conv, input, &reads[0].view.shape);
     let routine: Box<dyn CanFuseEpilogue> =
-        with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Pass::InputGrad, shape)));
+        with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Conv2dPass::InputGrad, shape)));
     routine.can_fuse().then_some(routine)
 }
 
@@ -63,31 +63,31 @@ fn sizes(conv: Conv2d, images: &Shape, filter: &Shape) -> ConvShape {
     shape.unwrap_or_else(|error| unreachable!("the graph let this through: {error}"))
 }
 
-/// Which of a convolution's three products is computed.
-enum Pass {
+/// Conv2dPass of a convolution's three products is computed.
+enum Conv2dPass {
     Forward,
     InputGrad,
     FilterGrad,
 }
 
 struct Convolution<T> {
-    pass: Pass,
+    pass: Conv2dPass,
     shape: ConvShape,
     element: PhantomData<T>,
 }
 
-impl<T: FloatElement> Convolution<T> {
-    fn new(pass: Pass, shape: ConvShape) -> Self {
+impl<T: Element<Acc: Float>> Convolution<T> {
+    fn new(pass: Conv2dPass, shape: ConvShape) -> Self {
         Self { pass, shape, element: PhantomData }
     }
 }
 
-impl<T: FloatElement> Routine for Convolution<T> {
+impl<T: Element<Acc: Float>> Routine for Convolution<T> {
     fn workspace(&self, threads: usize) -> usize {
         match self.pass {
-            Pass::Forward => conv_forward_workspace::<T>(&self.shape, threads),
-            Pass::InputGrad => conv_grad_input_workspace::<T>(&self.shape, threads),
-            Pass::FilterGrad => conv_grad_filter_workspace::<T>(&self.shape, threads),
+            Conv2dPass::Forward => conv_forward_workspace::<T>(&self.shape, threads),
+            Conv2dPass::InputGrad => conv_grad_input_workspace::<T>(&self.shape, threads),
+            Conv2dPass::FilterGrad => conv_grad_filter_workspace::<T>(&self.shape, threads),
         }
     }
 
@@ -99,21 +99,21 @@ impl<T: FloatElement> Routine for Convolution<T> {
         unsafe {
             let workspace = Address::workspace(call, 0).slice_mut(self.workspace(pool.threads()));
             match self.pass {
-                Pass::Forward => conv_forward(pool, shape, a, b, to, workspace),
+                Conv2dPass::Forward => conv_forward(pool, shape, a, b, to, workspace),
                 // The filter is the first operand of the op, the last of the function.
-                Pass::InputGrad => conv_grad_input(pool, shape, b, a, to, workspace),
-                Pass::FilterGrad => conv_grad_filter(pool, shape, a, b, to, workspace),
+                Conv2dPass::InputGrad => conv_grad_input(pool, shape, b, a, to, workspace),
+                Conv2dPass::FilterGrad => conv_grad_filter(pool, shape, a, b, to, workspace),
             }
         }
     }
 }
 
-impl<T: FloatElement> CanFuseEpilogue for Convolution<T> {
+impl<T: Element<Acc: Float>> CanFuseEpilogue for Convolution<T> {
     fn can_fuse(&self) -> bool {
         match self.pass {
-            Pass::Forward => output_takes_epilogue::<T>(&self.shape),
-            Pass::InputGrad => grad_input_takes_epilogue::<T>(&self.shape),
-            Pass::FilterGrad => false,
+            Conv2dPass::Forward => output_takes_epilogue::<T>(&self.shape),
+            Conv2dPass::InputGrad => grad_input_takes_epilogue::<T>(&self.shape),
+            Conv2dPass::FilterGrad => false,
         }
     }
 
@@ -123,9 +123,9 @@ impl<T: FloatElement> CanFuseEpilogue for Convolution<T> {
 
     fn epilogue_workspace(&self, threads: usize) -> usize {
         match self.pass {
-            Pass::Forward => conv_forward_epilogue_workspace::<T>(&self.shape, threads),
-            Pass::InputGrad => conv_grad_input_epilogue_workspace::<T>(&self.shape, threads),
-            Pass::FilterGrad => unreachable!("the gradient of a filter is not with_epilogue on"),
+            Conv2dPass::Forward => conv_forward_epilogue_workspace::<T>(&self.shape, threads),
+            Conv2dPass::InputGrad => conv_grad_input_epilogue_workspace::<T>(&self.shape, threads),
+            Conv2dPass::FilterGrad => unreachable!("the gradient of a filter is not with_epilogue on"),
         }
     }
 
@@ -135,9 +135,11 @@ impl<T: FloatElement> CanFuseEpilogue for Convolution<T> {
         // SAFETY: the operands are dense and of the sizes that the graph has checked.
         unsafe {
             match self.pass {
-                Pass::Forward => conv_forward_with_epilogue(pool, shape, a, b, epilogue, workspace),
-                Pass::InputGrad => conv_grad_input_with_epilogue(pool, shape, b, a, epilogue, workspace),
-                Pass::FilterGrad => unreachable!("the gradient of a filter is not with_epilogue on"),
+                Conv2dPass::Forward => conv_forward_with_epilogue(pool, shape, a, b, epilogue, workspace),
+                Conv2dPass::InputGrad => {
+                    conv_grad_input_with_epilogue(pool, shape, b, a, epilogue, workspace)
+                }
+                Conv2dPass::FilterGrad => unreachable!("the gradient of a filter is not with_epilogue on"),
             }
         }
     }
@@ -145,8 +147,9 @@ impl<T: FloatElement> CanFuseEpilogue for Convolution<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::kernels::testing::*;
+    use crate::testing::*;
+    use plimsoll_graph::op::Conv2d;
+    use plimsoll_graph::{Op, Shape};
 
     /// Images, filter, and convolution; the arithmetic is tested where it is, this is about which operand is which.
     fn cases() -> [([usize; 4], [usize; 4], Conv2d); 3] {
@@ -159,62 +162,19 @@ mod tests {
         ]
     }
 
-    /// Calls `term` with the places in images, filter and result of every product of a convolution.
-    fn each_term(
-        conv: Conv2d,
-        images: [usize; 4],
-        filter: [usize; 4],
-        mut term: impl FnMut(usize, usize, usize),
-    ) {
-        let shape = |dims: [usize; 4]| Shape::new(&dims).unwrap();
-        let output = conv.output(&shape(images), &shape(filter)).unwrap();
-        let at = |dims: &[usize], index: [usize; 4]| index.iter().zip(dims).fold(0, |at, (i, d)| at * d + i);
-        for place in 0..output.elements() {
-            let [n, y, x, o] = [0, 1, 2, 3].map(|axis| place / output.strides()[axis] % output[axis]);
-            let group = o / (filter[3] / conv.groups);
-            for tap in 0..filter[0] * filter[1] * filter[2] {
-                let [dy, dx, c] =
-                    [tap / (filter[1] * filter[2]), tap / filter[2] % filter[1], tap % filter[2]];
-                let row = (y * conv.stride[0] + dy * conv.dilation[0]).checked_sub(conv.padding[0]);
-                let column = (x * conv.stride[1] + dx * conv.dilation[1]).checked_sub(conv.padding[2]);
-                if let (Some(row), Some(column)) = (row, column)
-                    && row < images[1]
-                    && column < images[2]
-                {
-                    let image = at(&images, [n, row, column, group * filter[2] + c]);
-                    term(image, at(&filter, [dy, dx, c, o]), place);
-                }
-            }
-        }
-    }
-
     #[test]
     fn the_three_products_of_a_convolution_go_to_the_right_operands() {
         for dtype in FLOATS {
             for (images, filter, conv) in cases() {
                 let [image_shape, filter_shape] = [images, filter].map(|dims| Shape::new(&dims).unwrap());
                 let output = conv.output(&image_shape, &filter_shape).unwrap();
-                let mut random = Random::new(images[1] as u64);
-                let (x, w) = (random.tensor(dtype, &images), random.tensor(dtype, &filter));
-                let dy = random.tensor(dtype, &output);
-                let (xs, ws, dys) = (x.values(), w.values(), dy.values());
-                let (mut y, mut dx, mut dw) =
-                    (vec![0.0; dys.len()], vec![0.0; xs.len()], vec![0.0; ws.len()]);
-                each_term(conv, images, filter, |image, tap, place| {
-                    y[place] += xs[image] * ws[tap];
-                    dx[image] += dys[place] * ws[tap];
-                    dw[tap] += xs[image] * dys[place];
-                });
-                let tolerance = 2.0 * unit(dtype) + 64.0 * unit(dtype.accumulator());
-                let forward = |reads: &[_], writes: &[_]| prepare(conv, reads, writes);
-                let actual = run(forward, &[&x, &w], &[(dtype, &output)], &[]);
-                assert_close(&actual[0], &y, tolerance, "y");
-                let backward = |reads: &[_], writes: &[_]| prepare_input_grad(conv, reads, writes);
-                let actual = run(backward, &[&w, &dy], &[(dtype, &images)], &[]);
-                assert_close(&actual[0], &dx, tolerance, "dx");
-                let backward = |reads: &[_], writes: &[_]| prepare_filter_grad(conv, reads, writes);
-                let actual = run(backward, &[&x, &dy], &[(dtype, &filter)], &[]);
-                assert_close(&actual[0], &dw, tolerance, "dw");
+                let mut numbers = Numbers::new(images[1] as u64);
+                let (x, w) = (numbers.tensor(dtype, &images), numbers.tensor(dtype, &filter));
+                let dy = numbers.tensor(dtype, &output);
+                let tolerance = [2.0 * unit(dtype) + 64.0 * unit(dtype.accumulator())];
+                check(&Op::Conv2d(conv), &[&x, &w], &[], &tolerance);
+                check(&Op::Conv2dInputGrad { conv, input: image_shape }, &[&w, &dy], &[], &tolerance);
+                check(&Op::Conv2dFilterGrad { conv, filter: filter_shape }, &[&x, &dy], &[], &tolerance);
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::gemm::{
 };
 use crate::kernels::memory::*;
 use crate::kernels::product::epilogue::CanFuseEpilogue;
-use crate::numbers::{Float, FloatElement, with_float};
+use crate::numbers::{Element, Float, with_float};
 use crate::runtime::{Call, Routine};
 use plimsoll_graph::MAX_RANK;
 use plimsoll_graph::program::Operand;
@@ -126,7 +126,7 @@ impl<T> Dot<T> {
     }
 }
 
-impl<T: FloatElement> Routine for Dot<T> {
+impl<T: Element<Acc: Float>> Routine for Dot<T> {
     fn workspace(&self, threads: usize) -> usize {
         let ([outer, inner], _) = self.products.split();
         let Products { m, n, k, .. } = self.products;
@@ -183,7 +183,7 @@ impl<T: FloatElement> Routine for Dot<T> {
     }
 }
 
-impl<T: FloatElement> CanFuseEpilogue for Dot<T> {
+impl<T: Element<Acc: Float>> CanFuseEpilogue for Dot<T> {
     fn can_fuse(&self) -> bool {
         let Products { m, k, rank, .. } = self.products;
         // Products of few rows may be computed as their transposes.
@@ -215,37 +215,14 @@ impl<T: FloatElement> CanFuseEpilogue for Dot<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::testing::*;
-    use plimsoll_graph::DType;
+    use crate::testing::{FLOATS, Numbers, Tensor, unit};
+    use plimsoll_graph::{DType, Op};
 
-    fn check(dtype: DType, transposes: [bool; 2], a: &Tensor, b: &Tensor) {
+    fn check(dtype: DType, [transpose_a, transpose_b]: [bool; 2], a: &Tensor, b: &Tensor) {
         let shape = a.operand().view.shape;
-        let lead = shape.rank() - 2;
-        let last_two = |tensor: &Tensor, swap: bool| {
-            let [x, y] = [0, 1].map(|axis| tensor.operand().view.shape[lead + axis]);
-            if swap { [y, x] } else { [x, y] }
-        };
-        let ([m, k], [_, n]) = (last_two(a, transposes[0]), last_two(b, transposes[1]));
-        let dims = [&shape[..lead], &[m, n]].concat();
-        let (a_values, b_values) = (a.values(), b.values());
-        let at =
-            |values: &[f64], batch: usize, swap: bool, [rows, columns]: [usize; 2], i: usize, j: usize| {
-                values[batch * rows * columns + if swap { j * rows + i } else { i * columns + j }]
-            };
-        let expected: Vec<f64> = (0..dims.iter().product())
-            .map(|place| {
-                let (batch, i, j) = (place / (m * n), place / n % m, place % n);
-                let term = |p: usize| {
-                    at(&a_values, batch, transposes[0], [m, k], i, p)
-                        * at(&b_values, batch, transposes[1], [k, n], p, j)
-                };
-                (0..k).map(term).sum()
-            })
-            .collect();
-        let prepare = |reads: &[_], writes: &[_]| prepare(transposes[0], transposes[1], reads, writes);
-        let actual = run(prepare, &[a, b], &[(dtype, &dims)], &[]);
-        let tolerance = unit(dtype) + k as f64 * unit(dtype.accumulator());
-        assert_close(&actual[0], &expected, tolerance, &format!("{dtype} {transposes:?} {dims:?} over {k}"));
+        let depth = shape[shape.rank() - if transpose_a { 2 } else { 1 }];
+        let tolerance = unit(dtype) + depth as f64 * unit(dtype.accumulator());
+        crate::testing::check(&Op::Dot { transpose_a, transpose_b }, &[a, b], &[], &[tolerance]);
     }
 
     #[test]
@@ -259,7 +236,7 @@ mod tests {
                 (&[2], 0, 3, 4),
             ] {
                 for transposes in [[false, false], [true, false], [false, true], [true, true]] {
-                    let mut random = Random::new(k as u64);
+                    let mut numbers = Numbers::new(k as u64);
                     let dims = |rows, columns, swap| {
                         [lead, &if swap { [columns, rows] } else { [rows, columns] }].concat()
                     };
@@ -267,10 +244,10 @@ mod tests {
                     let straight: Vec<usize> = (0..a.len()).collect();
                     let reversed: Vec<usize> = (0..a.len()).rev().collect();
                     for order in [straight, reversed] {
-                        let (a, b) = (random.strided(dtype, &a, &order), random.strided(dtype, &b, &order));
+                        let (a, b) = (numbers.strided(dtype, &a, &order), numbers.strided(dtype, &b, &order));
                         check(dtype, transposes, &a, &b);
                     }
-                    check(dtype, transposes, &random.tensor(dtype, &a), &random.tensor(dtype, &b));
+                    check(dtype, transposes, &numbers.tensor(dtype, &a), &numbers.tensor(dtype, &b));
                 }
             }
         }
@@ -278,15 +255,15 @@ mod tests {
 
     #[test]
     fn a_matrix_repeated_over_the_batch_multiplies_every_row() {
-        let mut random = Random::new(7);
+        let mut numbers = Numbers::new(7);
         for rows_dense in [true, false] {
             let dims = [4, 5, 6, 7];
             let a = if rows_dense {
-                random.tensor(DType::F32, &dims)
+                numbers.tensor(DType::F32, &dims)
             } else {
-                random.strided(DType::F32, &dims, &[1, 2, 0, 3])
+                numbers.strided(DType::F32, &dims, &[1, 2, 0, 3])
             };
-            let b = random.tensor(DType::F32, &[7, 3]).broadcast(&[4, 5, 7, 3]);
+            let b = numbers.tensor(DType::F32, &[7, 3]).broadcast(&[4, 5, 7, 3]);
             let products = Products::new(false, false, &a.operand(), &b.operand());
             assert_eq!(products.rank == 0, rows_dense, "rows that epilogue each other are one matrix");
             check(DType::F32, [false, false], &a, &b);

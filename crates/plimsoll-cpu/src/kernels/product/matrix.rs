@@ -6,7 +6,7 @@
 
 use crate::gemm::{self, BatchStrides, Gemm, Left, MatrixMut, Product, Right, Strided, StridedMut};
 use crate::kernels::memory::*;
-use crate::numbers::{Element, FloatElement};
+use crate::numbers::{Element, Float};
 use crate::runtime::ALIGNMENT;
 use crate::runtime::Pool;
 use crate::simd::Isa;
@@ -58,7 +58,7 @@ impl Size {
     }
 
     /// The workspace of a product into elements `T` on that many threads, in bytes.
-    pub(crate) fn workspace<T: FloatElement>(self, threads: usize) -> usize {
+    pub(crate) fn workspace<T: Element<Acc: Float>>(self, threads: usize) -> usize {
         let Size { m, n, k } = self;
         gemm::gemm_workspace::<T>(1, m, n, k, threads).next_multiple_of(ALIGNMENT)
     }
@@ -89,7 +89,7 @@ impl Multiply<'_> {
     ) where
         A: Element<Acc = C::Acc>,
         B: Element<Acc = C::Acc>,
-        C: FloatElement,
+        C: Element<Acc: Float>,
     {
         if !(A::IS_ACC && B::IS_ACC && C::IS_ACC) {
             // SAFETY: the contract is the same.
@@ -101,14 +101,14 @@ impl Multiply<'_> {
         let args =
             Gemm::<C::Acc> { batch: [1; 2], m, n, k, alpha, a: a.operand(), b: b.operand(), c, accumulate };
         // SAFETY: all three are memory of `C::Acc`, and the caller vouches for it and for the workspace.
-        unsafe { gemm::gemm_with(self.isa, self.pool, &args, self.scratch::<C>(size)) };
+        unsafe { gemm::gemm_on(self.isa, self.pool, &args, self.scratch::<C>(size)) };
     }
 
     /// The same for operands that need not be matrices in memory.
     ///
     /// # Safety
     /// As for [`run`](Self::run).
-    pub(crate) unsafe fn run_packed<C: FloatElement>(
+    pub(crate) unsafe fn run_packed<C: Element<Acc: Float>>(
         self,
         size: Size,
         alpha: C::Acc,
@@ -125,7 +125,7 @@ impl Multiply<'_> {
     }
 
     /// The workspace of a product into `C`.
-    unsafe fn scratch<'a, C: FloatElement>(self, size: Size) -> &'a mut [u8] {
+    unsafe fn scratch<'a, C: Element<Acc: Float>>(self, size: Size) -> &'a mut [u8] {
         // SAFETY: the caller vouches for the workspace.
         unsafe { self.workspace.slice_mut(size.workspace::<C>(self.pool.threads())) }
     }

@@ -3,7 +3,7 @@
 use super::{Cell, Layer};
 use crate::kernels::memory::*;
 use crate::kernels::product::matrix::{Matrix, Multiply};
-use crate::numbers::{Float, FloatElement};
+use crate::numbers::{Element, Float};
 use crate::runtime::{Call, Routine};
 use std::marker::PhantomData;
 
@@ -12,7 +12,7 @@ pub(super) struct Forward<T, C> {
     kind: PhantomData<(T, C)>,
 }
 
-impl<T: FloatElement, C: Cell> Forward<T, C> {
+impl<T: Element<Acc: Float>, C: Cell> Forward<T, C> {
     pub(super) fn new(layer: Layer) -> Self {
         Self { layer, kind: PhantomData }
     }
@@ -23,7 +23,7 @@ impl<T: FloatElement, C: Cell> Forward<T, C> {
     }
 }
 
-impl<T: FloatElement, C: Cell> Routine for Forward<T, C> {
+impl<T: Element<Acc: Float>, C: Cell> Routine for Forward<T, C> {
     fn workspace(&self, threads: usize) -> usize {
         let inputs = self.layer.inputs_by_weight().workspace::<T>(threads);
         let step = self.layer.state_by_weight().workspace::<T::Acc>(threads);

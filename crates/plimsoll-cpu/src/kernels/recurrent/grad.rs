@@ -5,7 +5,7 @@ use crate::gemm::{Layout, Left, copy};
 use crate::kernels::memory::*;
 use crate::kernels::product::matrix::{Matrix, Multiply};
 use crate::kernels::summation::columns::{Blocks, sum_rows};
-use crate::numbers::{Float, FloatElement};
+use crate::numbers::{Element, Float};
 use crate::runtime::{Call, Routine};
 use crate::simd::Vector;
 use std::marker::PhantomData;
@@ -16,7 +16,7 @@ pub(super) struct Backward<T, C> {
     kind: PhantomData<(T, C)>,
 }
 
-impl<T: FloatElement, C: Cell> Backward<T, C> {
+impl<T: Element<Acc: Float>, C: Cell> Backward<T, C> {
     pub(super) fn new(layer: Layer) -> Self {
         Self { layer, kind: PhantomData }
     }
@@ -28,7 +28,7 @@ impl<T: FloatElement, C: Cell> Backward<T, C> {
     }
 }
 
-impl<T: FloatElement, C: Cell> Routine for Backward<T, C> {
+impl<T: Element<Acc: Float>, C: Cell> Routine for Backward<T, C> {
     fn workspace(&self, threads: usize) -> usize {
         let layer = &self.layer;
         let by_columns = C::columns(layer.hidden).map(|(from, _)| {
@@ -99,7 +99,7 @@ struct Before<T> {
     hidden: usize,
 }
 
-impl<T: FloatElement> Left<T::Acc> for Before<T> {
+impl<T: Element<Acc: Float>> Left<T::Acc> for Before<T> {
     #[inline(always)]
     unsafe fn pack<V: Vector<Scalar = T::Acc>>(
         &self,

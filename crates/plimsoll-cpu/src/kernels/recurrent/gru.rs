@@ -1,9 +1,9 @@
 //! The cell of a gated recurrent layer.
 
-use super::{Cell, Layer, Step, StepGradients};
+use super::{Cell, CellStep, Layer, StepGradients};
 use crate::kernels::memory::*;
 use crate::kernels::product::matrix::Matrix;
-use crate::numbers::{Float, FloatElement};
+use crate::numbers::{Element, Float};
 use crate::runtime::Call;
 use std::ops::Range;
 
@@ -23,12 +23,12 @@ impl Cell for Gru {
         [(0..2 * hidden, 0), (2 * hidden..3 * hidden, 3 * hidden)].into_iter()
     }
 
-    fn forward<T: FloatElement>(
+    fn forward<T: Element<Acc: Float>>(
         layer: &Layer,
         call: &Call<'_>,
         time: usize,
         products: Address<T::Acc>,
-    ) -> impl Step {
+    ) -> impl CellStep {
         let [input_bias, hidden_bias, first] = [3, 4, 5].map(|index| Address::<T>::read(call, index));
         let [states, gates] = [0, 1].map(|index| Address::<T>::write(call, index));
         Forward {
@@ -41,12 +41,12 @@ impl Cell for Gru {
         }
     }
 
-    fn backward<T: FloatElement>(
+    fn backward<T: Element<Acc: Float>>(
         layer: &Layer,
         call: &Call<'_>,
         time: usize,
         gradients: StepGradients<T>,
-    ) -> impl Step {
+    ) -> impl CellStep {
         let [first, states, gates, dy] = [3, 4, 5, 6].map(|index| Address::<T>::read(call, index));
         Backward {
             hidden: layer.hidden,
@@ -57,7 +57,7 @@ impl Cell for Gru {
         }
     }
 
-    unsafe fn finish<T: FloatElement>(
+    unsafe fn finish<T: Element<Acc: Float>>(
         layer: &Layer,
         call: &Call<'_>,
         sums: Address<T::Acc>,
@@ -74,7 +74,7 @@ impl Cell for Gru {
     }
 }
 
-struct Forward<T: FloatElement> {
+struct Forward<T: Element<Acc: Float>> {
     hidden: usize,
     products: Address<T::Acc>,
     /// Of the products with the inputs and with the hidden state.
@@ -85,7 +85,7 @@ struct Forward<T: FloatElement> {
     states: Matrix<T>,
 }
 
-impl<T: FloatElement> Step for Forward<T> {
+impl<T: Element<Acc: Float>> CellStep for Forward<T> {
     type Chunks = ([[Chunk<T::Acc>; 3]; 2], Chunk<T::Acc>, Chunk<T::Acc>);
 
     #[inline(always)]
@@ -126,7 +126,7 @@ impl<T: FloatElement> Step for Forward<T> {
     }
 }
 
-struct Backward<T: FloatElement> {
+struct Backward<T: Element<Acc: Float>> {
     hidden: usize,
     gates: Matrix<T>,
     before: Matrix<T>,
@@ -134,7 +134,7 @@ struct Backward<T: FloatElement> {
     gradients: StepGradients<T>,
 }
 
-impl<T: FloatElement> Step for Backward<T> {
+impl<T: Element<Acc: Float>> CellStep for Backward<T> {
     type Chunks = ([Chunk<T::Acc>; 4], [Chunk<T::Acc>; 2]);
 
     #[inline(always)]

@@ -1,9 +1,9 @@
 //! The cell of a long short-term memory layer.
 
-use super::{Cell, Layer, Step, StepGradients};
+use super::{Cell, CellStep, Layer, StepGradients};
 use crate::kernels::memory::*;
 use crate::kernels::product::matrix::Matrix;
-use crate::numbers::{Float, FloatElement};
+use crate::numbers::{Element, Float};
 use crate::runtime::Call;
 use std::ops::Range;
 
@@ -21,12 +21,12 @@ impl Cell for Lstm {
         std::iter::once((0..4 * hidden, 0))
     }
 
-    fn forward<T: FloatElement>(
+    fn forward<T: Element<Acc: Float>>(
         layer: &Layer,
         call: &Call<'_>,
         time: usize,
         products: Address<T::Acc>,
-    ) -> impl Step {
+    ) -> impl CellStep {
         let [bias, first_cell] = [3, 5].map(|index| Address::<T>::read(call, index));
         let [states, gates, cells] = [0, 1, 2].map(|index| Address::<T>::write(call, index));
         Forward {
@@ -40,12 +40,12 @@ impl Cell for Lstm {
         }
     }
 
-    fn backward<T: FloatElement>(
+    fn backward<T: Element<Acc: Float>>(
         layer: &Layer,
         call: &Call<'_>,
         time: usize,
         gradients: StepGradients<T>,
-    ) -> impl Step {
+    ) -> impl CellStep {
         let [first_cell, gates, cells, dy] = [4, 6, 7, 8].map(|index| Address::<T>::read(call, index));
         Backward {
             hidden: layer.hidden,
@@ -57,7 +57,7 @@ impl Cell for Lstm {
         }
     }
 
-    unsafe fn finish<T: FloatElement>(
+    unsafe fn finish<T: Element<Acc: Float>>(
         layer: &Layer,
         call: &Call<'_>,
         sums: Address<T::Acc>,
@@ -72,7 +72,7 @@ impl Cell for Lstm {
     }
 }
 
-struct Forward<T: FloatElement> {
+struct Forward<T: Element<Acc: Float>> {
     hidden: usize,
     products: Address<T::Acc>,
     bias: Address<T>,
@@ -83,7 +83,7 @@ struct Forward<T: FloatElement> {
     states: Matrix<T>,
 }
 
-impl<T: FloatElement> Step for Forward<T> {
+impl<T: Element<Acc: Float>> CellStep for Forward<T> {
     type Chunks = ([Chunk<T::Acc>; 4], Chunk<T::Acc>, Chunk<T::Acc>);
 
     #[inline(always)]
@@ -120,7 +120,7 @@ impl<T: FloatElement> Step for Forward<T> {
     }
 }
 
-struct Backward<T: FloatElement> {
+struct Backward<T: Element<Acc: Float>> {
     hidden: usize,
     gates: Matrix<T>,
     cells: Matrix<T>,
@@ -129,7 +129,7 @@ struct Backward<T: FloatElement> {
     gradients: StepGradients<T>,
 }
 
-impl<T: FloatElement> Step for Backward<T> {
+impl<T: Element<Acc: Float>> CellStep for Backward<T> {
     type Chunks = ([Chunk<T::Acc>; 4], [Chunk<T::Acc>; 3]);
 
     #[inline(always)]

@@ -18,7 +18,7 @@ mod tests;
 use crate::kernels::memory::*;
 use crate::kernels::product::matrix::{Matrix, Size};
 use crate::kernels::tasks::{each_range, rows_per_task};
-use crate::numbers::{FloatElement, with_float};
+use crate::numbers::{Element, Float, with_float};
 use crate::runtime::{Call, Routine};
 use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::program::Operand;
@@ -62,26 +62,26 @@ pub(crate) trait Cell: Send + Sync + 'static {
 
     /// A time step: from the products with inputs, in the place of the gates, and with the hidden state, at `products`, to
     /// gates and states.
-    fn forward<T: FloatElement>(
+    fn forward<T: Element<Acc: Float>>(
         layer: &Layer,
         call: &Call<'_>,
         time: usize,
         products: Address<T::Acc>,
-    ) -> impl Step;
+    ) -> impl CellStep;
 
     /// The gradient of a time step: from those of its states to those of its gates.
-    fn backward<T: FloatElement>(
+    fn backward<T: Element<Acc: Float>>(
         layer: &Layer,
         call: &Call<'_>,
         time: usize,
         gradients: StepGradients<T>,
-    ) -> impl Step;
+    ) -> impl CellStep;
 
     /// Writes the gradients of biases, from the `sums` of the gates' gradients, and of more states than the hidden one.
     ///
     /// # Safety
     /// The call is that of the gradient, and all sums are there.
-    unsafe fn finish<T: FloatElement>(
+    unsafe fn finish<T: Element<Acc: Float>>(
         layer: &Layer,
         call: &Call<'_>,
         sums: Address<T::Acc>,
@@ -91,7 +91,7 @@ pub(crate) trait Cell: Send + Sync + 'static {
 
 /// What the gradient of a time step works on beside operands.
 #[derive(Clone, Copy)]
-pub(crate) struct StepGradients<T: FloatElement> {
+pub(crate) struct StepGradients<T: Element<Acc: Float>> {
     /// The gradient of the hidden state from the step after; if it passes the gates, to be replaced with what goes past
     /// them to the step before.
     state: Address<T::Acc>,
@@ -102,7 +102,7 @@ pub(crate) struct StepGradients<T: FloatElement> {
 }
 
 /// The elementwise part of a time step.
-pub(crate) trait Step: Sync {
+pub(crate) trait CellStep: Sync {
     /// The staged elements of a chunk.
     type Chunks;
 
@@ -122,7 +122,7 @@ struct Rows<'a, S> {
     hidden: usize,
 }
 
-impl<S: Step> Body for Rows<'_, S> {
+impl<S: CellStep> Body for Rows<'_, S> {
     type Output = ();
 
     #[inline(always)]
@@ -186,7 +186,7 @@ impl Layer {
     }
 
     /// Runs the elementwise part of a time step.
-    fn run(&self, call: &Call<'_>, step: &impl Step) {
+    fn run(&self, call: &Call<'_>, step: &impl CellStep) {
         let Layer { isa, batch, hidden, .. } = *self;
         each_range(call.pool, batch, rows_per_task(8 * hidden), &|_, rows| {
             isa.run(Rows { step, rows, hidden })

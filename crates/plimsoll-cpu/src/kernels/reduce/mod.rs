@@ -44,19 +44,19 @@ pub(crate) fn prepare_arg_max(axis: usize, reads: &[Operand]) -> Box<dyn Routine
 
 /// A reduction, ready to run.
 struct Reduce {
-    passes: Vec<Pass>,
+    passes: Vec<ReducePass>,
     /// Turns the result of the last pass into what is stored, if it is not stored as it is computed.
-    finish: Option<Compiled<ConvertArgs>>,
+    finish: Option<Compiled<NarrowArgs>>,
     workspace: usize,
 }
 
 /// One pass: `[outer, reduced, inner]` to `[outer, inner]`.
-struct Pass {
+struct ReducePass {
     outer: usize,
     reduced: usize,
     inner: usize,
-    input: Place,
-    output: Place,
+    input: Buffer,
+    output: Buffer,
     /// The bytes of an element of the input, and of the output.
     sizes: [usize; 2],
     /// Where in the workspace the blocks' results are, if there are several.
@@ -67,7 +67,7 @@ struct Pass {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Buffer {
     Operand,
     Workspace(usize),
 }
@@ -85,12 +85,12 @@ impl Reduce {
             let product = |range: Range<usize>| extents[range].iter().map(|g| g.extent).product::<usize>();
             let (outer, reduced, inner) =
                 (product(0..at), extents[at].extent, product(at + 1..extents.len()));
-            let input = reduce.passes.last().map_or(Place::Operand, |pass| pass.output);
+            let input = reduce.passes.last().map_or(Buffer::Operand, |pass| pass.output);
             let last = pass + 1 == count;
             let output = if last && is_acc(dtype) {
-                Place::Operand
+                Buffer::Operand
             } else {
-                Place::Workspace(reduce.reserve(outer * inner * number))
+                Buffer::Workspace(reduce.reserve(outer * inner * number))
             };
             let blocks = if inner == 1 {
                 if outer < FEW_ROWS { reduced.div_ceil(BLOCK) } else { 1 }
@@ -104,7 +104,7 @@ impl Reduce {
                 with_element!(accumulator(dtype), S => instances::<S>(kind, isa))
             };
             let sizes = [if pass == 0 { dtype.size() } else { number }, number];
-            reduce.passes.push(Pass {
+            reduce.passes.push(ReducePass {
                 outer,
                 reduced,
                 inner,
@@ -118,7 +118,7 @@ impl Reduce {
             extents.remove(at);
         }
         if !is_acc(dtype) {
-            reduce.finish = Some(with_element!(dtype, S => isa.compiled::<Convert<S>>()));
+            reduce.finish = Some(with_element!(dtype, S => isa.compiled::<Narrow<S>>()));
         }
         reduce
     }
@@ -166,10 +166,10 @@ impl Routine for Reduce {
 
     unsafe fn run(&self, call: &Call<'_>) {
         let (read, write) = (call.reads[0].cast_mut(), call.writes[0]);
-        let find = |place: Place, operand: *mut u8| match place {
-            Place::Operand => operand,
+        let find = |place: Buffer, operand: *mut u8| match place {
+            Buffer::Operand => operand,
             // SAFETY: places are within the workspace, which the caller vouches for.
-            Place::Workspace(offset) => unsafe { call.workspace.add(offset) },
+            Buffer::Workspace(offset) => unsafe { call.workspace.add(offset) },
         };
         for pass in &self.passes {
             // SAFETY: the operand has `outer · reduced · inner` elements, the result `outer · inner`, and the
@@ -178,14 +178,14 @@ impl Routine for Reduce {
         }
         if let (Some(convert), Some(last)) = (self.finish, self.passes.last()) {
             let args =
-                ConvertArgs { from: find(last.output, write), to: write, count: last.outer * last.inner };
+                NarrowArgs { from: find(last.output, write), to: write, count: last.outer * last.inner };
             // SAFETY: as above; the machine has the instruction set that was detected.
             unsafe { convert(&args) };
         }
     }
 }
 
-impl Pass {
+impl ReducePass {
     unsafe fn run(&self, input: *mut u8, output: *mut u8, call: &Call<'_>) {
         let small = self.outer * self.reduced * self.inner < SMALL;
         // SAFETY: the caller vouches for the operands, the preparation for the workspace.
@@ -298,8 +298,8 @@ impl<F: Fold> Function for CombineBlocks<F> {
 
     #[inline(always)]
     unsafe fn call(args: &CombineArgs) {
-        // SAFETY: as for `Combine`.
         let CombineArgs { input, output, rows, columns, stride } = *args;
+        // SAFETY: as for `Combine`.
         unsafe { fold_columns::<F, F::Number>(input.cast(), stride, rows, columns, output.cast()) }
     }
 }
@@ -322,19 +322,19 @@ where
 }
 
 /// What is stored from the numbers it was computed with.
-struct ConvertArgs {
+struct NarrowArgs {
     from: *const u8,
     to: *mut u8,
     count: usize,
 }
 
-struct Convert<S>(PhantomData<S>);
+struct Narrow<S>(PhantomData<S>);
 
-impl<S: Element> Function for Convert<S> {
-    type Args = ConvertArgs;
+impl<S: Element> Function for Narrow<S> {
+    type Args = NarrowArgs;
 
     #[inline(always)]
-    unsafe fn call(args: &ConvertArgs) {
+    unsafe fn call(args: &NarrowArgs) {
         for i in 0..args.count {
             // SAFETY: the caller vouches for `count` elements.
             unsafe { *args.to.cast::<S>().add(i) = S::narrow(*args.from.cast::<S::Acc>().add(i)) };

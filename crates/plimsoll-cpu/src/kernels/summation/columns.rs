@@ -6,7 +6,7 @@ use super::{Fold, Sum};
 use crate::kernels::memory::*;
 use crate::kernels::product::matrix::Matrix;
 use crate::kernels::tasks::each_range;
-use crate::numbers::{Element, Float, FloatElement};
+use crate::numbers::{Element, Float};
 use crate::runtime::Pool;
 use crate::simd::{Body, InstructionSet, Isa};
 use std::ops::Range;
@@ -92,7 +92,7 @@ impl Blocks {
 ///
 /// # Safety
 /// The matrix must be initialised and `parts` valid for [`Blocks::parts_bytes`] of `width` sums.
-pub(crate) unsafe fn sum_rows<T: FloatElement>(
+pub(crate) unsafe fn sum_rows<T: Element<Acc: Float>>(
     pool: &Pool,
     isa: Isa,
     matrix: Matrix<T>,
@@ -127,7 +127,7 @@ pub(crate) unsafe fn add_blocks<A: Float>(
 }
 
 /// The sums of some columns.
-struct SumRows<T: FloatElement> {
+struct SumRows<T: Element> {
     from: Address<T>,
     stride: usize,
     rows: usize,
@@ -135,7 +135,7 @@ struct SumRows<T: FloatElement> {
     to: Address<T::Acc>,
 }
 
-impl<T: FloatElement> Body for SumRows<T> {
+impl<T: Element> Body for SumRows<T> {
     type Output = ();
 
     #[inline(always)]

@@ -1,13 +1,11 @@
 //! Matrix products against a triple loop in `f64`, for every element type and instruction set.
 
-mod common;
-
-use common::{Scalar, Workspace, assert_same_bits, bound, isas, values};
+use super::{Gemm, Matrix, MatrixMut, gemm, gemm_workspace};
+use crate::numbers::Float;
+use crate::runtime::Pool;
+use crate::simd::Isa;
+use crate::testing::{Bounded, Guarded, assert_same_bits, bound, isas, on_isa, values};
 use half::{bf16, f16};
-use plimsoll_cpu::gemm::{Gemm, Matrix, MatrixMut, gemm_with, gemm_workspace};
-use plimsoll_cpu::numbers::Float;
-use plimsoll_cpu::pool::Pool;
-use plimsoll_cpu::simd::Isa;
 use proptest::prelude::*;
 
 /// How an operand lies in memory.
@@ -52,14 +50,14 @@ fn strides(
     ([row as isize, column as isize], strides, outer * batch[0] * batch[1])
 }
 
-fn element<T: Scalar>(values: &[T], rows: [isize; 2], batches: [isize; 2], at: [usize; 4]) -> f64 {
+fn element<T: Bounded>(values: &[T], rows: [isize; 2], batches: [isize; 2], at: [usize; 4]) -> f64 {
     let strides = [batches[0], batches[1], rows[0], rows[1]];
     let offset: isize = at.iter().zip(strides).map(|(&at, stride)| at as isize * stride).sum();
     values[offset as usize].to_f64()
 }
 
 /// Runs the product on memory whose content depends on the case alone, and returns all of the result's memory.
-fn compute<T: Scalar>(case: &Case, isa: Isa, pool: &Pool) -> Vec<T> {
+fn compute<T: Bounded>(case: &Case, isa: Isa, pool: &Pool) -> Vec<T> {
     let Case { batch, m, n, k, alpha, accumulate, .. } = *case;
     let (a_strides, a_batch, a_len) = strides(case.a, batch, m, k);
     let (b_strides, b_batch, b_len) = strides(case.b, batch, k, n);
@@ -87,14 +85,14 @@ fn compute<T: Scalar>(case: &Case, isa: Isa, pool: &Pool) -> Vec<T> {
         c: MatrixMut { start: c.as_mut_ptr(), row_stride: (n + case.gap) as isize, batch_strides: c_batch },
         accumulate,
     };
-    let mut workspace = Workspace::new(gemm_workspace::<T>(batch[0] * batch[1], m, n, k, pool.threads()));
+    let mut workspace = Guarded::new(gemm_workspace::<T>(batch[0] * batch[1], m, n, k, pool.threads()));
     // SAFETY: the vectors have the lengths that the strides reach.
-    unsafe { gemm_with(isa, pool, &args, workspace.bytes()) };
+    on_isa(isa, || unsafe { gemm(pool, &args, workspace.bytes_mut()) });
     c
 }
 
 /// Every element of the result's memory and its bound: what the product gives, and what lies between untouched.
-fn expected<T: Scalar>(case: &Case) -> Vec<(f64, f64)> {
+fn expected<T: Bounded>(case: &Case) -> Vec<(f64, f64)> {
     let Case { batch, m, n, k, alpha, accumulate, gap, .. } = *case;
     let (a_strides, a_batch, a_len) = strides(case.a, batch, m, k);
     let (b_strides, b_batch, b_len) = strides(case.b, batch, k, n);
@@ -121,7 +119,7 @@ fn expected<T: Scalar>(case: &Case) -> Vec<(f64, f64)> {
     expected
 }
 
-fn check_everywhere<T: Scalar>(case: &Case) {
+fn check_everywhere<T: Bounded>(case: &Case) {
     let pool = Pool::new(2).unwrap();
     let expected = expected::<T>(case);
     for isa in isas() {
@@ -240,11 +238,8 @@ fn instruction_sets_that_fuse_give_the_same_bits() {
     let pool = Pool::new(2).unwrap();
     // A product with one row sums along its vectors, so their width matters.
     for case in telling_cases().into_iter().filter(|case| case.m > 1 && case.n > 1) {
-        let results: Vec<Vec<f32>> = isas()
-            .into_iter()
-            .filter(|&isa| isa != Isa::Portable)
-            .map(|isa| compute::<f32>(&case, isa, &pool))
-            .collect();
+        let results: Vec<Vec<f32>> =
+            isas().filter(|&isa| isa != Isa::Portable).map(|isa| compute::<f32>(&case, isa, &pool)).collect();
         results.windows(2).for_each(|pair| assert_same_bits(&pair[0], &pair[1]));
     }
 }
@@ -274,5 +269,5 @@ fn too_little_workspace_is_refused() {
     let (a, b) = (matrix(a.as_ptr()), matrix(b.as_ptr()));
     let args = Gemm { batch: [1, 1], m: 2, n: 2, k: 2, alpha: 1.0, a, b, c, accumulate: false };
     // SAFETY: the arrays have the sizes that the strides reach.
-    unsafe { gemm_with(Isa::detect(), &Pool::new(1).unwrap(), &args, &mut []) };
+    unsafe { gemm(&Pool::new(1).unwrap(), &args, &mut []) };
 }

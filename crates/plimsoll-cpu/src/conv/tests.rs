@@ -1,15 +1,13 @@
 //! Convolutions and their gradients against direct loops in `f64`.
 
-mod common;
-
-use common::{Scalar, Workspace, assert_same_bits, bound, isas, values};
-use half::{bf16, f16};
-use plimsoll_cpu::conv::{
-    ConvShape, conv_forward_with, conv_forward_workspace, conv_grad_filter_with, conv_grad_filter_workspace,
-    conv_grad_input_with, conv_grad_input_workspace,
+use super::{
+    ConvShape, conv_forward, conv_forward_workspace, conv_grad_filter, conv_grad_filter_workspace,
+    conv_grad_input, conv_grad_input_workspace,
 };
-use plimsoll_cpu::pool::Pool;
-use plimsoll_cpu::simd::Isa;
+use crate::runtime::Pool;
+use crate::simd::Isa;
+use crate::testing::{Bounded, Guarded, assert_same_bits, bound, isas, on_isa, values};
+use half::{bf16, f16};
 use proptest::prelude::*;
 
 /// Calls `visit` with the offsets of input, filter and output of every product that a convolution sums.
@@ -73,7 +71,7 @@ struct Operands<T> {
     output_grad: Vec<T>,
 }
 
-fn operands<T: Scalar>(shape: &ConvShape) -> Operands<T> {
+fn operands<T: Bounded>(shape: &ConvShape) -> Operands<T> {
     Operands {
         input: values(shape.input_len(), 1),
         filter: values(shape.filter_len(), 2),
@@ -81,7 +79,7 @@ fn operands<T: Scalar>(shape: &ConvShape) -> Operands<T> {
     }
 }
 
-fn compute<T: Scalar>(shape: &ConvShape, isa: Isa, pool: &Pool) -> Results<T> {
+fn compute<T: Bounded>(shape: &ConvShape, isa: Isa, pool: &Pool) -> Results<T> {
     let Operands { input, filter, output_grad } = operands::<T>(shape);
     let nan = T::from_f64(f64::NAN);
     let mut results = Results {
@@ -92,22 +90,22 @@ fn compute<T: Scalar>(shape: &ConvShape, isa: Isa, pool: &Pool) -> Results<T> {
     let (input, filter, output_grad) = (input.as_ptr(), filter.as_ptr(), output_grad.as_ptr());
     let threads = pool.threads();
     // SAFETY: the vectors have the lengths of the shape.
-    unsafe {
-        let mut workspace = Workspace::new(conv_forward_workspace::<T>(shape, threads));
+    on_isa(isa, || unsafe {
+        let mut workspace = Guarded::new(conv_forward_workspace::<T>(shape, threads));
         let output = results.forward.as_mut_ptr();
-        conv_forward_with(isa, pool, shape, input, filter, output, workspace.bytes());
-        let mut workspace = Workspace::new(conv_grad_input_workspace::<T>(shape, threads));
+        conv_forward(pool, shape, input, filter, output, workspace.bytes_mut());
+        let mut workspace = Guarded::new(conv_grad_input_workspace::<T>(shape, threads));
         let grad = results.grad_input.as_mut_ptr();
-        conv_grad_input_with(isa, pool, shape, output_grad, filter, grad, workspace.bytes());
-        let mut workspace = Workspace::new(conv_grad_filter_workspace::<T>(shape, threads));
+        conv_grad_input(pool, shape, output_grad, filter, grad, workspace.bytes_mut());
+        let mut workspace = Guarded::new(conv_grad_filter_workspace::<T>(shape, threads));
         let grad = results.grad_filter.as_mut_ptr();
-        conv_grad_filter_with(isa, pool, shape, input, output_grad, grad, workspace.bytes());
-    }
+        conv_grad_filter(pool, shape, input, output_grad, grad, workspace.bytes_mut());
+    });
     results
 }
 
 /// The three kernels' results by direct loops.
-fn exact<T: Scalar>(shape: &ConvShape) -> Results<Sum> {
+fn exact<T: Bounded>(shape: &ConvShape) -> Results<Sum> {
     let Operands { input, filter, output_grad } = operands::<T>(shape);
     let mut forward = vec![Sum::default(); output_grad.len()];
     let mut grad_input = vec![Sum::default(); input.len()];
@@ -120,7 +118,7 @@ fn exact<T: Scalar>(shape: &ConvShape) -> Results<Sum> {
     Results { forward, grad_input, grad_filter }
 }
 
-fn check<T: Scalar>(shape: &ConvShape, results: &Results<T>) {
+fn check<T: Bounded>(shape: &ConvShape, results: &Results<T>) {
     let Results { forward, grad_input, grad_filter } = exact::<T>(shape);
     let compare = |name: &str, values: &[T], sums: &[Sum]| {
         for (i, (value, sum)) in values.iter().zip(sums).enumerate() {
@@ -158,7 +156,7 @@ fn check_by_tiles(shape: &ConvShape, results: &Results<f32>) {
     compare("filter gradient", &results.grad_filter, &exact.grad_filter);
 }
 
-fn check_everywhere<T: Scalar>(shape: &ConvShape) {
+fn check_everywhere<T: Bounded>(shape: &ConvShape) {
     let pool = Pool::new(2).unwrap();
     for isa in isas() {
         check::<T>(shape, &compute(shape, isa, &pool));

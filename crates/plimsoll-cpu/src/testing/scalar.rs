@@ -1,6 +1,6 @@
 //! Numbers of every type, one at a time: what kernels are compared with.
 
-use crate::kernels::harness::Numbers;
+use super::Numbers;
 use crate::math::{double, single};
 use half::{bf16, f16};
 use plimsoll_graph::DType;
@@ -48,6 +48,15 @@ impl Scalar {
         }
     }
 
+    /// The nearest `f64`.
+    pub(crate) fn to_f64(self) -> f64 {
+        match self {
+            Single(x) => f64::from(x),
+            Double(x) => x,
+            Integer(x) => x as f64,
+        }
+    }
+
     /// A number for a test, sometimes a remarkable one.
     pub(crate) fn random(dtype: DType, numbers: &mut Numbers) -> Scalar {
         let remarkable = [0.0, -0.0, 1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1e-40, -3e38, 0.5];
@@ -77,11 +86,7 @@ impl Scalar {
     }
 
     pub(crate) fn cast(self, from: DType, to: DType) -> Scalar {
-        let wide = match self {
-            Single(x) => f64::from(x),
-            Double(x) => x,
-            Integer(x) => x as f64,
-        };
+        let wide = self.to_f64();
         match (self, to) {
             (_, DType::Bool) => Integer(i64::from(wide != 0.0)),
             _ if from == to => self,
@@ -107,6 +112,32 @@ impl Scalar {
     }
 
     pub(crate) fn unary(self, function: Unary, dtype: DType) -> Scalar {
+        macro_rules! of_floats {
+            ($x:expr, $module:ident) => {
+                match function {
+                    Unary::Neg => -$x,
+                    Unary::Abs => $x.abs(),
+                    Unary::Sign if $x == 0.0 || $x.is_nan() => $x,
+                    Unary::Sign => $x.signum(),
+                    Unary::Exp => $module::exp($x),
+                    Unary::Log => $module::ln($x),
+                    Unary::Softplus => $module::softplus($x),
+                    Unary::Sqrt => $x.sqrt(),
+                    Unary::Rsqrt => 1.0 / $x.sqrt(),
+                    Unary::Sin => $module::sin($x),
+                    Unary::Cos => $module::cos($x),
+                    Unary::Tanh => $module::tanh($x),
+                    Unary::Sigmoid => $module::sigmoid($x),
+                    Unary::Erf => $module::erf($x),
+                    Unary::Relu if $x <= 0.0 => 0.0,
+                    Unary::Relu => $x,
+                    Unary::Gelu => $module::gelu($x),
+                    Unary::GeluSlope => $module::gelu_slope($x),
+                    Unary::Floor => $x.floor(),
+                    Unary::Not | Unary::IsFinite => panic!("{function:?} of a float"),
+                }
+            };
+        }
         match self {
             Integer(x) => Integer(match function {
                 Unary::Neg => x.wrapping_neg(),
@@ -119,71 +150,8 @@ impl Scalar {
             .rounded(dtype),
             Single(x) if function == Unary::IsFinite => Integer(i64::from(x.is_finite())),
             Double(x) if function == Unary::IsFinite => Integer(i64::from(x.is_finite())),
-            Single(x) => Single(match function {
-                Unary::Neg => -x,
-                Unary::Abs => x.abs(),
-                Unary::Sign => {
-                    if x == 0.0 || x.is_nan() {
-                        x
-                    } else {
-                        x.signum()
-                    }
-                }
-                Unary::Exp => single::exp(x),
-                Unary::Log => single::ln(x),
-                Unary::Softplus => single::softplus(x),
-                Unary::Sqrt => x.sqrt(),
-                Unary::Rsqrt => 1.0 / x.sqrt(),
-                Unary::Sin => single::sin(x),
-                Unary::Cos => single::cos(x),
-                Unary::Tanh => single::tanh(x),
-                Unary::Sigmoid => single::sigmoid(x),
-                Unary::Erf => single::erf(x),
-                Unary::Relu => {
-                    if x <= 0.0 {
-                        0.0
-                    } else {
-                        x
-                    }
-                }
-                Unary::Gelu => single::gelu(x),
-                Unary::GeluSlope => single::gelu_slope(x),
-                Unary::Floor => x.floor(),
-                Unary::Not | Unary::IsFinite => panic!("{function:?} of a float"),
-            })
-            .rounded(dtype),
-            Double(x) => Double(match function {
-                Unary::Neg => -x,
-                Unary::Abs => x.abs(),
-                Unary::Sign => {
-                    if x == 0.0 || x.is_nan() {
-                        x
-                    } else {
-                        x.signum()
-                    }
-                }
-                Unary::Exp => double::exp(x),
-                Unary::Log => double::ln(x),
-                Unary::Softplus => double::softplus(x),
-                Unary::Sqrt => x.sqrt(),
-                Unary::Rsqrt => 1.0 / x.sqrt(),
-                Unary::Sin => double::sin(x),
-                Unary::Cos => double::cos(x),
-                Unary::Tanh => double::tanh(x),
-                Unary::Sigmoid => double::sigmoid(x),
-                Unary::Erf => double::erf(x),
-                Unary::Relu => {
-                    if x <= 0.0 {
-                        0.0
-                    } else {
-                        x
-                    }
-                }
-                Unary::Gelu => double::gelu(x),
-                Unary::GeluSlope => double::gelu_slope(x),
-                Unary::Floor => x.floor(),
-                Unary::Not | Unary::IsFinite => panic!("{function:?} of a float"),
-            }),
+            Single(x) => Single(of_floats!(x, single)).rounded(dtype),
+            Double(x) => Double(of_floats!(x, double)),
         }
     }
 
