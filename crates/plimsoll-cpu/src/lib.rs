@@ -5,19 +5,21 @@
 
 pub mod conv;
 mod device;
-pub mod element;
 mod error;
 mod executable;
 pub mod gemm;
-mod initial;
 mod kernels;
 mod math;
-pub mod pool;
-mod prepare;
-mod routine;
+pub mod numbers;
+mod runtime;
 pub mod simd;
+#[cfg(test)]
+mod testing;
 
 pub use device::{CpuDevice, category};
 pub use error::{Error, ErrorKind, Result};
 pub use executable::{Executable, Memory};
+pub use runtime::pool;
+use runtime::{prepare, routine};
+
 pub use routine::ALIGNMENT;

@@ -4,10 +4,10 @@
 //! channels is summed over the taps in a register.
 
 use super::ConvShape;
-use crate::element::{Element, Real};
 use crate::gemm::WORKSPACE_ALIGN;
-use crate::pool::Pool;
-use crate::simd::{Body, Isa, Vector};
+use crate::numbers::{Element, Float};
+use crate::runtime::{Address, Pool};
+use crate::simd::{Body, InstructionSet, Isa, Vector, VectorOf};
 use std::ops::Range;
 
 /// The most taps down or across that are kept track of.
@@ -19,25 +19,12 @@ pub(super) fn fits(shape: &ConvShape) -> bool {
     depthwise && shape.groups > 1 && shape.filter.iter().all(|&taps| taps <= MAX_TAPS)
 }
 
-/// A memory that tasks share.
-#[derive(Clone, Copy)]
-struct Shared<T>(*mut T);
-
-// SAFETY: tasks read what nobody writes and write disjoint parts.
-unsafe impl<T> Sync for Shared<T> {}
-
-impl<T> Shared<T> {
-    fn get(&self) -> *mut T {
-        self.0
-    }
-}
-
 /// Computes the convolution.
 ///
 /// # Safety
 ///
 /// As for [`conv_forward`](super::conv_forward), and the shape [`fits`].
-pub(super) unsafe fn forward<T: Element>(
+pub(super) unsafe fn forward<T: Element<Acc: Float>>(
     isa: Isa,
     pool: &Pool,
     shape: &ConvShape,
@@ -54,7 +41,7 @@ pub(super) unsafe fn forward<T: Element>(
 /// # Safety
 ///
 /// As for [`conv_grad_input`](super::conv_grad_input), and the shape [`fits`].
-pub(super) unsafe fn grad_input<T: Element>(
+pub(super) unsafe fn grad_input<T: Element<Acc: Float>>(
     isa: Isa,
     pool: &Pool,
     shape: &ConvShape,
@@ -85,7 +72,7 @@ fn output_of(shape: &ConvShape, axis: usize, input: usize, tap: usize) -> Option
 ///
 /// The pointers are valid for images of the sizes, and for the filter.
 #[expect(clippy::too_many_arguments, reason = "two images with their sizes")]
-unsafe fn sums<T: Element>(
+unsafe fn sums<T: Element<Acc: Float>>(
     isa: Isa,
     pool: &Pool,
     shape: &ConvShape,
@@ -96,16 +83,17 @@ unsafe fn sums<T: Element>(
     to: *mut T,
     source: fn(&ConvShape, usize, usize, usize) -> Option<usize>,
 ) {
-    let (from, filter, to) = (Shared(from.cast_mut()), Shared(filter.cast_mut()), Shared(to));
+    let (from, filter, to) =
+        (Address::new(from.cast_mut()), Address::new(filter.cast_mut()), Address::new(to));
     pool.run(shape.batch * to_size[0], &|_, row| {
         let (image, y) = (row / to_size[0], row % to_size[0]);
         let row = Row {
             shape,
-            to: to.get().wrapping_add(row * to_size[1] * shape.channels),
+            to: to.pointer().wrapping_add(row * to_size[1] * shape.channels),
             width: to_size[1],
-            from: from.get().wrapping_add(image * from_size[0] * from_size[1] * shape.channels),
+            from: from.pointer().wrapping_add(image * from_size[0] * from_size[1] * shape.channels),
             from_width: from_size[1],
-            filter: filter.get(),
+            filter: filter.pointer(),
             y,
             source,
         };
@@ -125,11 +113,19 @@ struct Row<'a, T> {
     source: fn(&ConvShape, usize, usize, usize) -> Option<usize>,
 }
 
-impl<T: Element> Body<T::Acc> for Row<'_, T> {
+impl<T: Element<Acc: Float>> Body for Row<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
+        // SAFETY: the contract is the same.
+        unsafe { self.compute::<VectorOf<I, T::Acc>>() }
+    }
+}
+
+impl<T: Element<Acc: Float>> Row<'_, T> {
+    #[inline(always)]
+    unsafe fn compute<V: Vector<Scalar = T::Acc>>(self) {
         let Self { shape, to, width, from, from_width, filter, y, source } = self;
         let channels = shape.channels;
         let rows = Sources::new(shape.filter[0], |tap| source(shape, 0, y, tap));
@@ -178,7 +174,7 @@ impl Sources {
 
 /// Writes the first `count` lanes, rounded.
 #[inline(always)]
-unsafe fn write<V: Vector<Scalar = T::Acc>, T: Element>(vector: V, to: *mut T, count: usize) {
+unsafe fn write<V: Vector<Scalar = T::Acc>, T: Element<Acc: Float>>(vector: V, to: *mut T, count: usize) {
     // SAFETY: the caller vouches for `count` elements; no vector has more than `MAX_LANES` lanes.
     unsafe {
         if T::IS_ACC {
@@ -204,7 +200,7 @@ fn parts(shape: &ConvShape) -> (usize, usize) {
 }
 
 /// The bytes of workspace of [`grad_filter`].
-pub(super) fn grad_filter_workspace<T: Element>(shape: &ConvShape) -> usize {
+pub(super) fn grad_filter_workspace<T: Element<Acc: Float>>(shape: &ConvShape) -> usize {
     parts(shape).1 * shape.filter_len() * size_of::<T::Acc>()
 }
 
@@ -213,7 +209,7 @@ pub(super) fn grad_filter_workspace<T: Element>(shape: &ConvShape) -> usize {
 /// # Safety
 ///
 /// As for [`conv_grad_filter`](super::conv_grad_filter), and the shape [`fits`].
-pub(super) unsafe fn grad_filter<T: Element>(
+pub(super) unsafe fn grad_filter<T: Element<Acc: Float>>(
     isa: Isa,
     pool: &Pool,
     shape: &ConvShape,
@@ -223,27 +219,30 @@ pub(super) unsafe fn grad_filter<T: Element>(
     workspace: &mut [u8],
 ) {
     let bytes = grad_filter_workspace::<T>(shape);
-    let partial = Shared(workspace.as_mut_ptr().cast::<T::Acc>());
+    let partial = Address::new(workspace.as_mut_ptr().cast::<T::Acc>());
     assert!(workspace.len() >= bytes, "a gradient needs {bytes} bytes of workspace, not {}", workspace.len());
-    assert!(bytes == 0 || partial.get().addr().is_multiple_of(WORKSPACE_ALIGN), "workspace is not aligned");
+    assert!(
+        bytes == 0 || partial.pointer().addr().is_multiple_of(WORKSPACE_ALIGN),
+        "workspace is not aligned"
+    );
     let (rows_per_part, parts) = parts(shape);
     let rows = shape.batch * shape.output[0];
     let len = shape.filter_len();
-    let (input, output_grad) = (Shared(input.cast_mut()), Shared(output_grad.cast_mut()));
+    let (input, output_grad) = (Address::new(input.cast_mut()), Address::new(output_grad.cast_mut()));
     pool.run(parts, &|_, part| {
-        isa.run(Part {
+        isa.run(SumOfRows {
             shape,
-            input: input.get(),
-            output_grad: output_grad.get(),
+            input: input.pointer(),
+            output_grad: output_grad.pointer(),
             rows: part * rows_per_part..rows.min((part + 1) * rows_per_part),
-            sums: partial.get().wrapping_add(part * len),
+            sums: partial.pointer().wrapping_add(part * len),
         });
     });
     for element in 0..len {
         // SAFETY: every part has been summed, and the gradient is the caller's to write.
         unsafe {
-            let total =
-                (0..parts).fold(T::Acc::ZERO, |total, part| total + *partial.get().add(part * len + element));
+            let total = (0..parts)
+                .fold(T::Acc::ZERO, |total, part| total + *partial.pointer().add(part * len + element));
             *filter_grad.add(element) = T::narrow(total);
         }
     }
@@ -253,7 +252,7 @@ pub(super) unsafe fn grad_filter<T: Element>(
 const VECTORS: usize = 4;
 
 /// The part of a filter's gradient that some rows of output pixels give.
-struct Part<'a, T: Element> {
+struct SumOfRows<'a, T: Element<Acc: Float>> {
     shape: &'a ConvShape,
     input: *const T,
     output_grad: *const T,
@@ -261,11 +260,19 @@ struct Part<'a, T: Element> {
     sums: *mut T::Acc,
 }
 
-impl<T: Element> Body<T::Acc> for Part<'_, T> {
+impl<T: Element<Acc: Float>> Body for SumOfRows<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
+        // SAFETY: the contract is the same.
+        unsafe { self.compute::<VectorOf<I, T::Acc>>() }
+    }
+}
+
+impl<T: Element<Acc: Float>> SumOfRows<'_, T> {
+    #[inline(always)]
+    unsafe fn compute<V: Vector<Scalar = T::Acc>>(self) {
         let Self { shape, input, output_grad, rows, sums } = self;
         let channels = shape.channels;
         for tap in 0..shape.filter[0] * shape.filter[1] {

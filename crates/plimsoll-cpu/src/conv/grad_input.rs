@@ -6,8 +6,8 @@
 
 use super::ConvShape;
 use super::window::Windows;
-use crate::element::Element;
 use crate::gemm::{Right, Shape, Target, pack_transposed};
+use crate::numbers::{Element, Float};
 use crate::simd::Vector;
 use std::ops::Range;
 
@@ -121,9 +121,9 @@ pub(crate) struct FlippedFilter<T> {
 }
 
 // SAFETY: the filter is only read, inside a product whose caller vouches for it.
-unsafe impl<T: Element> Sync for FlippedFilter<T> {}
+unsafe impl<T: Element<Acc: Float>> Sync for FlippedFilter<T> {}
 
-impl<T: Element> Right<T::Acc> for FlippedFilter<T> {
+impl<T: Element<Acc: Float>> Right<T::Acc> for FlippedFilter<T> {
     #[inline(always)]
     unsafe fn pack<V: Vector<Scalar = T::Acc>>(
         &self,
@@ -162,9 +162,9 @@ pub(crate) struct PhasePixels<T> {
 }
 
 // SAFETY: tasks write disjoint elements, inside a product whose caller vouches for them.
-unsafe impl<T: Element> Sync for PhasePixels<T> {}
+unsafe impl<T: Element<Acc: Float>> Sync for PhasePixels<T> {}
 
-impl<T: Element> Target<T> for PhasePixels<T> {
+impl<T: Element<Acc: Float>> Target<T> for PhasePixels<T> {
     fn row(&self, batch: usize, row: usize) -> (*mut T, isize) {
         let Phases { shape, axes: [down, across] } = &self.phases;
         let (rest, x) = (row / across.pixels, row % across.pixels);

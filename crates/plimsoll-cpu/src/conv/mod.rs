@@ -9,14 +9,17 @@
 mod depthwise;
 mod grad_input;
 mod shape;
+#[cfg(test)]
+mod tests;
 mod window;
 mod winograd;
 
-use crate::element::{Element, Real};
 use crate::gemm::{
-    BatchStrides, Follow, Handed, Product, Shape, Strided, StridedMut, Target, handed_workspace, workspace,
+    BatchStrides, Epilogue, Product, Shape, Strided, StridedMut, Target, ToEpilogue, epilogue_workspace,
+    workspace,
 };
-use crate::pool::Pool;
+use crate::numbers::{Element, Float};
+use crate::runtime::Pool;
 use crate::simd::Isa;
 use grad_input::{FlippedFilter, PhasePixels, Phases, phases};
 pub use shape::{ConvError, ConvShape};
@@ -24,7 +27,7 @@ use window::{WindowColumns, Windows};
 use winograd::To;
 
 /// The bytes of workspace that [`conv_forward`] needs on a pool of `threads`. The same on every machine.
-pub fn conv_forward_workspace<T: Element>(shape: &ConvShape, threads: usize) -> usize {
+pub fn conv_forward_workspace<T: Element<Acc: Float>>(shape: &ConvShape, threads: usize) -> usize {
     if depthwise::fits(shape) {
         0
     } else if winograd::fits::<T>(shape) {
@@ -45,7 +48,7 @@ pub fn conv_forward_workspace<T: Element>(shape: &ConvShape, threads: usize) -> 
 ///
 /// The pointers are to as many elements as `shape` says, `input` and `filter` initialised and not written
 /// meanwhile, `output` used by nobody else; it overlaps neither the operands nor `workspace`.
-pub unsafe fn conv_forward<T: Element>(
+pub unsafe fn conv_forward<T: Element<Acc: Float>>(
     pool: &Pool,
     shape: &ConvShape,
     input: *const T,
@@ -53,29 +56,7 @@ pub unsafe fn conv_forward<T: Element>(
     output: *mut T,
     workspace: &mut [u8],
 ) {
-    // SAFETY: the contract is the same.
-    unsafe { conv_forward_with(Isa::detect(), pool, shape, input, filter, output, workspace) }
-}
-
-/// [`conv_forward`] on an instruction set of choice, for tests.
-///
-/// # Panics
-///
-/// As [`conv_forward`], and when the machine does not have the instruction set.
-///
-/// # Safety
-///
-/// As for [`conv_forward`].
-#[doc(hidden)]
-pub unsafe fn conv_forward_with<T: Element>(
-    isa: Isa,
-    pool: &Pool,
-    shape: &ConvShape,
-    input: *const T,
-    filter: *const T,
-    output: *mut T,
-    workspace: &mut [u8],
-) {
+    let isa = Isa::detect();
     if depthwise::fits(shape) {
         // SAFETY: the caller vouches for the pointers.
         unsafe { depthwise::forward(isa, pool, shape, input, filter, output) };
@@ -98,7 +79,7 @@ pub unsafe fn conv_forward_with<T: Element>(
 }
 
 /// Computes a convolution, by product, to a target.
-unsafe fn forward_to<T: Element>(
+unsafe fn forward_to<T: Element<Acc: Float>>(
     isa: Isa,
     pool: &Pool,
     shape: &ConvShape,
@@ -174,48 +155,51 @@ fn winograd_grad_input<'a, T>(
     }
 }
 
-/// Whether a convolution can hand on its output, pixel by pixel.
-pub(crate) fn hands_on_output<T: Element>(shape: &ConvShape) -> bool {
+/// Whether a convolution can give its output to an epilogue, pixel by pixel.
+pub(crate) fn output_takes_epilogue<T: Element<Acc: Float>>(shape: &ConvShape) -> bool {
     if winograd::fits::<T>(shape) {
-        return winograd::hands_on(shape.channels, shape.out_channels);
+        return winograd::takes_epilogue(shape.channels, shape.out_channels);
     }
     shape.groups == 1 && !depthwise::fits(shape) && forward_product(shape).k > 0
 }
 
-/// The bytes of workspace that [`conv_forward_handed`] needs.
-pub(crate) fn conv_forward_handed_workspace<T: Element>(shape: &ConvShape, threads: usize) -> usize {
+/// The bytes of workspace that [`conv_forward_with_epilogue`] needs.
+pub(crate) fn conv_forward_epilogue_workspace<T: Element<Acc: Float>>(
+    shape: &ConvShape,
+    threads: usize,
+) -> usize {
     if winograd::fits::<T>(shape) {
         return winograd::convolution_workspace(shape.channels, shape.out_channels, true, threads);
     }
-    handed_workspace::<T>(forward_product(shape), threads)
+    epilogue_workspace::<T>(forward_product(shape), threads)
 }
 
-/// [`conv_forward`] with the output handed on, if it [can be](hands_on_output): its rows are pixels.
+/// [`conv_forward`] into an epilogue, if it [can](output_takes_epilogue): its rows are pixels.
 ///
 /// # Safety
 ///
-/// As for [`conv_forward`], with the workspace that [`conv_forward_handed_workspace`] says.
-pub(crate) unsafe fn conv_forward_handed<T: Element>(
+/// As for [`conv_forward`], with the workspace that [`conv_forward_epilogue_workspace`] says.
+pub(crate) unsafe fn conv_forward_with_epilogue<T: Element<Acc: Float>>(
     pool: &Pool,
     shape: &ConvShape,
     input: *const T,
     filter: *const T,
-    follow: &dyn Follow,
+    epilogue: &dyn Epilogue,
     workspace: &mut [u8],
 ) {
     let isa = Isa::detect();
     // SAFETY: the contract is the same.
     unsafe {
         if winograd::fits::<T>(shape) {
-            winograd_forward(shape, input, filter, To::Follow(follow)).run(isa, pool, workspace);
+            winograd_forward(shape, input, filter, To::Epilogue(epilogue)).run(isa, pool, workspace);
         } else {
-            forward_to(isa, pool, shape, input, filter, &Handed(follow), workspace);
+            forward_to(isa, pool, shape, input, filter, &ToEpilogue(epilogue), workspace);
         }
     }
 }
 
 /// The bytes of workspace that [`conv_grad_input`] needs on a pool of `threads`. The same on every machine.
-pub fn conv_grad_input_workspace<T: Element>(shape: &ConvShape, threads: usize) -> usize {
+pub fn conv_grad_input_workspace<T: Element<Acc: Float>>(shape: &ConvShape, threads: usize) -> usize {
     if depthwise::fits(shape) {
         return 0;
     }
@@ -237,7 +221,7 @@ pub fn conv_grad_input_workspace<T: Element>(shape: &ConvShape, threads: usize) 
 ///
 /// The pointers are to as many elements as `shape` says, `output_grad` and `filter` initialised and not written
 /// meanwhile, `input_grad` used by nobody else; it overlaps neither the operands nor `workspace`.
-pub unsafe fn conv_grad_input<T: Element>(
+pub unsafe fn conv_grad_input<T: Element<Acc: Float>>(
     pool: &Pool,
     shape: &ConvShape,
     output_grad: *const T,
@@ -245,29 +229,7 @@ pub unsafe fn conv_grad_input<T: Element>(
     input_grad: *mut T,
     workspace: &mut [u8],
 ) {
-    // SAFETY: the contract is the same.
-    unsafe { conv_grad_input_with(Isa::detect(), pool, shape, output_grad, filter, input_grad, workspace) }
-}
-
-/// [`conv_grad_input`] on an instruction set of choice, for tests.
-///
-/// # Panics
-///
-/// As [`conv_grad_input`], and when the machine does not have the instruction set.
-///
-/// # Safety
-///
-/// As for [`conv_grad_input`].
-#[doc(hidden)]
-pub unsafe fn conv_grad_input_with<T: Element>(
-    isa: Isa,
-    pool: &Pool,
-    shape: &ConvShape,
-    output_grad: *const T,
-    filter: *const T,
-    input_grad: *mut T,
-    workspace: &mut [u8],
-) {
+    let isa = Isa::detect();
     if depthwise::fits(shape) {
         // SAFETY: the caller vouches for the pointers.
         unsafe { depthwise::grad_input(isa, pool, shape, output_grad, filter, input_grad) };
@@ -289,7 +251,7 @@ pub unsafe fn conv_grad_input_with<T: Element>(
 }
 
 /// Computes one phase of the gradient of the input to a target.
-unsafe fn phase_to<T: Element>(
+unsafe fn phase_to<T: Element<Acc: Float>>(
     isa: Isa,
     pool: &Pool,
     phases: Phases,
@@ -310,55 +272,58 @@ unsafe fn phase_to<T: Element>(
     unsafe { product.run(pool, isa, workspace) }
 }
 
-/// The only phase of a gradient of the input that can be handed on, pixel by pixel.
-fn handed_phase(shape: &ConvShape) -> Option<Phases> {
+/// The only phase of a gradient of the input, if an epilogue can take it pixel by pixel.
+fn epilogue_phase(shape: &ConvShape) -> Option<Phases> {
     let mut all = phases(shape);
     let first = all.next().filter(|phase| phase.is_whole() && phase.product().k > 0);
     first.filter(|_| shape.groups == 1 && !depthwise::fits(shape) && all.next().is_none())
 }
 
-/// Whether the gradient of the input can be handed on, pixel by pixel.
-pub(crate) fn hands_on_grad_input<T: Element>(shape: &ConvShape) -> bool {
+/// Whether the gradient of the input can be given to an epilogue, pixel by pixel.
+pub(crate) fn grad_input_takes_epilogue<T: Element<Acc: Float>>(shape: &ConvShape) -> bool {
     if winograd::fits::<T>(shape) {
-        return winograd::hands_on(shape.out_channels, shape.channels);
+        return winograd::takes_epilogue(shape.out_channels, shape.channels);
     }
-    handed_phase(shape).is_some()
+    epilogue_phase(shape).is_some()
 }
 
-/// The bytes of workspace that [`conv_grad_input_handed`] needs.
-pub(crate) fn conv_grad_input_handed_workspace<T: Element>(shape: &ConvShape, threads: usize) -> usize {
+/// The bytes of workspace that [`conv_grad_input_with_epilogue`] needs.
+pub(crate) fn conv_grad_input_epilogue_workspace<T: Element<Acc: Float>>(
+    shape: &ConvShape,
+    threads: usize,
+) -> usize {
     if winograd::fits::<T>(shape) {
         return winograd::convolution_workspace(shape.out_channels, shape.channels, true, threads);
     }
-    handed_phase(shape).map_or(0, |phase| handed_workspace::<T>(phase.product(), threads))
+    epilogue_phase(shape).map_or(0, |phase| epilogue_workspace::<T>(phase.product(), threads))
 }
 
-/// [`conv_grad_input`] with the gradient handed on, if it [can be](hands_on_grad_input): its rows are pixels.
+/// [`conv_grad_input`] into an epilogue, if it [can](grad_input_takes_epilogue): its rows are pixels.
 ///
 /// # Safety
 ///
-/// As for [`conv_grad_input`], with the workspace that [`conv_grad_input_handed_workspace`] says.
-pub(crate) unsafe fn conv_grad_input_handed<T: Element>(
+/// As for [`conv_grad_input`], with the workspace that [`conv_grad_input_epilogue_workspace`] says.
+pub(crate) unsafe fn conv_grad_input_with_epilogue<T: Element<Acc: Float>>(
     pool: &Pool,
     shape: &ConvShape,
     output_grad: *const T,
     filter: *const T,
-    follow: &dyn Follow,
+    epilogue: &dyn Epilogue,
     workspace: &mut [u8],
 ) {
     let isa = Isa::detect();
     // SAFETY: the contract is the same.
     unsafe {
         if winograd::fits::<T>(shape) {
-            winograd_grad_input(shape, output_grad, filter, To::Follow(follow)).run(isa, pool, workspace);
-        } else if let Some(phases) = handed_phase(shape) {
-            phase_to(isa, pool, phases, output_grad, filter, &Handed(follow), workspace);
+            winograd_grad_input(shape, output_grad, filter, To::Epilogue(epilogue)).run(isa, pool, workspace);
+        } else if let Some(phases) = epilogue_phase(shape) {
+            phase_to(isa, pool, phases, output_grad, filter, &ToEpilogue(epilogue), workspace);
         }
     }
 }
 
 /// The bytes of workspace that [`conv_grad_filter`] needs on a pool of `threads`. The same on every machine.
-pub fn conv_grad_filter_workspace<T: Element>(shape: &ConvShape, threads: usize) -> usize {
+pub fn conv_grad_filter_workspace<T: Element<Acc: Float>>(shape: &ConvShape, threads: usize) -> usize {
     if depthwise::fits(shape) {
         depthwise::grad_filter_workspace::<T>(shape)
     } else if winograd::fits::<T>(shape) {
@@ -379,7 +344,7 @@ pub fn conv_grad_filter_workspace<T: Element>(shape: &ConvShape, threads: usize)
 ///
 /// The pointers are to as many elements as `shape` says, `input` and `output_grad` initialised and not written
 /// meanwhile, `filter_grad` used by nobody else; it overlaps neither the operands nor `workspace`.
-pub unsafe fn conv_grad_filter<T: Element>(
+pub unsafe fn conv_grad_filter<T: Element<Acc: Float>>(
     pool: &Pool,
     shape: &ConvShape,
     input: *const T,
@@ -387,29 +352,7 @@ pub unsafe fn conv_grad_filter<T: Element>(
     filter_grad: *mut T,
     workspace: &mut [u8],
 ) {
-    // SAFETY: the contract is the same.
-    unsafe { conv_grad_filter_with(Isa::detect(), pool, shape, input, output_grad, filter_grad, workspace) }
-}
-
-/// [`conv_grad_filter`] on an instruction set of choice, for tests.
-///
-/// # Panics
-///
-/// As [`conv_grad_filter`], and when the machine does not have the instruction set.
-///
-/// # Safety
-///
-/// As for [`conv_grad_filter`].
-#[doc(hidden)]
-pub unsafe fn conv_grad_filter_with<T: Element>(
-    isa: Isa,
-    pool: &Pool,
-    shape: &ConvShape,
-    input: *const T,
-    output_grad: *const T,
-    filter_grad: *mut T,
-    workspace: &mut [u8],
-) {
+    let isa = Isa::detect();
     if depthwise::fits(shape) {
         // SAFETY: the caller vouches for the pointers.
         unsafe { depthwise::grad_filter(isa, pool, shape, input, output_grad, filter_grad, workspace) };

@@ -4,8 +4,8 @@
 //! the filter has taps. Here the rows, or the columns, that a block of the product needs are cut from the image
 //! while they are packed.
 
-use crate::element::{Element, Real};
 use crate::gemm::{Layout, Left, MAX_ROWS, Right, copy, row_pitch};
+use crate::numbers::{Element, Float};
 use crate::simd::Vector;
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ pub(crate) struct Windows<T> {
 }
 
 // SAFETY: the images are only read, inside a product whose caller vouches for them.
-unsafe impl<T: Element> Sync for Windows<T> {}
+unsafe impl<T: Element<Acc: Float>> Sync for Windows<T> {}
 
 /// The pixel of a window's first tap: where it is, or would be, among the images' elements, and in its image.
 #[derive(Clone, Copy)]
@@ -43,7 +43,7 @@ struct Corner {
 /// Part of the taps and channels of a window: elements that follow each other in memory, from the same place in
 /// every window.
 #[derive(Clone)]
-struct Part {
+struct WindowPart {
     /// The distance of its first tap from the corner.
     y: isize,
     x: isize,
@@ -61,7 +61,7 @@ struct Run<T> {
     valid: Range<usize>,
 }
 
-impl<T: Element> Windows<T> {
+impl<T: Element<Acc: Float>> Windows<T> {
     /// The taps whose elements follow each other in memory, in one window and one row.
     fn span(&self) -> usize {
         let merged = self.dilation[1] == 1 && self.group_channels == self.channels;
@@ -98,7 +98,7 @@ impl<T: Element> Windows<T> {
     }
 
     /// Cuts a range over taps and channels of a group into parts.
-    fn parts(&self, group: usize, range: Range<usize>) -> impl Iterator<Item = Part> {
+    fn parts(&self, group: usize, range: Range<usize>) -> impl Iterator<Item = WindowPart> {
         let len = self.span() * self.group_channels;
         let across = self.taps[1] / self.span();
         (range.start / len..range.end.div_ceil(len)).map(move |span| {
@@ -107,13 +107,13 @@ impl<T: Element> Windows<T> {
             let range =
                 range.start.max(span * len) - span * len..range.end.min((span + 1) * len) - span * len;
             let element = self.element(y, x) + (group * self.group_channels + range.start) as isize;
-            Part { y, x, element, range }
+            WindowPart { y, x, element, range }
         })
     }
 
     /// The part of a window.
     #[inline(always)]
-    fn run(&self, corner: Corner, part: &Part) -> Run<T> {
+    fn run(&self, corner: Corner, part: &WindowPart) -> Run<T> {
         let start = self.images.wrapping_offset(corner.element + part.element);
         let (y, x) = (corner.y + part.y, corner.x + part.x);
         let [height, width] = self.size.map(|size| size as isize);
@@ -127,7 +127,7 @@ impl<T: Element> Windows<T> {
 }
 
 /// The windows as rows, over taps and channels.
-impl<T: Element> Left<T::Acc> for Windows<T> {
+impl<T: Element<Acc: Float>> Left<T::Acc> for Windows<T> {
     #[inline(always)]
     unsafe fn pack<V: Vector<Scalar = T::Acc>>(
         &self,
@@ -180,7 +180,7 @@ unsafe fn clear<V: Vector>(to: *mut V::Scalar, count: usize) {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WindowColumns<T>(pub(crate) Windows<T>);
 
-impl<T: Element> Right<T::Acc> for WindowColumns<T> {
+impl<T: Element<Acc: Float>> Right<T::Acc> for WindowColumns<T> {
     #[inline(always)]
     unsafe fn pack<V: Vector<Scalar = T::Acc>>(
         &self,
@@ -197,8 +197,11 @@ impl<T: Element> Right<T::Acc> for WindowColumns<T> {
             for part in windows.parts(batch, first..columns.end.min(first + width)) {
                 for at in part.range.clone().step_by(V::LANES) {
                     let range = at..part.range.end.min(at + V::LANES);
-                    let piece =
-                        Part { element: part.element + (at - part.range.start) as isize, range, ..part };
+                    let piece = WindowPart {
+                        element: part.element + (at - part.range.start) as isize,
+                        range,
+                        ..part
+                    };
                     // SAFETY: the caller vouches for the ranges and for `out`.
                     unsafe {
                         self.pack_piece::<V>(&piece, depth.clone(), out.add(lane), width, width - lane)
@@ -215,13 +218,13 @@ impl<T: Element> Right<T::Acc> for WindowColumns<T> {
     }
 }
 
-impl<T: Element> WindowColumns<T> {
+impl<T: Element<Acc: Float>> WindowColumns<T> {
     /// Packs at most a vector of neighbouring columns, row of windows by row of windows. What a vector has beyond
     /// them is overwritten by the columns that follow; there is room for `room` of them.
     #[inline(always)]
     unsafe fn pack_piece<V: Vector<Scalar = T::Acc>>(
         &self,
-        piece: &Part,
+        piece: &WindowPart,
         depth: Range<usize>,
         mut out: *mut T::Acc,
         width: usize,

@@ -6,7 +6,7 @@
 
 use super::kernel::{max_rows, vectors};
 use super::pack::row_pitch;
-use crate::element::Element;
+use crate::numbers::{Element, Float};
 use crate::simd::Isa;
 
 /// The bytes of a row in a block: with this depth, the rows of a register tile fill a first-level cache.
@@ -14,22 +14,22 @@ const DEPTH_BYTES: usize = 2048;
 /// The most rows and columns of a tile that is written in place.
 const TILE: [usize; 2] = [4096, 1024];
 /// The most rows and columns of a tile that is summed in workspace.
-const SUMMED_TILE: [usize; 2] = [256, HANDED_COLUMNS];
+const SUMMED_TILE: [usize; 2] = [256, EPILOGUE_COLUMNS];
 
-/// The most rows of a tile that is summed in workspace and handed on from there: right operands are packed for each.
-const HANDED_ROWS: usize = 1024;
-/// The most columns that are handed on at once; fewer only where there are fewer.
-pub(crate) const HANDED_COLUMNS: usize = 512;
-/// About how many elements are handed on at once.
-const HANDED: usize = 4096;
+/// The most rows of a tile that is summed in workspace for an epilogue: right operands are packed for each.
+const EPILOGUE_ROWS: usize = 1024;
+/// The most columns that an epilogue takes at once; fewer only where there are fewer.
+pub(crate) const EPILOGUE_COLUMNS: usize = 512;
+/// About how many elements an epilogue takes at once.
+const EPILOGUE_ELEMENTS: usize = 4096;
 
-/// The distance between rows that are handed on, in sums. Where all columns are handed on at once, rows follow each
+/// The distance between rows that an epilogue takes, in sums. Where it takes all columns at once, rows follow each
 /// other; else it is no multiple of a page, and not the distance of `columns` elements, of the size of a sum or half of
 /// it, so that parts of rows never look like whole ones.
-pub(crate) const fn handed_pitch(columns: usize) -> usize {
-    const PITCH: usize = HANDED_COLUMNS + 16;
+pub(crate) const fn epilogue_pitch(columns: usize) -> usize {
+    const PITCH: usize = EPILOGUE_COLUMNS + 16;
     match columns {
-        0..=HANDED_COLUMNS => columns,
+        0..=EPILOGUE_COLUMNS => columns,
         PITCH => PITCH + 16,
         _ if columns == 2 * PITCH => PITCH + 16,
         _ => PITCH,
@@ -92,15 +92,15 @@ pub(crate) enum Sums {
     InPlace,
     /// In workspace, and rounded to where the result goes.
     InTile,
-    /// In workspace, and handed on from there.
-    Handed,
+    /// In workspace, for an epilogue.
+    ToEpilogue,
 }
 
 impl Sums {
-    /// For a result of `T`, that goes to rows at equal distances or is handed on.
-    pub(crate) fn of<T: Element>(in_rows: bool, handed: bool) -> Sums {
-        match (handed, T::IS_ACC && in_rows) {
-            (true, _) => Sums::Handed,
+    /// For a result of `T`, that goes to rows at equal distances or to an epilogue.
+    pub(crate) fn of<T: Element<Acc: Float>>(in_rows: bool, with_epilogue: bool) -> Sums {
+        match (with_epilogue, T::IS_ACC && in_rows) {
+            (true, _) => Sums::ToEpilogue,
             (false, true) => Sums::InPlace,
             (false, false) => Sums::InTile,
         }
@@ -122,7 +122,7 @@ pub(crate) struct Blocking {
     pub(crate) grid: [usize; 2],
     /// The tiles of one task of the pool.
     pub(crate) tiles_per_task: usize,
-    /// The most rows that are handed on at once.
+    /// The most rows that an epilogue takes at once.
     pub(crate) held: usize,
     /// The scalars of a register tile's packed rows, of the packed columns, and of a tile's sums.
     pub(crate) a_len: usize,
@@ -146,11 +146,11 @@ impl Blocking {
         let limit = match sums {
             Sums::InPlace => TILE,
             _ if splits > 1 => TILE,
-            Sums::Handed if in_one_block => [TILE[0], HANDED_COLUMNS],
-            Sums::Handed => [HANDED_ROWS, HANDED_COLUMNS],
+            Sums::ToEpilogue if in_one_block => [TILE[0], EPILOGUE_COLUMNS],
+            Sums::ToEpilogue => [EPILOGUE_ROWS, EPILOGUE_COLUMNS],
             Sums::InTile => SUMMED_TILE,
         };
-        let across_once = sums == Sums::Handed && splits == 1 && n <= HANDED_COLUMNS;
+        let across_once = sums == Sums::ToEpilogue && splits == 1 && n <= EPILOGUE_COLUMNS;
         let tiling = Tiling { m, n, max_rows: max_rows(isa), columns };
         let (work, units) = (split_depth as f64, (batch * splits) as f64);
         let cost = |tile_m: usize, tile_n: usize| {
@@ -184,11 +184,11 @@ impl Blocking {
         };
 
         let line = 64 / size;
-        let held = HANDED.div_ceil(n.min(HANDED_COLUMNS)).next_multiple_of(rows);
+        let held = EPILOGUE_ELEMENTS.div_ceil(n.min(EPILOGUE_COLUMNS)).next_multiple_of(rows);
         let tile_sums = match sums {
-            Sums::Handed if splits > 1 => HANDED_COLUMNS,
-            Sums::Handed if in_one_block => held * handed_pitch(n),
-            Sums::Handed => tile_m * handed_pitch(n),
+            Sums::ToEpilogue if splits > 1 => EPILOGUE_COLUMNS,
+            Sums::ToEpilogue if in_one_block => held * epilogue_pitch(n),
+            Sums::ToEpilogue => tile_m * epilogue_pitch(n),
             Sums::InTile if splits == 1 => tile_m * tile_n,
             Sums::InPlace | Sums::InTile => 0,
         };

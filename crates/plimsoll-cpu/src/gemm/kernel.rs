@@ -1,7 +1,7 @@
 //! The innermost loop: a tile of the result that stays in registers for the whole depth of a block.
 
-use crate::element::Real;
-use crate::simd::{Body, Isa, Vector};
+use crate::numbers::Float;
+use crate::simd::{Body, InstructionSet, Isa, Vector, VectorOf};
 
 /// The most rows of a register tile, which is then two vectors wide: what remains beside one row of vectors and
 /// one broadcast scalar.
@@ -53,7 +53,7 @@ pub(crate) struct Tile<S> {
     pub(crate) resume: bool,
 }
 
-impl<S: Real> Tile<S> {
+impl<S: Float> Tile<S> {
     /// Computes the tile.
     ///
     /// # Safety
@@ -108,22 +108,30 @@ macro_rules! unroll {
 /// A tile of constant size, so that its sums get a register each.
 struct Sized<S, const ROWS: usize, const VECTORS: usize>(Tile<S>);
 
-impl<S: Real, const ROWS: usize, const VECTORS: usize> Sized<S, ROWS, VECTORS> {
+impl<S: Float, const ROWS: usize, const VECTORS: usize> Sized<S, ROWS, VECTORS> {
     /// Computes the tile, if it fits the registers of `V`; others are never asked for, and not compiled.
     #[inline(always)]
     unsafe fn enter<V: Vector<Scalar = S>>(self) {
         if const { ROWS <= max_rows(V::ISA) && VECTORS <= vectors(V::ISA, ROWS) } {
             // SAFETY: the caller vouches for the instruction set and the tile.
-            unsafe { V::enter(self) }
+            unsafe { V::Set::run(self) }
         }
     }
 }
 
-impl<S: Real, const ROWS: usize, const VECTORS: usize> Body<S> for Sized<S, ROWS, VECTORS> {
+impl<S: Float, const ROWS: usize, const VECTORS: usize> Body for Sized<S, ROWS, VECTORS> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = S>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
+        // SAFETY: the contract is the same.
+        unsafe { self.compute::<VectorOf<I, S>>() }
+    }
+}
+
+impl<S: Float, const ROWS: usize, const VECTORS: usize> Sized<S, ROWS, VECTORS> {
+    #[inline(always)]
+    unsafe fn compute<V: Vector<Scalar = S>>(self) {
         let Tile { depth, mut a, a_row, a_depth, mut b, b_depth, c, c_row, columns, alpha, .. } = self.0;
         let Tile { add, resume, .. } = self.0;
         // SAFETY: the caller of `Tile::run` vouches for the instruction set and the pointers.
@@ -196,11 +204,19 @@ pub(crate) struct Dots<S> {
 /// The columns that are summed side by side.
 const DOTS: usize = 8;
 
-impl<S: Real> Body<S> for Dots<S> {
+impl<S: Float> Body for Dots<S> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = S>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
+        // SAFETY: the contract is the same.
+        unsafe { self.compute::<VectorOf<I, S>>() }
+    }
+}
+
+impl<S: Float> Dots<S> {
+    #[inline(always)]
+    unsafe fn compute<V: Vector<Scalar = S>>(self) {
         let Self { depth, a, b, b_column, c, columns, alpha, add } = self;
         // SAFETY: the caller vouches for the instruction set and the pointers.
         unsafe {

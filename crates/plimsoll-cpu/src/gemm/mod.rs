@@ -10,17 +10,21 @@ mod kernel;
 mod pack;
 mod parts;
 mod product;
+#[cfg(test)]
+mod tests;
 
-use crate::element::{Element, Real};
-use crate::pool::Pool;
+use crate::numbers::{Element, Float};
+use crate::runtime::Pool;
 use crate::simd::Isa;
 use blocking::Order;
-pub(crate) use blocking::{Shape, handed_pitch};
+pub(crate) use blocking::{Shape, epilogue_pitch};
 pub(crate) use kernel::{MAX_ROWS, Tile, max_rows};
 pub(crate) use pack::{BatchStrides, Layout, Left, Right, Strided, copy, pack_transposed, row_pitch};
 pub(crate) use parts::{DepthSum, gemm_rows, gemm_rows_workspace};
 pub use product::WORKSPACE_ALIGN;
-pub(crate) use product::{Follow, Handed, Product, StridedMut, Target, cut, handed_workspace, workspace};
+pub(crate) use product::{
+    Epilogue, Product, StridedMut, Target, ToEpilogue, cut, epilogue_workspace, workspace,
+};
 
 /// A batch of matrices to read, with all distances in elements. Transposed, broadcast and reversed matrices are
 /// matters of strides.
@@ -49,8 +53,8 @@ pub struct MatrixMut<T> {
 
 /// A batch of products `c = alpha * a · b` or `c += alpha * a · b`, of `m × k` by `k × n`.
 ///
-/// Sums are kept in [`Element::Acc`] over the whole of `k` and rounded to `T` once. How they are ordered depends
-/// on the sizes alone, so results do not depend on the number of threads.
+/// Sums are kept in [`Acc`](Element::Acc) over the whole of `k` and rounded to `T` once. How they are
+/// ordered depends on the sizes alone, so results do not depend on the number of threads.
 #[derive(Clone, Copy, Debug)]
 pub struct Gemm<T: Element> {
     /// The matrices in the outer and the inner batch dimension.
@@ -78,12 +82,18 @@ pub(crate) const NARROW: usize = 32;
 
 /// The bytes of workspace that [`gemm`] needs for `batch` products of `m × k` by `k × n` on a pool of `threads`.
 /// The same on every machine.
-pub fn gemm_workspace<T: Element>(batch: usize, m: usize, n: usize, k: usize, threads: usize) -> usize {
+pub fn gemm_workspace<T: Element<Acc: Float>>(
+    batch: usize,
+    m: usize,
+    n: usize,
+    k: usize,
+    threads: usize,
+) -> usize {
     part_workspace::<T>(Shape { batch, m, n, k }, m, threads)
 }
 
 /// [`gemm_workspace`] for rows of products that have `whole` rows in all.
-fn part_workspace<T: Element>(shape: Shape, whole: usize, threads: usize) -> usize {
+fn part_workspace<T: Element<Acc: Float>>(shape: Shape, whole: usize, threads: usize) -> usize {
     let Shape { batch, m, n, k } = shape;
     let bytes = |shape: Shape, whole: Shape, in_rows: bool| {
         product::workspace_in::<T>(Order::of(whole, size_of::<T::Acc>()), shape, in_rows, threads)
@@ -110,12 +120,12 @@ fn part_workspace<T: Element>(shape: Shape, whole: usize, threads: usize) -> usi
 /// Every element that the sizes and strides of `args` reach is valid memory: `a` and `b` initialised and not
 /// written meanwhile, `c` written by nobody else, and initialised if it is accumulated to. No element of `c` is
 /// reached twice, and `c` overlaps neither the operands nor `workspace`.
-pub unsafe fn gemm<T: Element>(pool: &Pool, args: &Gemm<T>, workspace: &mut [u8]) {
+pub unsafe fn gemm<T: Element<Acc: Float>>(pool: &Pool, args: &Gemm<T>, workspace: &mut [u8]) {
     // SAFETY: the contract is the same.
-    unsafe { gemm_with(Isa::detect(), pool, args, workspace) }
+    unsafe { gemm_on(Isa::detect(), pool, args, workspace) }
 }
 
-/// [`gemm`] on an instruction set of choice, for tests.
+/// [`gemm`] on an instruction set that was chosen before.
 ///
 /// # Panics
 ///
@@ -124,28 +134,37 @@ pub unsafe fn gemm<T: Element>(pool: &Pool, args: &Gemm<T>, workspace: &mut [u8]
 /// # Safety
 ///
 /// As for [`gemm`].
-#[doc(hidden)]
-pub unsafe fn gemm_with<T: Element>(isa: Isa, pool: &Pool, args: &Gemm<T>, workspace: &mut [u8]) {
+pub(crate) unsafe fn gemm_on<T: Element<Acc: Float>>(
+    isa: Isa,
+    pool: &Pool,
+    args: &Gemm<T>,
+    workspace: &mut [u8],
+) {
     // SAFETY: the contract is the same.
     unsafe { gemm_part(isa, pool, args, args.m, workspace) }
 }
 
-/// The bytes of workspace that [`gemm_handed`] needs.
-pub(crate) fn gemm_handed_workspace<T: Element>(m: usize, n: usize, k: usize, threads: usize) -> usize {
-    handed_workspace::<T>(Shape { batch: 1, m, n, k }, threads)
+/// The bytes of workspace that [`gemm_with_epilogue`] needs.
+pub(crate) fn gemm_epilogue_workspace<T: Element<Acc: Float>>(
+    m: usize,
+    n: usize,
+    k: usize,
+    threads: usize,
+) -> usize {
+    epilogue_workspace::<T>(Shape { batch: 1, m, n, k }, threads)
 }
 
-/// Computes one product of more than one row over some depth and hands it on, of the bits that [`gemm`] gives it.
+/// Computes one product of more than one row over some depth into an epilogue, to the bits that [`gemm`] gives it.
 ///
 /// # Safety
 ///
-/// As for [`gemm`], with the workspace that [`gemm_handed_workspace`] says.
-pub(crate) unsafe fn gemm_handed<T: Element>(
+/// As for [`gemm`], with the workspace that [`gemm_epilogue_workspace`] says.
+pub(crate) unsafe fn gemm_with_epilogue<T: Element<Acc: Float>>(
     pool: &Pool,
     [m, n, k]: [usize; 3],
     a: Matrix<T>,
     b: Matrix<T>,
-    follow: &dyn Follow,
+    epilogue: &dyn Epilogue,
     workspace: &mut [u8],
 ) {
     let batch = BatchStrides { inner: 1, strides: [0; 2] };
@@ -155,7 +174,7 @@ pub(crate) unsafe fn gemm_handed<T: Element>(
         shape: Shape { batch: 1, m, n, k },
         a: &rows,
         b: &columns,
-        target: &Handed(follow),
+        target: &ToEpilogue(epilogue),
         alpha: T::Acc::ONE,
         accumulate: false,
     };
@@ -168,7 +187,13 @@ pub(crate) unsafe fn gemm_handed<T: Element>(
 /// # Safety
 ///
 /// As for [`gemm`], with the workspace that [`part_workspace`] says.
-unsafe fn gemm_part<T: Element>(isa: Isa, pool: &Pool, args: &Gemm<T>, whole: usize, workspace: &mut [u8]) {
+unsafe fn gemm_part<T: Element<Acc: Float>>(
+    isa: Isa,
+    pool: &Pool,
+    args: &Gemm<T>,
+    whole: usize,
+    workspace: &mut [u8],
+) {
     let Gemm { batch, m, n, k, alpha, a, b, c, accumulate } = *args;
     let strides = |strides| BatchStrides { inner: batch[1].max(1), strides };
     let rows = Strided {

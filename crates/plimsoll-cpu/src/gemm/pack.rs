@@ -4,7 +4,7 @@
 //! widened once, and a convolution's windows are cut from the image on the way, without a matrix of windows ever
 //! being made.
 
-use crate::element::{Element, Real};
+use crate::numbers::{Element, Float};
 use crate::simd::{MAX_LANES, Vector};
 use std::ops::Range;
 
@@ -35,7 +35,7 @@ pub(crate) const fn row_pitch(depth: usize, lanes: usize) -> usize {
 const AHEAD: usize = 4;
 
 /// The left operands of a batch of products.
-pub(crate) trait Left<S: Real>: Sync {
+pub(crate) trait Left<S: Float>: Sync {
     /// Copies a block of at most one register tile of rows to `out`, and says how it lies there.
     ///
     /// # Safety
@@ -58,7 +58,7 @@ pub(crate) trait Left<S: Real>: Sync {
 }
 
 /// The right operands of a batch of products.
-pub(crate) trait Right<S: Real>: Sync {
+pub(crate) trait Right<S: Float>: Sync {
     /// Copies a block to `out`, in panels of `width` columns: column `j` of a panel at its depth `p` goes to
     /// `p * width + j`. What lies beyond the last column is unspecified.
     ///
@@ -106,9 +106,9 @@ pub(crate) struct Strided<T> {
 }
 
 // SAFETY: the memory is read only, and only inside a product whose caller vouches for it.
-unsafe impl<T: Element> Sync for Strided<T> {}
+unsafe impl<T: Element<Acc: Float>> Sync for Strided<T> {}
 
-impl<T: Element> Strided<T> {
+impl<T: Element<Acc: Float>> Strided<T> {
     fn layout(&self, batch: usize) -> Layout<T> {
         let &Self { start, lead_stride, depth_stride, batch: strides } = self;
         Layout { start: start.wrapping_offset(strides.offset(batch)), lead_stride, depth_stride }
@@ -120,7 +120,7 @@ impl<T: Element> Strided<T> {
     }
 }
 
-impl<T: Element> Left<T::Acc> for Strided<T> {
+impl<T: Element<Acc: Float>> Left<T::Acc> for Strided<T> {
     #[inline(always)]
     unsafe fn pack<V: Vector<Scalar = T::Acc>>(
         &self,
@@ -159,7 +159,7 @@ impl<T: Element> Left<T::Acc> for Strided<T> {
     }
 }
 
-impl<T: Element> Right<T::Acc> for Strided<T> {
+impl<T: Element<Acc: Float>> Right<T::Acc> for Strided<T> {
     #[inline(always)]
     unsafe fn pack<V: Vector<Scalar = T::Acc>>(
         &self,
@@ -214,7 +214,7 @@ impl<T: Element> Right<T::Acc> for Strided<T> {
 ///
 /// The machine has the instruction set of `V`; `from` has `count` elements, `to` as many scalars, in whole vectors.
 #[inline(always)]
-pub(crate) unsafe fn copy<V: Vector<Scalar = T::Acc>, T: Element>(
+pub(crate) unsafe fn copy<V: Vector<Scalar = T::Acc>, T: Element<Acc: Float>>(
     from: *const T,
     count: usize,
     to: *mut T::Acc,
@@ -237,7 +237,7 @@ pub(crate) unsafe fn copy<V: Vector<Scalar = T::Acc>, T: Element>(
 ///
 /// As for [`Right::pack`]; every column has `depth` elements.
 #[inline(always)]
-pub(crate) unsafe fn pack_transposed<V: Vector<Scalar = T::Acc>, T: Element>(
+pub(crate) unsafe fn pack_transposed<V: Vector<Scalar = T::Acc>, T: Element<Acc: Float>>(
     count: usize,
     column: impl Fn(usize) -> *const T,
     depth: usize,

@@ -7,14 +7,14 @@
 use super::blocking::{Order, Shape};
 use super::product::{Product, StridedMut, workspace_in};
 use super::{BatchStrides, Gemm, Matrix, Strided, gemm_part, part_workspace};
-use crate::element::{Element, Real};
-use crate::pool::Pool;
-use crate::simd::{Body, Isa, Vector};
+use crate::numbers::{Element, Float};
+use crate::runtime::Pool;
+use crate::simd::{Body, InstructionSet, Isa};
 use std::marker::PhantomData;
 use std::ops::Range;
 
 /// The bytes of workspace that [`gemm_rows`] needs for `m` of the `whole` rows of a product.
-pub(crate) fn gemm_rows_workspace<T: Element>(
+pub(crate) fn gemm_rows_workspace<T: Element<Acc: Float>>(
     m: usize,
     n: usize,
     k: usize,
@@ -30,7 +30,12 @@ pub(crate) fn gemm_rows_workspace<T: Element>(
 /// # Safety
 ///
 /// As for [`gemm`](super::gemm), with the workspace that [`gemm_rows_workspace`] says.
-pub(crate) unsafe fn gemm_rows<T: Element>(pool: &Pool, args: &Gemm<T>, whole: usize, workspace: &mut [u8]) {
+pub(crate) unsafe fn gemm_rows<T: Element<Acc: Float>>(
+    pool: &Pool,
+    args: &Gemm<T>,
+    whole: usize,
+    workspace: &mut [u8],
+) {
     // SAFETY: the contract is the same.
     unsafe { gemm_part(Isa::detect(), pool, args, whole, workspace) }
 }
@@ -49,7 +54,7 @@ pub(crate) struct DepthSum<T> {
     element: PhantomData<T>,
 }
 
-impl<T: Element> DepthSum<T> {
+impl<T: Element<Acc: Float>> DepthSum<T> {
     pub(crate) fn new(m: usize, n: usize, k: usize) -> Self {
         let shape = Shape { batch: 1, m, n, k };
         Self { shape, order: Order::of(shape, size_of::<T::Acc>()), element: PhantomData }
@@ -180,7 +185,7 @@ impl<T: Element> DepthSum<T> {
         if self.scratch() == 0 && k > 0 {
             return;
         }
-        let (isa, totals) = (Isa::detect(), Totals { sums, c, results, splits, range: 0..0 });
+        let (isa, totals) = (Isa::detect(), DepthTotals { sums, c, results, splits, range: 0..0 });
         pool.run(results.div_ceil(STEP), &|_, task| {
             isa.run(totals.of(task * STEP..results.min((task + 1) * STEP)));
         });
@@ -188,7 +193,7 @@ impl<T: Element> DepthSum<T> {
 }
 
 /// Some results, from the sums of their splits.
-struct Totals<T: Element> {
+struct DepthTotals<T: Element<Acc: Float>> {
     sums: *const T::Acc,
     c: *mut T,
     results: usize,
@@ -197,19 +202,19 @@ struct Totals<T: Element> {
 }
 
 // SAFETY: tasks read what is not written meanwhile, and write results of their own.
-unsafe impl<T: Element> Sync for Totals<T> {}
+unsafe impl<T: Element<Acc: Float>> Sync for DepthTotals<T> {}
 
-impl<T: Element> Totals<T> {
+impl<T: Element<Acc: Float>> DepthTotals<T> {
     fn of(&self, range: Range<usize>) -> Self {
         Self { range, ..*self }
     }
 }
 
-impl<T: Element> Body<T::Acc> for Totals<T> {
+impl<T: Element<Acc: Float>> Body for DepthTotals<T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
         const CHUNK: usize = 64;
         for start in self.range.clone().step_by(CHUNK) {
             let count = CHUNK.min(self.range.end - start);

@@ -1,11 +1,11 @@
 //! One batch of products, from packed operands to its result, on the threads of a pool.
 
-use super::blocking::{Blocking, HANDED_COLUMNS, Order, Shape, Sums, handed_pitch};
+use super::blocking::{Blocking, EPILOGUE_COLUMNS, Order, Shape, Sums, epilogue_pitch};
 use super::kernel::{Dots, Tile};
 use super::pack::{BatchStrides, Layout, Left, Right};
-use crate::element::{Element, Real};
-use crate::pool::Pool;
-use crate::simd::{Body, Isa, Vector};
+use crate::numbers::{Element, Float};
+use crate::runtime::Pool;
+use crate::simd::{Body, InstructionSet, Isa, Vector, VectorOf};
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -20,30 +20,30 @@ pub(crate) trait Target<T>: Sync {
     /// The distance between rows, if it is the same for all and the elements of a row follow each other.
     fn row_stride(&self) -> Option<isize>;
 
-    /// Who takes the result of the only product instead of its going to memory.
-    fn follow(&self) -> Option<&dyn Follow> {
+    /// The epilogue that takes the result of the only product instead of its going to memory.
+    fn epilogue(&self) -> Option<&dyn Epilogue> {
         None
     }
 }
 
-/// Takes the result of a product while it is in cache.
-pub(crate) trait Follow: Sync {
-    /// Takes rows of some columns: all, or at most [`HANDED_COLUMNS`] if there are more. They are elements of the
-    /// product's type, the first at `values`, and rows are [`handed_pitch`] sums apart.
+/// What takes the result of a product while it is in cache.
+pub(crate) trait Epilogue: Sync {
+    /// Takes rows of some columns: all, or at most [`EPILOGUE_COLUMNS`] if there are more. They are elements of the
+    /// product's type, the first at `values`, and rows are [`epilogue_pitch`] sums apart.
     ///
     /// # Safety
     ///
     /// The rectangle is there; no two calls at a time have the same worker, and no two any element in common.
     unsafe fn take(&self, worker: usize, rows: Range<usize>, columns: Range<usize>, values: *const u8);
 
-    /// Asks for the memory that taking these rows and columns will need, to have it in a cache by then.
-    fn ask_for(&self, rows: Range<usize>, columns: Range<usize>);
+    /// Prefetches the memory that taking these rows and columns will need.
+    fn prefetch(&self, rows: Range<usize>, columns: Range<usize>);
 }
 
-/// A target that is no memory: the result is handed on.
-pub(crate) struct Handed<'a>(pub(crate) &'a dyn Follow);
+/// A target that is no memory: the result goes to an epilogue.
+pub(crate) struct ToEpilogue<'a>(pub(crate) &'a dyn Epilogue);
 
-impl<T> Target<T> for Handed<'_> {
+impl<T> Target<T> for ToEpilogue<'_> {
     fn row(&self, _: usize, _: usize) -> (*mut T, isize) {
         (std::ptr::null_mut(), 1)
     }
@@ -52,7 +52,7 @@ impl<T> Target<T> for Handed<'_> {
         None
     }
 
-    fn follow(&self) -> Option<&dyn Follow> {
+    fn epilogue(&self) -> Option<&dyn Epilogue> {
         Some(self.0)
     }
 }
@@ -67,9 +67,9 @@ pub(crate) struct StridedMut<T> {
 }
 
 // SAFETY: tasks write disjoint elements, inside a product whose caller vouches for them.
-unsafe impl<T: Element> Sync for StridedMut<T> {}
+unsafe impl<T: Element<Acc: Float>> Sync for StridedMut<T> {}
 
-impl<T: Element> Target<T> for StridedMut<T> {
+impl<T: Element<Acc: Float>> Target<T> for StridedMut<T> {
     fn row(&self, batch: usize, row: usize) -> (*mut T, isize) {
         let offset = self.batch.offset(batch) + row as isize * self.row_stride;
         (self.start.wrapping_offset(offset), self.column_stride)
@@ -81,7 +81,7 @@ impl<T: Element> Target<T> for StridedMut<T> {
 }
 
 /// `target = alpha * a · b`, or `target += alpha * a · b`.
-pub(crate) struct Product<'a, T: Element, A, B, C> {
+pub(crate) struct Product<'a, T: Element<Acc: Float>, A, B, C> {
     pub(crate) shape: Shape,
     pub(crate) a: &'a A,
     pub(crate) b: &'a B,
@@ -92,22 +92,27 @@ pub(crate) struct Product<'a, T: Element, A, B, C> {
 
 /// The bytes of workspace of a product into `T`, on any instruction set. `in_rows` says that the target
 /// has a [`row_stride`](Target::row_stride).
-pub(crate) fn workspace<T: Element>(shape: Shape, in_rows: bool, threads: usize) -> usize {
+pub(crate) fn workspace<T: Element<Acc: Float>>(shape: Shape, in_rows: bool, threads: usize) -> usize {
     workspace_in::<T>(Order::of(shape, size_of::<T::Acc>()), shape, in_rows, threads)
 }
 
-/// The bytes of workspace of a product into `T` whose result is [`Handed`] on.
-pub(crate) fn handed_workspace<T: Element>(shape: Shape, threads: usize) -> usize {
+/// The bytes of workspace of a product into `T` whose result is [`ToEpilogue`] on.
+pub(crate) fn epilogue_workspace<T: Element<Acc: Float>>(shape: Shape, threads: usize) -> usize {
     let order = Order::of(shape, size_of::<T::Acc>());
-    workspace_to::<T>(order, shape, Sums::Handed, threads)
+    workspace_to::<T>(order, shape, Sums::ToEpilogue, threads)
 }
 
 /// [`workspace`] of a product with an order of summation of its own.
-pub(crate) fn workspace_in<T: Element>(order: Order, shape: Shape, in_rows: bool, threads: usize) -> usize {
+pub(crate) fn workspace_in<T: Element<Acc: Float>>(
+    order: Order,
+    shape: Shape,
+    in_rows: bool,
+    threads: usize,
+) -> usize {
     workspace_to::<T>(order, shape, Sums::of::<T>(in_rows, false), threads)
 }
 
-fn workspace_to<T: Element>(order: Order, shape: Shape, sums: Sums, threads: usize) -> usize {
+fn workspace_to<T: Element<Acc: Float>>(order: Order, shape: Shape, sums: Sums, threads: usize) -> usize {
     let size = size_of::<T::Acc>();
     let len = |isa| Blocking::new(shape, order, isa, size, sums, threads).len(threads);
     let Shape { batch, m, n, k } = shape;
@@ -119,7 +124,7 @@ fn workspace_to<T: Element>(order: Order, shape: Shape, sums: Sums, threads: usi
 
 impl<T, A, B, C> Product<'_, T, A, B, C>
 where
-    T: Element,
+    T: Element<Acc: Float>,
     A: Left<T::Acc>,
     B: Right<T::Acc>,
     C: Target<T>,
@@ -154,7 +159,7 @@ where
         if [batch, m, n].contains(&0) {
             return;
         }
-        let sums = Sums::of::<T>(self.target.row_stride().is_some(), self.target.follow().is_some());
+        let sums = Sums::of::<T>(self.target.row_stride().is_some(), self.target.epilogue().is_some());
         let size = size_of::<T::Acc>();
         let blocking = Blocking::new(self.shape, order, isa, size, sums, threads);
         let bytes = if k == 0 { 0 } else { blocking.len(threads) * size };
@@ -169,7 +174,7 @@ where
             Job { product: self, blocking, sums, scratch: scratch.cast::<T::Acc>(), lanes: PhantomData };
 
         if k == 0 {
-            assert!(sums != Sums::Handed, "a product over nothing has nothing to hand on");
+            assert!(sums != Sums::ToEpilogue, "a product over nothing has nothing to hand on");
             if !self.accumulate {
                 // SAFETY: the caller vouches for the target.
                 unsafe { job.clear() };
@@ -195,7 +200,7 @@ where
 }
 
 /// A product while it runs.
-struct Job<'a, T: Element, A, B, C> {
+struct Job<'a, T: Element<Acc: Float>, A, B, C> {
     product: &'a Product<'a, T, A, B, C>,
     blocking: Blocking,
     sums: Sums,
@@ -205,18 +210,18 @@ struct Job<'a, T: Element, A, B, C> {
 }
 
 // SAFETY: tasks write disjoint partial sums, and each thread writes its own workspace.
-unsafe impl<T: Element, A: Sync, B: Sync, C: Sync> Sync for Job<'_, T, A, B, C> {}
+unsafe impl<T: Element<Acc: Float>, A: Sync, B: Sync, C: Sync> Sync for Job<'_, T, A, B, C> {}
 
 /// Some tiles, for one thread.
-struct Tiles<'a, T: Element, A, B, C> {
+struct Tiles<'a, T: Element<Acc: Float>, A, B, C> {
     job: &'a Job<'a, T, A, B, C>,
     worker: usize,
     tiles: Range<usize>,
 }
 
-impl<T, A, B, C> Body<T::Acc> for Tiles<'_, T, A, B, C>
+impl<T, A, B, C> Body for Tiles<'_, T, A, B, C>
 where
-    T: Element,
+    T: Element<Acc: Float>,
     A: Left<T::Acc>,
     B: Right<T::Acc>,
     C: Target<T>,
@@ -224,24 +229,24 @@ where
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
         for tile in self.tiles {
             // SAFETY: the caller vouches for the instruction set, and the product's for the rest.
-            unsafe { self.job.tile::<V>(self.worker, tile) };
+            unsafe { self.job.tile::<VectorOf<I, T::Acc>>(self.worker, tile) };
         }
     }
 }
 
 /// Some rows of the result, from their partial sums.
-struct Totals<'a, T: Element, A, B, C> {
+struct Totals<'a, T: Element<Acc: Float>, A, B, C> {
     job: &'a Job<'a, T, A, B, C>,
     worker: usize,
     rows: Range<usize>,
 }
 
-impl<T, A, B, C> Body<T::Acc> for Totals<'_, T, A, B, C>
+impl<T, A, B, C> Body for Totals<'_, T, A, B, C>
 where
-    T: Element,
+    T: Element<Acc: Float>,
     A: Left<T::Acc>,
     B: Right<T::Acc>,
     C: Target<T>,
@@ -249,7 +254,7 @@ where
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
         let Job { product, blocking, scratch, .. } = self.job;
         let Shape { m, n, .. } = product.shape;
         for row in self.rows {
@@ -257,19 +262,19 @@ where
             let splits = blocking.order.splits;
             let sums = scratch.wrapping_add((batch * splits * m + row) * n);
             // SAFETY: every tile has been computed, so all partial sums of the row are there, and the thread's
-            // workspace has room for the columns that are handed on at once.
+            // workspace has room for the columns that an epilogue takes at once.
             unsafe {
-                let Some(follow) = product.target.follow() else {
+                let Some(epilogue) = product.target.epilogue() else {
                     self.job.write(batch, row, 0..n, sums, splits, m * n);
                     continue;
                 };
                 let whole = self.job.own_sums(self.worker).cast::<T>();
-                for columns in cut(0..n, HANDED_COLUMNS) {
+                for columns in cut(0..n, EPILOGUE_COLUMNS) {
                     let parts = sums.wrapping_add(columns.start);
                     self.job.total(columns.len(), parts, splits, m * n, |at, total| {
                         whole.add(at).write(T::narrow(total.mul_add(product.alpha, T::Acc::ZERO)));
                     });
-                    follow.take(self.worker, row..row + 1, columns, whole.cast_const().cast());
+                    epilogue.take(self.worker, row..row + 1, columns, whole.cast_const().cast());
                 }
             }
         }
@@ -277,7 +282,7 @@ where
 }
 
 /// Where a tile's register tiles are summed up, and how.
-struct Place<S> {
+struct Accumulator<S> {
     start: *mut S,
     stride: isize,
     alpha: S,
@@ -286,7 +291,7 @@ struct Place<S> {
 
 impl<T, A, B, C> Job<'_, T, A, B, C>
 where
-    T: Element,
+    T: Element<Acc: Float>,
     A: Left<T::Acc>,
     B: Right<T::Acc>,
     C: Target<T>,
@@ -306,14 +311,14 @@ where
         let sums = self.own_sums(worker);
         let place = if splits > 1 {
             let start = self.scratch.wrapping_add((unit * m + rows.start) * n + columns.start);
-            Place { start, stride: n as isize, alpha: T::Acc::ONE, add: false }
+            Accumulator { start, stride: n as isize, alpha: T::Acc::ONE, add: false }
         } else if self.sums == Sums::InPlace {
             let start = self.product.target.row(batch, rows.start).0.wrapping_add(columns.start).cast();
             let stride = self.product.target.row_stride().unwrap_or(0);
-            Place { start, stride, alpha: self.product.alpha, add: self.product.accumulate }
+            Accumulator { start, stride, alpha: self.product.alpha, add: self.product.accumulate }
         } else {
-            let stride = if self.sums == Sums::Handed { handed_pitch(n) } else { tile_n };
-            Place { start: sums, stride: stride as isize, alpha: T::Acc::ONE, add: false }
+            let stride = if self.sums == Sums::ToEpilogue { epilogue_pitch(n) } else { tile_n };
+            Accumulator { start: sums, stride: stride as isize, alpha: T::Acc::ONE, add: false }
         };
         // SAFETY: the ranges are within the product, and the place has room for the tile.
         unsafe {
@@ -345,7 +350,7 @@ where
         rows: Range<usize>,
         columns: Range<usize>,
         depth: Range<usize>,
-        place: Place<T::Acc>,
+        place: Accumulator<T::Acc>,
     ) {
         let (a, b) = (self.product.a, self.product.b);
         let packed_a = self.own(worker);
@@ -374,7 +379,7 @@ where
                     add: place.add || block.start > depth.start,
                 };
                 // SAFETY: all ranges are within the product.
-                unsafe { V::enter(dots) };
+                unsafe { V::Set::run(dots) };
             }
             return;
         }
@@ -383,14 +388,14 @@ where
             Some(_) => columns.end - columns.len() % tile_columns,
             None => columns.start,
         };
-        let follow = self.product.target.follow().filter(|_| order.splits == 1);
-        // Rows that are finished in one block need a place only until they are handed on.
-        let keeps_rows = follow.is_none() || depth.len() > order.depth;
+        let epilogue = self.product.target.epilogue().filter(|_| order.splits == 1);
+        // Rows that are finished in one block need a place only until the epilogue has taken them.
+        let keeps_rows = epilogue.is_none() || depth.len() > order.depth;
         // SAFETY: all ranges are within the product; each packed part is within the thread's workspace.
         unsafe {
             for block in cut(depth.clone(), order.depth) {
                 b.pack::<V>(batch, packed_from..columns.end, block.clone(), packed_b, tile_columns);
-                let follow = follow.filter(|_| block.end == depth.end);
+                let epilogue = epilogue.filter(|_| block.end == depth.end);
                 let mut held = rows.start;
 
                 for row_tile in cut(rows.clone(), tile_rows) {
@@ -411,8 +416,8 @@ where
                                 (panel.cast_const(), tile_columns as isize)
                             }
                         };
-                        if let Some(follow) = follow {
-                            follow.ask_for(row_tile.clone(), column_tile.clone());
+                        if let Some(epilogue) = epilogue {
+                            epilogue.prefetch(row_tile.clone(), column_tile.clone());
                         }
                         Tile {
                             depth: block.len(),
@@ -432,10 +437,10 @@ where
                         .run::<V>();
                     }
                     let is_full = row_tile.end - held + tile_rows > self.blocking.held;
-                    if let Some(follow) = follow.filter(|_| is_full || row_tile.end == rows.end) {
+                    if let Some(epilogue) = epilogue.filter(|_| is_full || row_tile.end == rows.end) {
                         let c = place.start.wrapping_offset((held - first) as isize * place.stride);
                         self.narrow(c, place.stride, row_tile.end - held, columns.len());
-                        follow.take(worker, held..row_tile.end, columns.clone(), c.cast_const().cast());
+                        epilogue.take(worker, held..row_tile.end, columns.clone(), c.cast_const().cast());
                         held = row_tile.end;
                     }
                 }

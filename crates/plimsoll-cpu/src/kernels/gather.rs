@@ -4,11 +4,12 @@
 //! written once, by one task: nothing is zeroed beforehand, a row's updates are added in their order whatever the
 //! thread count, and halves are added in single precision and rounded once.
 
-use super::common::*;
-use crate::element::Element;
-use crate::routine::{Call, Routine};
-use crate::simd::{Body, Isa, Vector};
-use half::{bf16, f16};
+use crate::kernels::memory::*;
+use crate::kernels::summation::{Fold, Max, Sum};
+use crate::kernels::tasks::{each_range, rows_per_task};
+use crate::numbers::{Element, with_element};
+use crate::runtime::{Call, Routine};
+use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::DType;
 use plimsoll_graph::program::Operand;
 use std::marker::PhantomData;
@@ -16,30 +17,17 @@ use std::ops::Range;
 
 /// Prepares `Op::Gather`.
 pub(crate) fn prepare(reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
-    let dtype = reads[0].dtype;
-    // Bits are copied whatever they mean; only what stands for a missing row depends on the type.
-    match dtype {
-        DType::F32 => Box::new(Gather::new(reads, f32::NAN)),
-        DType::F64 => Box::new(Gather::new(reads, f64::NAN)),
-        DType::F16 => Box::new(Gather::new(reads, f16::NAN)),
-        DType::BF16 => Box::new(Gather::new(reads, bf16::NAN)),
-        DType::I32 => Box::new(Gather::new(reads, 0i32)),
-        DType::I64 => Box::new(Gather::new(reads, 0i64)),
-        DType::U8 | DType::Bool => Box::new(Gather::new(reads, 0u8)),
-    }
+    // Bits are copied whatever they mean; of a row that is not there, floats are NaN, which is zero for integers.
+    with_element!(reads[0].dtype, T => Box::new(Gather::<T>::new(reads, T::from_f64(f64::NAN))))
 }
 
 /// Prepares `Op::ScatterAdd`. Integers wrap around; the sum of bools is whether any holds.
 pub(crate) fn prepare_scatter_add(rows: usize, reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
     match reads[1].dtype {
-        DType::F32 => Box::new(ScatterAdd::<f32>::new(rows, reads)),
-        DType::F64 => Box::new(ScatterAdd::<f64>::new(rows, reads)),
-        DType::F16 => Box::new(ScatterAdd::<f16>::new(rows, reads)),
-        DType::BF16 => Box::new(ScatterAdd::<bf16>::new(rows, reads)),
-        DType::I32 => Box::new(ScatterAdd::<i32>::new(rows, reads)),
-        DType::I64 => Box::new(ScatterAdd::<i64>::new(rows, reads)),
-        DType::U8 => Box::new(ScatterAdd::<u8>::new(rows, reads)),
-        DType::Bool => Box::new(ScatterAdd::<Bool>::new(rows, reads)),
+        DType::Bool => Box::new(ScatterAdd::<Max<u8>, u8>::new(rows, reads)),
+        dtype => {
+            with_element!(dtype, T => Box::new(ScatterAdd::<Sum<<T as Element>::Acc>, T>::new(rows, reads)))
+        }
     }
 }
 
@@ -86,78 +74,7 @@ impl<T: Copy + Send + Sync> Routine for Gather<T> {
     }
 }
 
-/// What can be added up.
-trait Addend: Copy + Send + Sync + 'static {
-    /// What sums are kept in.
-    type Sum: Copy + Send + Sync;
-    /// The sum of nothing.
-    const ZERO: Self::Sum;
-
-    fn add(self, sum: Self::Sum) -> Self::Sum;
-    fn round(sum: Self::Sum) -> Self;
-}
-
-macro_rules! float_addend {
-    ($($float:ty)*) => {$(
-        impl Addend for $float {
-            type Sum = <$float as Element>::Acc;
-            const ZERO: Self::Sum = 0.0;
-
-            #[inline(always)]
-            fn add(self, sum: Self::Sum) -> Self::Sum {
-                sum + self.widen()
-            }
-
-            #[inline(always)]
-            fn round(sum: Self::Sum) -> Self {
-                Element::narrow(sum)
-            }
-        }
-    )*};
-}
-
-macro_rules! integer_addend {
-    ($($integer:ty)*) => {$(
-        impl Addend for $integer {
-            type Sum = Self;
-            const ZERO: Self = 0;
-
-            #[inline(always)]
-            fn add(self, sum: Self) -> Self {
-                sum.wrapping_add(self)
-            }
-
-            #[inline(always)]
-            fn round(sum: Self) -> Self {
-                sum
-            }
-        }
-    )*};
-}
-
-float_addend!(f32 f64 f16 bf16);
-integer_addend!(i32 i64 u8);
-
-/// A byte that is zero or one, as it is in memory.
-#[derive(Clone, Copy)]
-struct Bool(u8);
-
-impl Addend for Bool {
-    type Sum = u8;
-    const ZERO: u8 = 0;
-
-    #[inline(always)]
-    fn add(self, sum: u8) -> u8 {
-        sum | self.0
-    }
-
-    #[inline(always)]
-    fn round(sum: u8) -> Self {
-        Self(sum)
-    }
-}
-
-struct ScatterAdd<T> {
+struct ScatterAdd<F, T> {
     isa: Isa,
     index: DType,
     /// The rows of the table, and the elements of one.
@@ -165,10 +82,10 @@ struct ScatterAdd<T> {
     width: usize,
     /// The updates.
     count: usize,
-    element: PhantomData<T>,
+    element: PhantomData<(F, T)>,
 }
 
-impl<T> ScatterAdd<T> {
+impl<F, T> ScatterAdd<F, T> {
     fn new(rows: usize, reads: &[Operand]) -> Self {
         let (indices, updates) = (reads[0].view.shape, reads[1].view.shape);
         let width = updates[indices.rank()..].iter().product();
@@ -177,7 +94,7 @@ impl<T> ScatterAdd<T> {
     }
 }
 
-impl<T: Addend> Routine for ScatterAdd<T> {
+impl<F: Fold, T: Element<Acc = F::Number>> Routine for ScatterAdd<F, T> {
     fn workspace(&self, _threads: usize) -> usize {
         bytes_of::<usize>(self.rows + 1) + bytes_of::<usize>(self.count)
     }
@@ -190,13 +107,22 @@ impl<T: Addend> Routine for ScatterAdd<T> {
         // SAFETY: both are within the workspace, which nobody else uses yet.
         unsafe { self.sort(indices, bounds.slice_mut(self.rows + 1), sorted.slice_mut(self.count)) };
         each_range(call.pool, self.rows, rows_per_task(self.width), &|_, rows| {
-            self.isa.run::<f32, _>(Sums { updates, bounds, sorted, result, width: self.width, rows });
+            self.isa.run(RowSums {
+                fold: PhantomData::<F>,
+                updates,
+                bounds,
+                sorted,
+                result,
+                width: self.width,
+                rows,
+            });
         });
     }
 }
 
 /// Some rows of the table.
-struct Sums<T> {
+struct RowSums<F, T> {
+    fold: PhantomData<F>,
     updates: Address<T>,
     bounds: Address<usize>,
     sorted: Address<usize>,
@@ -205,12 +131,12 @@ struct Sums<T> {
     rows: Range<usize>,
 }
 
-impl<T: Addend> Body<f32> for Sums<T> {
+impl<F: Fold, T: Element<Acc = F::Number>> Body for RowSums<F, T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = f32>>(self) {
-        let mut sums = [T::ZERO; CHUNK];
+    unsafe fn run<I: InstructionSet>(self) {
+        let mut sums = [F::identity(); CHUNK];
         for row in self.rows {
             // SAFETY: the updates are sorted and only read now, each is named by its position among the indices, and
             // no other task writes this row of the result.
@@ -218,24 +144,21 @@ impl<T: Addend> Body<f32> for Sums<T> {
                 let (first, end) = (self.bounds.at(row).get(), self.bounds.at(row + 1).get());
                 let own = self.sorted.at(first).slice(end - first);
                 for (at, count) in chunks(self.width) {
-                    sums[..count].fill(T::ZERO);
+                    sums[..count].fill(F::identity());
                     for update in own {
                         let update = self.updates.at(update * self.width + at).slice(count);
                         for (sum, element) in sums.iter_mut().zip(update) {
-                            *sum = element.add(*sum);
+                            *sum = F::combine(*sum, element.widen());
                         }
                     }
-                    let to = self.result.at(row * self.width + at).slice_mut(count);
-                    for (to, sum) in to.iter_mut().zip(&sums) {
-                        *to = T::round(*sum);
-                    }
+                    store(&sums, self.result.at(row * self.width + at), count);
                 }
             }
         }
     }
 }
 
-impl<T> ScatterAdd<T> {
+impl<F, T> ScatterAdd<F, T> {
     /// Lists the updates row by row, each row's in their order. Afterwards `bounds[row]` is where the list of a
     /// row begins and `bounds[row + 1]` where it ends.
     unsafe fn sort(&self, indices: Indices, bounds: &mut [usize], sorted: &mut [usize]) {
@@ -261,12 +184,12 @@ impl<T> ScatterAdd<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::*;
-    use super::*;
+    use crate::testing::*;
+    use plimsoll_graph::{DType, Op};
 
     /// Indices into a table of `rows` rows, some of them outside.
-    fn indices(random: &mut Random, dtype: DType, count: usize, rows: usize) -> Tensor {
-        let index = |_| random.below(rows + 4) as f64 - 2.0;
+    fn indices(numbers: &mut Numbers, dtype: DType, count: usize, rows: usize) -> Tensor {
+        let index = |_| numbers.below(rows + 4) as f64 - 2.0;
         Tensor::new(dtype, &[count], (0..count).map(index).collect())
     }
 
@@ -280,11 +203,11 @@ mod tests {
             for (rows, width, count) in
                 [(1, 1, 1), (5, 3, 40), (300, 1, 1000), (40, 700, 90), (0, 3, 5), (5, 3, 0)]
             {
-                let mut random = Random::new(rows as u64);
-                let table = (0..rows * width).map(|_| (random.float() * 100.0).max(0.0)).collect();
+                let mut numbers = Numbers::new(rows as u64);
+                let table = (0..rows * width).map(|_| (numbers.float() * 100.0).max(0.0)).collect();
                 let table = Tensor::new(dtype, &[rows, width], table);
                 let index = if count % 2 == 0 { DType::I32 } else { DType::I64 };
-                let indices = indices(&mut random, index, count, rows);
+                let indices = indices(&mut numbers, index, count, rows);
                 let missing = if dtype.is_float() { f64::NAN } else { 0.0 };
                 let expected: Vec<f64> = (0..count * width)
                     .map(|at| {
@@ -292,7 +215,7 @@ mod tests {
                         row.map_or(missing, |row| table.at(&[row, at % width]))
                     })
                     .collect();
-                let actual = run(prepare, &[&table, &indices], &[(dtype, &[count, width])], &[]);
+                let actual = run_op(&Op::Gather, &[&table, &indices], &[]);
                 assert_close(&actual[0], &expected, 0.0, dtype.name());
             }
         }
@@ -304,11 +227,11 @@ mod tests {
             for (rows, width, count) in
                 [(1, 1, 1), (5, 3, 40), (300, 1, 1000), (40, 700, 90), (0, 3, 5), (3, 2, 0)]
             {
-                let mut random = Random::new(rows as u64);
-                let updates = (0..count * width).map(|_| (random.float() * 5.0).max(0.0)).collect();
+                let mut numbers = Numbers::new(rows as u64);
+                let updates = (0..count * width).map(|_| (numbers.float() * 5.0).max(0.0)).collect();
                 let updates = Tensor::new(dtype, &[count, width], updates);
                 let index = if count % 2 == 0 { DType::I32 } else { DType::I64 };
-                let indices = indices(&mut random, index, count, rows);
+                let indices = indices(&mut numbers, index, count, rows);
                 let mut expected = vec![0.0; rows * width];
                 for at in 0..count * width {
                     if let Some(row) = inside(indices.at(&[at / width]), rows) {
@@ -317,8 +240,7 @@ mod tests {
                     }
                 }
                 let expected: Vec<f64> = expected.into_iter().map(|sum| nearest(dtype, sum)).collect();
-                let prepare = |reads: &[_], writes: &[_]| prepare_scatter_add(rows, reads, writes);
-                let actual = run(prepare, &[&indices, &updates], &[(dtype, &[rows, width])], &[]);
+                let actual = run_op(&Op::ScatterAdd { rows }, &[&indices, &updates], &[]);
                 assert_close(&actual[0], &expected, 0.0, dtype.name());
             }
         }

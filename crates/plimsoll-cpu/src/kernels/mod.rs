@@ -1,46 +1,15 @@
 //! The kernels, one module for each kind.
 
 pub(crate) mod attention;
-pub(crate) mod attention_grad;
-pub(crate) mod batch_norm;
-mod columns;
-mod common;
-pub(crate) mod conv2d;
-pub(crate) mod cross_entropy;
-pub(crate) mod dot;
-pub(crate) mod epilogue;
-mod fold;
 pub(crate) mod fused;
 pub(crate) mod gather;
-pub(crate) mod gru;
-pub(crate) mod gru_grad;
-pub(crate) mod instance;
-pub(crate) mod layer_norm;
-pub(crate) mod lstm;
-pub(crate) mod lstm_grad;
-mod matrix;
+pub(crate) mod loss;
+mod memory;
 pub(crate) mod movement;
-mod number;
+pub(crate) mod norm;
 pub(crate) mod pool2d;
-pub(crate) mod projected_cross_entropy;
-mod recurrent;
+pub(crate) mod product;
+pub(crate) mod recurrent;
 pub(crate) mod reduce;
-
-#[cfg(test)]
-mod harness;
-#[cfg(test)]
-mod scalar;
-#[cfg(test)]
-mod testing;
-
-use crate::pool::Pool;
-use std::ops::Range;
-
-/// Splits `pieces` of work among the threads, or does it here if it is little.
-pub(crate) fn share(pool: &Pool, pieces: usize, small: bool, work: &(dyn Fn(Range<usize>) + Sync)) {
-    let tasks = if small { 1 } else { pieces.min(pool.threads() * 4) };
-    if tasks <= 1 {
-        return work(0..pieces);
-    }
-    pool.run(tasks, &|_, task| work(pieces * task / tasks..pieces * (task + 1) / tasks));
-}
+mod summation;
+mod tasks;

@@ -3,10 +3,11 @@
 //! The forward kernel keeps no positions: the gradient finds the largest elements again, which costs one more look
 //! at the images and saves a tensor of indices from one pass to the next.
 
-use super::common::*;
-use crate::element::Real;
-use crate::routine::{Call, Routine};
-use crate::simd::{Body, Isa, Vector};
+use crate::kernels::memory::*;
+use crate::kernels::tasks::{each_range, rows_per_task};
+use crate::numbers::{Element, Float, Number, with_float};
+use crate::runtime::{Call, Routine};
+use crate::simd::{Body, InstructionSet, Isa};
 use plimsoll_graph::op::{Pool2d, PoolKind};
 use plimsoll_graph::program::Operand;
 use std::marker::PhantomData;
@@ -14,12 +15,12 @@ use std::ops::Range;
 
 /// Prepares `Op::Pool2d`. The largest of a window with a NaN in it is NaN.
 pub(crate) fn prepare(pool: Pool2d, reads: &[Operand], writes: &[Operand]) -> Box<dyn Routine> {
-    for_float!(reads[0].dtype, Pool::new(Windows::new(pool, &reads[0], &writes[0])))
+    with_float!(reads[0].dtype, T => Box::new(Pool2dForward::<T>::new(Windows::new(pool, &reads[0], &writes[0]))))
 }
 
 /// Prepares `Op::Pool2dGrad`. Of equally large elements the first of a window, row by row, gets the gradient.
 pub(crate) fn prepare_grad(pool: Pool2d, reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
-    for_float!(reads[0].dtype, PoolGrad::new(Windows::new(pool, &reads[0], &reads[1])))
+    with_float!(reads[0].dtype, T => Box::new(Pool2dBackward::<T>::new(Windows::new(pool, &reads[0], &reads[1]))))
 }
 
 /// The windows of a batch of images.
@@ -93,24 +94,24 @@ impl Window {
 
     /// The number of its elements.
     #[inline(always)]
-    fn len<A: Scalar>(&self) -> A {
+    fn len<A: Float>(&self) -> A {
         A::of((self.rows.len() * self.columns.len()) as f64)
     }
 }
 
-struct Pool<T> {
+struct Pool2dForward<T> {
     isa: Isa,
     windows: Windows,
     element: PhantomData<T>,
 }
 
-impl<T: FloatElement> Pool<T> {
+impl<T: Element<Acc: Float>> Pool2dForward<T> {
     fn new(windows: Windows) -> Self {
         Self { isa: Isa::detect(), windows, element: PhantomData }
     }
 }
 
-impl<T: FloatElement> Routine for Pool<T> {
+impl<T: Element<Acc: Float>> Routine for Pool2dForward<T> {
     fn workspace(&self, _threads: usize) -> usize {
         0
     }
@@ -133,11 +134,11 @@ struct Forward<T> {
     rows: Range<usize>,
 }
 
-impl<T: FloatElement> Body<T::Acc> for Forward<T> {
+impl<T: Element<Acc: Float>> Body for Forward<T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
         let windows = self.windows;
         let mut pooled = [T::Acc::ZERO; CHUNK];
         for row in self.rows {
@@ -161,16 +162,9 @@ impl<T: FloatElement> Body<T::Acc> for Forward<T> {
     }
 }
 
-/// Whether an element takes the place of the largest before it. Nothing compares with a NaN, so the first NaN is
-/// kept once it is found.
-#[inline(always)]
-fn replaces<A: Scalar>(element: A, largest: A) -> bool {
-    (element > largest) | (element.is_nan() & !largest.is_nan())
-}
-
 /// Finds the largest elements of a window in as many channels as `largest` has.
 #[inline(always)]
-unsafe fn largest<T: FloatElement>(
+unsafe fn largest<T: Element<Acc: Float>>(
     window: &Window,
     element: impl Fn((usize, usize)) -> Address<T>,
     largest: &mut [T::Acc],
@@ -181,14 +175,14 @@ unsafe fn largest<T: FloatElement>(
         let elements = unsafe { element(place).slice(largest.len()) };
         for (largest, element) in largest.iter_mut().zip(elements) {
             let element = element.widen();
-            *largest = if replaces(element, *largest) { element } else { *largest };
+            *largest = if element.exceeds(*largest) { element } else { *largest };
         }
     }
 }
 
 /// Finds the largest elements of a window and which they are, counted row by row.
 #[inline(always)]
-unsafe fn which_is_largest<T: FloatElement>(
+unsafe fn which_is_largest<T: Element<Acc: Float>>(
     window: &Window,
     element: impl Fn((usize, usize)) -> Address<T>,
     largest: &mut [T::Acc],
@@ -202,7 +196,7 @@ unsafe fn which_is_largest<T: FloatElement>(
         let elements = unsafe { element(place).slice(largest.len()) };
         for ((largest, which), element) in largest.iter_mut().zip(&mut *which).zip(elements) {
             let element = element.widen();
-            let replaces = replaces(element, *largest);
+            let replaces = element.exceeds(*largest);
             *largest = if replaces { element } else { *largest };
             *which = if replaces { position } else { *which };
         }
@@ -212,7 +206,7 @@ unsafe fn which_is_largest<T: FloatElement>(
 
 /// Finds the means of a window's elements in as many channels as `mean` has.
 #[inline(always)]
-unsafe fn mean<T: FloatElement>(
+unsafe fn mean<T: Element<Acc: Float>>(
     window: &Window,
     element: impl Fn((usize, usize)) -> Address<T>,
     mean: &mut [T::Acc],
@@ -230,7 +224,7 @@ unsafe fn mean<T: FloatElement>(
     }
 }
 
-struct PoolGrad<T> {
+struct Pool2dBackward<T> {
     isa: Isa,
     windows: Windows,
     /// The rows of an image whose gradients one task adds up.
@@ -238,7 +232,7 @@ struct PoolGrad<T> {
     element: PhantomData<T>,
 }
 
-impl<T: FloatElement> PoolGrad<T> {
+impl<T: Element<Acc: Float>> Pool2dBackward<T> {
     fn new(windows: Windows) -> Self {
         let [height, width] = windows.image;
         let stride = windows.pool.stride[0];
@@ -253,7 +247,7 @@ impl<T: FloatElement> PoolGrad<T> {
     }
 }
 
-impl<T: FloatElement> Routine for PoolGrad<T> {
+impl<T: Element<Acc: Float>> Routine for Pool2dBackward<T> {
     fn workspace(&self, threads: usize) -> usize {
         threads * self.band_bytes()
     }
@@ -281,7 +275,7 @@ impl<T: FloatElement> Routine for PoolGrad<T> {
 }
 
 /// The gradients of some rows of an image.
-struct Backward<T: FloatElement> {
+struct Backward<T: Element<Acc: Float>> {
     windows: Windows,
     images: Address<T>,
     dy: Address<T>,
@@ -292,11 +286,11 @@ struct Backward<T: FloatElement> {
     rows: Range<usize>,
 }
 
-impl<T: FloatElement> Body<T::Acc> for Backward<T> {
+impl<T: Element<Acc: Float>> Body for Backward<T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = T::Acc>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
         let (windows, image) = (self.windows, self.image);
         let len = self.rows.len() * windows.image[1] * windows.channels;
         // SAFETY: the worker's sums have room for the rows of a band, which no other task writes.
@@ -326,7 +320,7 @@ impl<T: FloatElement> Body<T::Acc> for Backward<T> {
     }
 }
 
-impl<T: FloatElement> Backward<T> {
+impl<T: Element<Acc: Float>> Backward<T> {
     /// The sums of an element's channels from `at` on, if its row is one of this task's.
     #[inline(always)]
     unsafe fn sums<'a>(
@@ -385,9 +379,9 @@ impl<T: FloatElement> Backward<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::*;
-    use super::*;
-    use plimsoll_graph::{DType, Shape};
+    use crate::testing::*;
+    use plimsoll_graph::op::{Pool2d, PoolKind};
+    use plimsoll_graph::{DType, Op, Shape};
 
     /// Images and windows: none; one element; no overlap; overlap with padding; gaps between windows; all of an image;
     /// padding on one side only.
@@ -403,30 +397,6 @@ mod tests {
         ([2, 1, 1, 2], [3, 3], [1, 2], [2; 4]),
     ];
 
-    /// For each window: where its result is, and where its elements are, row by row.
-    fn windows(pool: &Pool2d, image: [usize; 4], pooled: &Shape) -> Vec<Vec<usize>> {
-        let mut windows = Vec::new();
-        for at in 0..pooled.elements() {
-            let index = [0, 1, 2, 3].map(|axis| at / pooled.strides()[axis] % pooled[axis]);
-            let mut elements = Vec::new();
-            for down in 0..pool.window[0] {
-                for across in 0..pool.window[1] {
-                    let row = (index[1] * pool.stride[0] + down).checked_sub(pool.padding[0]);
-                    let column = (index[2] * pool.stride[1] + across).checked_sub(pool.padding[2]);
-                    if let (Some(row), Some(column)) = (row, column)
-                        && row < image[1]
-                        && column < image[2]
-                    {
-                        elements
-                            .push(((index[0] * image[1] + row) * image[2] + column) * image[3] + index[3]);
-                    }
-                }
-            }
-            windows.push(elements);
-        }
-        windows
-    }
-
     #[test]
     fn windows_become_their_largest_or_mean_and_give_their_gradient_back() {
         for dtype in FLOATS {
@@ -434,33 +404,13 @@ mod tests {
                 for kind in [PoolKind::Max, PoolKind::Mean] {
                     let pool = Pool2d { kind, window, stride, padding };
                     let pooled = pool.output(&Shape::new(&image).unwrap()).unwrap();
-                    let mut random = Random::new(image[1] as u64);
+                    let mut numbers = Numbers::new(image[1] as u64);
                     // Few different numbers, so that some windows have several largest.
-                    let count = image.iter().product();
-                    let x = (0..count).map(|_| random.below(7) as f64 - 3.0).collect();
+                    let x = (0..image.iter().product()).map(|_| numbers.below(7) as f64 - 3.0).collect();
                     let x = Tensor::new(dtype, &image, x);
-                    let dy = random.tensor(dtype, &pooled);
-                    let (values, slopes) = (x.values(), dy.values());
-                    let (mut y, mut dx) = (Vec::new(), vec![0.0; count]);
-                    for (window, slope) in windows(&pool, image, &pooled).iter().zip(slopes) {
-                        if kind == PoolKind::Max {
-                            let first =
-                                window.iter().rev().max_by(|&&a, &&b| values[a].total_cmp(&values[b]));
-                            let &first = first.unwrap();
-                            y.push(values[first]);
-                            dx[first] += slope;
-                        } else {
-                            let share = 1.0 / window.len() as f64;
-                            y.push(window.iter().map(|&at| values[at]).sum::<f64>() * share);
-                            window.iter().for_each(|&at| dx[at] += slope * share);
-                        }
-                    }
-                    let forward = |reads: &[_], writes: &[_]| prepare(pool, reads, writes);
-                    let actual = run(forward, &[&x], &[(dtype, &pooled)], &[]);
-                    assert_close(&actual[0], &y, 3.0 * unit(dtype), "pooled");
-                    let backward = |reads: &[_], writes: &[_]| prepare_grad(pool, reads, writes);
-                    let actual = run(backward, &[&x, &dy], &[(dtype, &image)], &[]);
-                    assert_close(&actual[0], &dx, 8.0 * unit(dtype), "gradient");
+                    let dy = numbers.tensor(dtype, &pooled);
+                    check(&Op::Pool2d(pool), &[&x], &[], &[3.0 * unit(dtype)]);
+                    check(&Op::Pool2dGrad(pool), &[&x, &dy], &[], &[8.0 * unit(dtype)]);
                 }
             }
         }
@@ -472,11 +422,9 @@ mod tests {
         let x = vec![1.0, f64::NAN, 2.0, f64::NAN, 3.0, f64::NEG_INFINITY, 3.0, 1.0];
         let x = Tensor::new(DType::F32, &[1, 1, 8, 1], x);
         let dy = Tensor::new(DType::F32, &[1, 1, 2, 1], vec![5.0, 7.0]);
-        let forward = |reads: &[_], writes: &[_]| prepare(pool, reads, writes);
-        let actual = run(forward, &[&x], &[(DType::F32, &[1, 1, 2, 1])], &[]);
+        let actual = run_op(&Op::Pool2d(pool), &[&x], &[]);
         assert_close(&actual[0], &[f64::NAN, 3.0], 0.0, "pooled");
-        let backward = |reads: &[_], writes: &[_]| prepare_grad(pool, reads, writes);
-        let actual = run(backward, &[&x, &dy], &[(DType::F32, &[1, 1, 8, 1])], &[]);
+        let actual = run_op(&Op::Pool2dGrad(pool), &[&x, &dy], &[]);
         assert_close(&actual[0], &[0.0, 5.0, 0.0, 0.0, 7.0, 0.0, 0.0, 0.0], 0.0, "gradient");
     }
 }

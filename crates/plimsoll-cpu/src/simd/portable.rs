@@ -1,24 +1,39 @@
-//! The vector that every machine has: a short array, which the compiler maps to what registers there are.
+//! The instruction set that every machine has. Its vector is a short array, which the compiler maps to what registers
+//! there are.
 
-use super::{Body, Isa, Vector};
-use crate::element::Real;
+use super::{Body, Compiled, Function, InstructionSet, Isa, Vector};
+use crate::numbers::Float;
 use std::ops::Range;
 
 const LANES: usize = Isa::Portable.lanes(0);
 
-/// Four scalars.
+/// What every processor of the architecture has.
 #[derive(Clone, Copy, Debug)]
-pub struct Portable<S>([S; LANES]);
+pub struct Portable;
 
-impl<S: Real> Vector for Portable<S> {
-    type Scalar = S;
+impl InstructionSet for Portable {
     const ISA: Isa = Isa::Portable;
+    type F32 = Quad<f32>;
+    type F64 = Quad<f64>;
 
     #[inline(always)]
-    unsafe fn enter<B: Body<S>>(body: B) -> B::Output {
+    unsafe fn run<B: Body>(body: B) -> B::Output {
         // SAFETY: every machine has this instruction set.
         unsafe { body.run::<Self>() }
     }
+
+    fn compiled<F: Function>() -> Compiled<F::Args> {
+        F::call
+    }
+}
+
+/// Four scalars.
+#[derive(Clone, Copy, Debug)]
+pub struct Quad<S>([S; LANES]);
+
+impl<S: Float> Vector for Quad<S> {
+    type Scalar = S;
+    type Set = Portable;
 
     #[inline(always)]
     unsafe fn splat(value: S) -> Self {

@@ -1,13 +1,59 @@
 //! The vectors of x86-64: 256 bits with AVX2 and FMA, 512 bits with AVX-512.
 
-use super::{Body, Isa, MAX_LANES, Vector};
+use super::{Body, Compiled, Function, InstructionSet, Isa, MAX_LANES, Vector};
 use std::arch::x86_64::*;
 use std::ops::Range;
+
+/// Defines an instruction set by the features it enables and its vectors.
+macro_rules! instruction_set {
+    ($(#[$doc:meta])* $name:ident, features: $features:literal, $single:ident, $double:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name;
+
+        impl InstructionSet for $name {
+            const ISA: Isa = Isa::$name;
+            type F32 = $single;
+            type F64 = $double;
+
+            #[inline(always)]
+            unsafe fn run<B: Body>(body: B) -> B::Output {
+                #[inline(never)]
+                #[target_feature(enable = $features)]
+                unsafe fn enabled<B: Body>(body: B) -> B::Output {
+                    // SAFETY: the caller vouches for the instruction set.
+                    unsafe { body.run::<$name>() }
+                }
+                // SAFETY: the caller vouches for the instruction set.
+                unsafe { enabled(body) }
+            }
+
+            fn compiled<F: Function>() -> Compiled<F::Args> {
+                #[target_feature(enable = $features)]
+                unsafe fn enabled<F: Function>(args: &F::Args) {
+                    // SAFETY: the caller vouches for the arguments.
+                    unsafe { F::call(args) }
+                }
+                enabled::<F>
+            }
+        }
+    };
+}
+
+instruction_set! {
+    /// 512-bit vectors with masks.
+    Avx512, features: "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma", F32x16, F64x8
+}
+
+instruction_set! {
+    /// 256-bit vectors with fused multiply-add.
+    Avx2, features: "avx2,fma", F32x8, F64x4
+}
 
 /// Defines a vector as a wrapper of a register, from the intrinsics that differ only in name.
 macro_rules! vector {
     (
-        $(#[$doc:meta])* $name:ident($register:ident) of $scalar:ident, $isa:ident, features: $features:literal,
+        $(#[$doc:meta])* $name:ident($register:ident) of $scalar:ident, $set:ident,
         $splat:ident, $load:ident, $store:ident, $fma:ident,
         |$from:ident, $load_mask:ident| $load_some:expr,
         |$to:ident, $store_mask:ident, $value:ident| $store_some:expr,
@@ -19,19 +65,7 @@ macro_rules! vector {
 
         impl Vector for $name {
             type Scalar = $scalar;
-            const ISA: Isa = Isa::$isa;
-
-            #[inline(always)]
-            unsafe fn enter<B: Body<$scalar>>(body: B) -> B::Output {
-                #[inline(never)]
-                #[target_feature(enable = $features)]
-                unsafe fn enabled<B: Body<$scalar>>(body: B) -> B::Output {
-                    // SAFETY: the caller of `enter` vouches for the instruction set.
-                    unsafe { body.run::<$name>() }
-                }
-                // SAFETY: the caller vouches for the instruction set.
-                unsafe { enabled(body) }
-            }
+            type Set = $set;
 
             #[inline(always)]
             unsafe fn splat(value: $scalar) -> Self {
@@ -99,7 +133,7 @@ macro_rules! vector {
 
 vector! {
     /// Sixteen `f32`.
-    F32x16(__m512) of f32, Avx512, features: "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma",
+    F32x16(__m512) of f32, Avx512,
     _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_fmadd_ps,
     |from, mask| _mm512_maskz_loadu_ps(mask as __mmask16, from),
     |to, mask, value| _mm512_mask_storeu_ps(to, mask as __mmask16, value),
@@ -108,7 +142,7 @@ vector! {
 
 vector! {
     /// Eight `f64`.
-    F64x8(__m512d) of f64, Avx512, features: "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma",
+    F64x8(__m512d) of f64, Avx512,
     _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_fmadd_pd,
     |from, mask| _mm512_maskz_loadu_pd(mask as __mmask8, from),
     |to, mask, value| _mm512_mask_storeu_pd(to, mask as __mmask8, value),
@@ -117,7 +151,7 @@ vector! {
 
 vector! {
     /// Eight `f32`.
-    F32x8(__m256) of f32, Avx2, features: "avx2,fma",
+    F32x8(__m256) of f32, Avx2,
     _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_fmadd_ps,
     |from, mask| _mm256_maskload_ps(from, mask_epi32(mask)),
     |to, mask, value| _mm256_maskstore_ps(to, mask_epi32(mask), value),
@@ -126,7 +160,7 @@ vector! {
 
 vector! {
     /// Four `f64`.
-    F64x4(__m256d) of f64, Avx2, features: "avx2,fma",
+    F64x4(__m256d) of f64, Avx2,
     _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_fmadd_pd,
     |from, mask| _mm256_maskload_pd(from, mask_epi64(mask)),
     |to, mask, value| _mm256_maskstore_pd(to, mask_epi64(mask), value),

@@ -1,10 +1,10 @@
 //! The convolution itself, which is also how a gradient goes back to the input.
 
 use super::transform::{self, both_ways};
-use super::{Grid, Images, LANES, MAX_DEPTH, Matrices, PANEL, POINTS, Shared, TILE};
-use crate::gemm::{Follow, Tile, WORKSPACE_ALIGN, cut, max_rows};
-use crate::pool::Pool;
-use crate::simd::{Body, Isa, MAX_LANES, Vector};
+use super::{Grid, Images, LANES, MAX_DEPTH, Matrices, PANEL, POINTS, TILE};
+use crate::gemm::{Epilogue, Tile, WORKSPACE_ALIGN, cut, max_rows};
+use crate::runtime::{Address, Pool};
+use crate::simd::{Body, InstructionSet, Isa, MAX_LANES, Vector, VectorOf};
 use std::ops::Range;
 
 /// The most tiles of a block: two register tiles of rows. With the channels of many a layer, their values and those of
@@ -40,7 +40,7 @@ pub(in crate::conv) enum To<'a> {
     /// To images in memory.
     Images(*mut f32),
     /// To whoever takes them, in rows of pixels.
-    Follow(&'a dyn Follow),
+    Epilogue(&'a dyn Epilogue),
 }
 
 /// A convolution of images with a filter.
@@ -60,7 +60,7 @@ pub(in crate::conv) struct Convolution<'a> {
 unsafe impl Sync for Convolution<'_> {}
 
 /// Where things are in workspace, in scalars.
-struct Layout {
+struct ForwardWorkspace {
     /// The output channels of one pass over the images.
     pass: usize,
     /// The values of the filter for a pass, in panels of columns.
@@ -68,12 +68,12 @@ struct Layout {
     /// The values of a block of tiles, and those of their products, for each thread.
     input: Matrices,
     output: Matrices,
-    /// The pixels of a block that are handed on.
-    handed: usize,
+    /// The pixels of a block, for an epilogue.
+    staged: usize,
 }
 
-impl Layout {
-    fn new(channels: usize, to_channels: usize, hands_on: bool) -> Self {
+impl ForwardWorkspace {
+    fn new(channels: usize, to_channels: usize, takes_epilogue: bool) -> Self {
         let most = (FILTER_BYTES / size_of::<f32>() / POINTS / channels / PANEL).max(1) * PANEL;
         let passes = to_channels.div_ceil(most).max(1);
         let pass = to_channels.div_ceil(passes).next_multiple_of(PANEL);
@@ -82,28 +82,32 @@ impl Layout {
             filter: Matrices::new(1, channels * pass),
             input: Matrices::new(BLOCK, channels),
             output: Matrices::new(BLOCK, COLUMNS),
-            handed: if hands_on { BLOCK * TILE * TILE * to_channels.next_multiple_of(LANES) } else { 0 },
+            staged: if takes_epilogue {
+                BLOCK * TILE * TILE * to_channels.next_multiple_of(LANES)
+            } else {
+                0
+            },
         }
     }
 
     fn worker(&self, worker: usize) -> usize {
-        self.filter.len() + worker * (self.input.len() + self.output.len() + self.handed)
+        self.filter.len() + worker * (self.input.len() + self.output.len() + self.staged)
     }
 }
 
-/// The bytes of workspace of a [`Convolution`] from some channels to others, whose pixels are handed on or not.
+/// The bytes of workspace of a [`Convolution`] from some channels to others, with an epilogue or without.
 pub(in crate::conv) fn convolution_workspace(
     channels: usize,
     to_channels: usize,
-    hands_on: bool,
+    takes_epilogue: bool,
     threads: usize,
 ) -> usize {
-    Layout::new(channels, to_channels, hands_on).worker(threads) * size_of::<f32>()
+    ForwardWorkspace::new(channels, to_channels, takes_epilogue).worker(threads) * size_of::<f32>()
 }
 
-/// Whether a [`Convolution`] can hand its pixels on: it computes all of their channels in one pass.
-pub(in crate::conv) fn hands_on(channels: usize, to_channels: usize) -> bool {
-    Layout::new(channels, to_channels, true).pass >= to_channels
+/// Whether a [`Convolution`] can have an epilogue: it computes all of their channels in one pass.
+pub(in crate::conv) fn takes_epilogue(channels: usize, to_channels: usize) -> bool {
+    ForwardWorkspace::new(channels, to_channels, true).pass >= to_channels
 }
 
 impl Convolution<'_> {
@@ -119,8 +123,8 @@ impl Convolution<'_> {
     /// operands nor `workspace`.
     pub(in crate::conv) unsafe fn run(&self, isa: Isa, pool: &Pool, workspace: &mut [u8]) {
         let Self { batch, from: Images { channels, .. }, to_size, to_channels, .. } = *self;
-        let hands_on = matches!(self.to, To::Follow(_));
-        let bytes = convolution_workspace(channels, to_channels, hands_on, pool.threads());
+        let takes_epilogue = matches!(self.to, To::Epilogue(_));
+        let bytes = convolution_workspace(channels, to_channels, takes_epilogue, pool.threads());
         assert!(
             workspace.len() >= bytes,
             "a convolution needs {bytes} bytes of workspace, not {}",
@@ -128,11 +132,11 @@ impl Convolution<'_> {
         );
         let scratch = workspace.as_mut_ptr();
         assert!(scratch.addr().is_multiple_of(WORKSPACE_ALIGN), "workspace is not aligned");
-        let layout = Layout::new(channels, to_channels, hands_on);
+        let layout = ForwardWorkspace::new(channels, to_channels, takes_epilogue);
         let grid = Grid::new(batch, to_size);
         // Blocks of equal size, so that a small last one keeps no thread waiting.
         let block = grid.len().div_ceil(grid.len().div_ceil(BLOCK).max(1)).max(1);
-        let scratch = Shared(scratch.cast());
+        let scratch = Address::new(scratch.cast());
         for columns in cut(0..to_channels, layout.pass) {
             let pass = Pass { convolution: self, layout: &layout, grid, columns, scratch };
             pool.run(channels.div_ceil(FILTER_ROWS), &|_, task| {
@@ -141,7 +145,7 @@ impl Convolution<'_> {
             });
             pool.run(grid.len().div_ceil(block), &|worker, task| {
                 let first = task * block;
-                isa.run(Block { pass: &pass, worker, tiles: first..grid.len().min(first + block) });
+                isa.run(TileBlock { pass: &pass, worker, tiles: first..grid.len().min(first + block) });
             });
         }
     }
@@ -150,10 +154,10 @@ impl Convolution<'_> {
 /// Some output channels of all images.
 struct Pass<'a> {
     convolution: &'a Convolution<'a>,
-    layout: &'a Layout,
+    layout: &'a ForwardWorkspace,
     grid: Grid,
     columns: Range<usize>,
-    scratch: Shared,
+    scratch: Address<f32>,
 }
 
 impl Pass<'_> {
@@ -162,7 +166,7 @@ impl Pass<'_> {
     #[inline(always)]
     fn filter_values(&self, point: usize, channel: usize, column: usize, width: usize) -> *mut f32 {
         let channels = self.convolution.from.channels;
-        self.scratch.at(point * self.layout.filter.point + column * channels + channel * width)
+        self.scratch.at(point * self.layout.filter.point + column * channels + channel * width).pointer()
     }
 }
 
@@ -172,11 +176,19 @@ struct FilterRows<'a> {
     channels: Range<usize>,
 }
 
-impl Body<f32> for FilterRows<'_> {
+impl Body for FilterRows<'_> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = f32>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
+        // SAFETY: the contract is the same.
+        unsafe { self.compute::<VectorOf<I, f32>>() }
+    }
+}
+
+impl FilterRows<'_> {
+    #[inline(always)]
+    unsafe fn compute<V: Vector<Scalar = f32>>(self) {
         let Self { pass, channels } = self;
         let filter = pass.convolution.filter;
         let width = 2 * V::LANES;
@@ -211,51 +223,59 @@ impl Body<f32> for FilterRows<'_> {
 }
 
 /// The pixels of some tiles.
-struct Block<'a> {
+struct TileBlock<'a> {
     pass: &'a Pass<'a>,
     worker: usize,
     tiles: Range<usize>,
 }
 
-impl Body<f32> for Block<'_> {
+impl Body for TileBlock<'_> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = f32>>(self) {
-        let Layout { input, output, .. } = self.pass.layout;
+    unsafe fn run<I: InstructionSet>(self) {
+        // SAFETY: the contract is the same.
+        unsafe { self.compute::<VectorOf<I, f32>>() }
+    }
+}
+
+impl TileBlock<'_> {
+    #[inline(always)]
+    unsafe fn compute<V: Vector<Scalar = f32>>(self) {
+        let ForwardWorkspace { input, output, .. } = self.pass.layout;
         let own = self.pass.layout.worker(self.worker);
-        let inputs = self.pass.scratch.at(own);
+        let inputs = self.pass.scratch.at(own).pointer();
         let outputs = inputs.wrapping_add(input.len());
-        let handed = outputs.wrapping_add(output.len());
-        let follow = match self.pass.convolution.to {
-            To::Follow(follow) => Some(follow),
+        let staged = outputs.wrapping_add(output.len());
+        let epilogue = match self.pass.convolution.to {
+            To::Epilogue(epilogue) => Some(epilogue),
             To::Images(_) => None,
         };
-        // SAFETY: the thread's workspace has room for a block, and each of its pixels is handed on once.
+        // SAFETY: the thread's workspace has room for a block, and the epilogue takes each of its pixels once.
         unsafe {
             self.transform_input::<V>(*input, inputs);
-            if let Some(follow) = follow {
+            if let Some(epilogue) = epilogue {
                 let columns = self.pass.columns.clone();
-                self.each_row(|pixels, _| follow.ask_for(pixels, columns.clone()));
+                self.each_row(|pixels, _| epilogue.prefetch(pixels, columns.clone()));
             }
             for columns in cut(self.pass.columns.clone(), COLUMNS) {
                 self.multiply::<V>(columns.clone(), (*input, inputs), (*output, outputs));
                 for (row, tile) in self.tiles.clone().enumerate() {
-                    self.write::<V>(tile, columns.clone(), output.addresses(outputs, row), handed);
+                    self.write::<V>(tile, columns.clone(), output.addresses(outputs, row), staged);
                 }
             }
-            if let Some(follow) = follow {
+            if let Some(epilogue) = epilogue {
                 let columns = self.pass.columns.clone();
                 self.each_row(|pixels, place| {
-                    let values = handed.cast_const().wrapping_add(place * columns.len()).cast();
-                    follow.take(self.worker, pixels, columns.clone(), values);
+                    let values = staged.cast_const().wrapping_add(place * columns.len()).cast();
+                    epilogue.take(self.worker, pixels, columns.clone(), values);
                 });
             }
         }
     }
 }
 
-impl Block<'_> {
+impl TileBlock<'_> {
     /// Evaluates the tiles' patches of the images.
     #[inline(always)]
     unsafe fn transform_input<V: Vector<Scalar = f32>>(&self, input: Matrices, values: *mut f32) {
@@ -319,8 +339,8 @@ impl Block<'_> {
         }
     }
 
-    /// Calls `row` with the pixels of each row of neighbouring tiles, and the place of the first among those that are
-    /// handed on.
+    /// Calls `row` with the pixels of each row of neighbouring tiles, and the place of the first among those that the
+    /// epilogue takes.
     #[inline(always)]
     fn each_row(&self, mut row: impl FnMut(Range<usize>, usize)) {
         let [height, width] = self.pass.convolution.to_size;
@@ -337,28 +357,28 @@ impl Block<'_> {
         }
     }
 
-    /// The place of a tile's pixel among those of the block that are handed on.
+    /// The place of a tile's pixel among those of the block that the epilogue takes.
     #[inline(always)]
     fn place(&self, tile: usize, dy: usize, dx: usize) -> usize {
         (dy * BLOCK + tile - self.tiles.start) * TILE + dx
     }
 
     /// Writes `columns` of a tile's pixels, given the addresses of their products' values: to the images, or to where
-    /// they are handed on from.
+    /// the epilogue takes them from.
     #[inline(always)]
     unsafe fn write<V: Vector<Scalar = f32>>(
         &self,
         tile: usize,
         columns: Range<usize>,
         values: [[*const f32; 6]; 6],
-        handed: *mut f32,
+        staged: *mut f32,
     ) {
         let Convolution { to, to_size: [height, width], to_channels, .. } = *self.pass.convolution;
         let (image, [y, x]) = self.pass.grid.at(tile);
         let (down, across) = (TILE.min(height - y), TILE.min(width - x));
         let pixel = |dy: usize, dx: usize| match to {
             To::Images(to) => to.wrapping_add(((image * height + y + dy) * width + x + dx) * to_channels),
-            To::Follow(_) => handed.wrapping_add(self.place(tile, dy, dx) * to_channels),
+            To::Epilogue(_) => staged.wrapping_add(self.place(tile, dy, dx) * to_channels),
         };
         for column in columns.clone().step_by(V::LANES) {
             let lanes = V::LANES.min(columns.end - column);

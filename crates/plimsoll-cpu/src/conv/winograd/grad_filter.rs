@@ -4,11 +4,11 @@
 //! largest thing in workspace, so a task has a block of channels of its own as well as a part of the tiles.
 
 use super::transform::{FilterGrad, Input, OutputGrad, both_ways};
-use super::{Grid, Images, Matrices, POINTS, Shared};
+use super::{Grid, Images, Matrices, POINTS};
 use crate::conv::ConvShape;
 use crate::gemm::{Tile, WORKSPACE_ALIGN, cut, max_rows};
-use crate::pool::Pool;
-use crate::simd::{Body, Isa, Vector};
+use crate::runtime::{Address, Pool};
+use crate::simd::{Body, InstructionSet, Isa, Vector, VectorOf};
 use std::ops::Range;
 
 /// The tiles that are summed in one go.
@@ -20,7 +20,7 @@ const CHANNELS: usize = 64;
 const TASKS: usize = 12;
 
 /// How the sums are cut up, from the shape alone, and where things are in workspace, in scalars.
-struct Layout {
+struct GradWorkspace {
     grid: Grid,
     /// The tiles of a part, and the parts.
     part_tiles: usize,
@@ -35,7 +35,7 @@ struct Layout {
     partial: usize,
 }
 
-impl Layout {
+impl GradWorkspace {
     fn new(shape: &ConvShape) -> Self {
         let grid = Grid::new(shape.batch, shape.output);
         let block = [shape.channels, shape.out_channels]
@@ -63,7 +63,7 @@ impl Layout {
 
 /// The bytes of workspace of [`grad_filter`].
 pub(in crate::conv) fn grad_filter_workspace(shape: &ConvShape, threads: usize) -> usize {
-    Layout::new(shape).worker(threads) * size_of::<f32>()
+    GradWorkspace::new(shape).worker(threads) * size_of::<f32>()
 }
 
 /// Computes the gradient with respect to the filter.
@@ -88,21 +88,21 @@ pub(in crate::conv) unsafe fn grad_filter(
     assert!(workspace.len() >= bytes, "a gradient needs {bytes} bytes of workspace, not {}", workspace.len());
     let scratch = workspace.as_mut_ptr();
     assert!(scratch.addr().is_multiple_of(WORKSPACE_ALIGN), "workspace is not aligned");
-    let layout = Layout::new(shape);
+    let layout = GradWorkspace::new(shape);
     let gradient = Gradient {
         input: Images { start: input, size: shape.input, channels: shape.channels },
         output: Images { start: output_grad, size: shape.output, channels: shape.out_channels },
         corner: shape.padding.map(|[before, _]| -(before as isize)),
         filter_grad,
-        scratch: Shared(scratch.cast()),
+        scratch: Address::new(scratch.cast()),
         layout: &layout,
     };
-    let Layout { block, parts, part_tiles, grid, .. } = layout;
+    let GradWorkspace { block, parts, part_tiles, grid, .. } = layout;
     let across = shape.out_channels.div_ceil(block[1]);
     let blocks = shape.channels.div_ceil(block[0]) * across;
     pool.run(blocks * parts, &|worker, task| {
         let (part, first) = (task / blocks, [task % blocks / across * block[0], task % across * block[1]]);
-        isa.run(Part {
+        isa.run(SumOfTiles {
             gradient: &gradient,
             worker,
             part,
@@ -115,7 +115,7 @@ pub(in crate::conv) unsafe fn grad_filter(
         const STEP: usize = 1 << 13;
         let len = shape.filter_len();
         pool.run(len.div_ceil(STEP), &|_, task| {
-            isa.run(Sum { gradient: &gradient, range: task * STEP..len.min((task + 1) * STEP) });
+            isa.run(AddParts { gradient: &gradient, range: task * STEP..len.min((task + 1) * STEP) });
         });
     }
 }
@@ -127,8 +127,8 @@ struct Gradient<'a> {
     /// Where the window of the first pixel begins.
     corner: [isize; 2],
     filter_grad: *mut f32,
-    scratch: Shared,
-    layout: &'a Layout,
+    scratch: Address<f32>,
+    layout: &'a GradWorkspace,
 }
 
 // SAFETY: the images are only read, and tasks write disjoint parts of the result.
@@ -141,12 +141,16 @@ impl Gradient<'_> {
 
     /// Where the gradient of a part goes.
     fn of_part(&self, part: usize) -> *mut f32 {
-        if self.layout.parts > 1 { self.scratch.at(part * self.filter_len()) } else { self.filter_grad }
+        if self.layout.parts > 1 {
+            self.scratch.at(part * self.filter_len()).pointer()
+        } else {
+            self.filter_grad
+        }
     }
 }
 
 /// The gradient that some tiles give for a block of input channels, its rows, and output channels, its columns.
-struct Part<'a> {
+struct SumOfTiles<'a> {
     gradient: &'a Gradient<'a>,
     worker: usize,
     part: usize,
@@ -155,13 +159,21 @@ struct Part<'a> {
     columns: Range<usize>,
 }
 
-impl Body<f32> for Part<'_> {
+impl Body for SumOfTiles<'_> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = f32>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
+        // SAFETY: the contract is the same.
+        unsafe { self.compute::<VectorOf<I, f32>>() }
+    }
+}
+
+impl SumOfTiles<'_> {
+    #[inline(always)]
+    unsafe fn compute<V: Vector<Scalar = f32>>(self) {
         let layout = self.gradient.layout;
-        let inputs = self.gradient.scratch.at(layout.worker(self.worker));
+        let inputs = self.gradient.scratch.at(layout.worker(self.worker)).pointer();
         let outputs = inputs.wrapping_add(layout.input.len());
         let sums = outputs.wrapping_add(layout.output.len());
         // SAFETY: the thread's workspace has room for the tiles and the sums.
@@ -175,7 +187,7 @@ impl Body<f32> for Part<'_> {
     }
 }
 
-impl Part<'_> {
+impl SumOfTiles<'_> {
     /// Evaluates some tiles of the input and of the gradient.
     #[inline(always)]
     unsafe fn transform<V: Vector<Scalar = f32>>(
@@ -276,16 +288,24 @@ impl Part<'_> {
 }
 
 /// Some of a gradient, from its parts.
-struct Sum<'a> {
+struct AddParts<'a> {
     gradient: &'a Gradient<'a>,
     range: Range<usize>,
 }
 
-impl Body<f32> for Sum<'_> {
+impl Body for AddParts<'_> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<V: Vector<Scalar = f32>>(self) {
+    unsafe fn run<I: InstructionSet>(self) {
+        // SAFETY: the contract is the same.
+        unsafe { self.compute::<VectorOf<I, f32>>() }
+    }
+}
+
+impl AddParts<'_> {
+    #[inline(always)]
+    unsafe fn compute<V: Vector<Scalar = f32>>(self) {
         for at in cut(self.range, V::LANES) {
             // SAFETY: every part has an element for each of the gradient.
             unsafe {

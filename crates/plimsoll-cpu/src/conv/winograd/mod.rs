@@ -23,8 +23,8 @@ mod grad_filter;
 mod transform;
 
 use super::ConvShape;
-use crate::element::Element;
-pub(super) use forward::{Convolution, Filter, To, convolution_workspace, hands_on};
+use crate::numbers::{Element, Float};
+pub(super) use forward::{Convolution, Filter, To, convolution_workspace, takes_epilogue};
 pub(super) use grad_filter::{grad_filter, grad_filter_workspace};
 use std::any::TypeId;
 
@@ -54,7 +54,7 @@ static ZEROS: [f32; MAX_CHANNELS] = [0.0; MAX_CHANNELS];
 ///
 /// With 16 channels it is twice as fast as the product of windows, with 64 almost three times. Below that, vectors
 /// would not be full.
-pub(super) fn fits<T: Element>(shape: &ConvShape) -> bool {
+pub(super) fn fits<T: Element<Acc: Float>>(shape: &ConvShape) -> bool {
     let ConvShape { filter, stride, dilation, groups, channels, out_channels, .. } = *shape;
     TypeId::of::<T>() == TypeId::of::<f32>()
         && (filter, stride, dilation, groups) == ([3; 2], [1; 2], [1; 2], 1)
@@ -158,20 +158,6 @@ impl Matrices {
             *address = start.wrapping_add(point * self.point + row * self.row);
         }
         addresses
-    }
-}
-
-/// A memory that tasks share.
-#[derive(Clone, Copy)]
-struct Shared(*mut f32);
-
-// SAFETY: tasks read what nobody writes and write disjoint parts.
-unsafe impl Sync for Shared {}
-
-impl Shared {
-    /// The address `offset` scalars on.
-    fn at(&self, offset: usize) -> *mut f32 {
-        self.0.wrapping_add(offset)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::functions;
 use super::geometry::{Geometry, Walk};
-use crate::kernels::number::Kind;
+use crate::numbers::Kind;
 use crate::simd::Isa;
 use plimsoll_graph::program::{Level, Loop, Operand, Scalar};
 use plimsoll_graph::{DType, MAX_RANK};

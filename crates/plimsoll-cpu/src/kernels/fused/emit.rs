@@ -6,9 +6,8 @@ use super::map::CHUNK;
 use super::rows::{STATE, reduce};
 use super::steps::{Access, AccessOf, Action, Constants, Count, Slot, SlotId, Stage, Step, Steps};
 use super::transfer::{Load, Normal, Positions, Repeat, Splat, Store, UniformDouble, UniformSingle};
-use crate::kernels::fold::plain_reduction;
-use crate::kernels::instance::instance;
-use crate::kernels::number::{Kind, Stored, constant, is_plain, with_number, with_stored};
+use crate::kernels::summation::plain_reduction;
+use crate::numbers::{Element, Kind, constant, is_acc, with_element, with_number};
 use crate::simd::Isa;
 use plimsoll_graph::op::{Binary, Distribution, Unary};
 use plimsoll_graph::program::Scalar;
@@ -89,7 +88,7 @@ impl<'a> Emitter<'a> {
                 && !of.is_loaded(register)
                 && of.stores_elements(write)
                 && of.replaces[write].is_empty()
-                && is_plain(of.writes[write].dtype)
+                && is_acc(of.writes[write].dtype)
                 && dense;
             if possible && self.direct[register].is_none() {
                 self.direct[register] = Some(write);
@@ -204,8 +203,8 @@ impl<'a> Emitter<'a> {
     fn constant_of(&mut self, value: f64, dtype: DType) -> SlotId {
         let mut memory = Constants([0; CHUNK * 8]);
         let offset = self.steps.constants.len() * size_of::<Constants>();
-        with_stored!(dtype, S => {
-            let number = S::from_f64(constant(value, dtype)).load().to_ne_bytes();
+        with_element!(dtype, S => {
+            let number = S::from_f64(constant(value, dtype)).widen().to_ne_bytes();
             memory.0.chunks_exact_mut(number.len()).for_each(|bytes| bytes.copy_from_slice(&number));
         });
         self.steps.constants.push(memory);
@@ -242,7 +241,7 @@ impl<'a> Emitter<'a> {
         let kind = self.of.kind(register);
         let source = self.value[register].unwrap_or_default();
         let out = self.place(Class::Element, kind);
-        let action = Action::Repeat(with_number!(kind, T => instance::<Repeat<T>>(self.isa)));
+        let action = Action::Repeat(with_number!(kind, T => self.isa.compiled::<Repeat<T>>()));
         let step = Step { action, out, operands: [source; 3], count: Count::Elements };
         self.push(List::Elements(stage), step);
         self.repeated.insert((stage, register), out);
@@ -287,11 +286,11 @@ impl<'a> Emitter<'a> {
         let shape = &self.steps.accesses[access].shape;
         let stored = (0..of.writes.len()).any(|write| of.stored(write) == register);
         let (function, out) = if class == Class::Uniform || shape.is_same() {
-            (with_stored!(dtype, S => instance::<Splat<S>>(self.isa)), self.chunk(kind))
-        } else if shape.is_dense() && is_plain(dtype) && (!stored || self.stable[usize::from(read)]) {
+            (with_element!(dtype, S => self.isa.compiled::<Splat<S>>()), self.chunk(kind))
+        } else if shape.is_dense() && is_acc(dtype) && (!stored || self.stable[usize::from(read)]) {
             return self.slot(Slot::Direct(access));
         } else {
-            (with_stored!(dtype, S => instance::<Load<S>>(self.isa)), self.place(class, kind))
+            (with_element!(dtype, S => self.isa.compiled::<Load<S>>()), self.place(class, kind))
         };
         let step =
             Step { action: Action::Load { function, access }, out, operands: [out; 3], count: Count::Chunk };
@@ -305,14 +304,14 @@ impl<'a> Emitter<'a> {
         let Some(walk) = self.of.walk_of[register] else { return 0 };
         let access = self.access(AccessOf::Positions, 0, walk);
         let out = self.place(class, Kind::I64);
-        let action = Action::Positions { function: instance::<Positions>(self.isa), access };
+        let action = Action::Positions { function: self.isa.compiled::<Positions>(), access };
         self.push(list, Step { action, out, operands: [out; 3], count: Count::Chunk });
         if self.count(class) != Count::Chunk {
             return out;
         }
         // A single row has one position, of which a chunk of copies is wanted.
         let copies = self.place(class, Kind::I64);
-        let action = Action::Repeat(instance::<Repeat<i64>>(self.isa));
+        let action = Action::Repeat(self.isa.compiled::<Repeat<i64>>());
         self.push(list, Step { action, out: copies, operands: [out; 3], count: Count::Chunk });
         copies
     }
@@ -421,10 +420,10 @@ impl<'a> Emitter<'a> {
         let bytes = [0, 1, 2].map(|word| (view.offset + word * view.strides[0]) * 8);
         let halves = functions::round(dtype, self.isa).is_some();
         let (function, kind) = match (distribution, dtype) {
-            (Distribution::Uniform, DType::F64) => (instance::<UniformDouble>(self.isa), Kind::F64),
-            (Distribution::Uniform, _) => (instance::<UniformSingle>(self.isa), Kind::F32),
-            (Distribution::Normal, DType::F32) => (instance::<Normal<f32>>(self.isa), Kind::F32),
-            (Distribution::Normal, _) => (instance::<Normal<f64>>(self.isa), Kind::F64),
+            (Distribution::Uniform, DType::F64) => (self.isa.compiled::<UniformDouble>(), Kind::F64),
+            (Distribution::Uniform, _) => (self.isa.compiled::<UniformSingle>(), Kind::F32),
+            (Distribution::Normal, DType::F32) => (self.isa.compiled::<Normal<f32>>(), Kind::F32),
+            (Distribution::Normal, _) => (self.isa.compiled::<Normal<f64>>(), Kind::F64),
         };
         let out = if halves { self.place(class, kind) } else { self.place_of(register) };
         let action = Action::Random { function, read, bytes, stream, per_sample };
@@ -467,14 +466,14 @@ impl<'a> Emitter<'a> {
         let access = self.write_access(write);
         let dtype = of.writes[write].dtype;
         let size = Kind::of(dtype).size();
-        if is_plain(dtype) && self.steps.accesses[access].shape.is_dense() {
+        if is_acc(dtype) && self.steps.accesses[access].shape.is_dense() {
             let out = self.slot(Slot::Direct(access));
             return self.map(list, functions::copy(size, self.isa), &[slot], out, count);
         }
         // One row's chunk of copies begins with the row's value.
         let first_is_enough = class == Class::Row && of.geometry.single;
         let values = if first_is_enough { slot } else { self.spread(slot, size, list, class) };
-        let function = with_stored!(dtype, S => instance::<Store<S>>(self.isa));
+        let function = with_element!(dtype, S => self.isa.compiled::<Store<S>>());
         let step =
             Step { action: Action::Store { function, access }, out: values, operands: [values; 3], count };
         self.push(list, step);

@@ -1,17 +1,14 @@
 //! The compiled function for each instruction on each kind of number.
 
 use super::map::{Choose, Map1, Map2, MapArgs, One, Two};
-use crate::element::Element;
-use crate::kernels::instance::{Instance, instance};
-use crate::kernels::number::{Kind, Number, Sticky, with_number};
-use crate::math::Float;
-use crate::simd::Isa;
+use crate::numbers::{Element, Float, Kind, Number, with_number};
+use crate::simd::{Compiled, Isa};
 use half::{bf16, f16};
 use plimsoll_graph::DType;
 use plimsoll_graph::op::{Binary, Comparison, Unary};
 use std::marker::PhantomData;
 
-pub(super) type Map = Instance<MapArgs>;
+pub(super) type Map = Compiled<MapArgs>;
 
 /// Defines functions of one element of any type of a trait.
 macro_rules! map1 {
@@ -175,13 +172,13 @@ impl<A: Number> Map1 for Truth<A> {
     }
 }
 
-impl<A: Sticky, H: Element<Acc = f32>> Map1 for Halve<A, H> {
+impl<A: Number, H: Element<Acc = f32>> Map1 for Halve<A, H> {
     type In = A;
     type Out = f32;
 
     #[inline(always)]
     fn apply(x: A) -> f32 {
-        H::narrow(x.sticky()).widen()
+        H::narrow(x.round_to_odd()).widen()
     }
 }
 
@@ -199,25 +196,25 @@ pub(super) fn unary(function: Unary, kind: Kind, isa: Isa) -> Option<Map> {
 
 fn unary_of_float<T: Float + Number>(function: Unary, isa: Isa) -> Map {
     match function {
-        Unary::Neg => instance::<One<Neg<T>>>(isa),
-        Unary::Abs => instance::<One<Abs<T>>>(isa),
-        Unary::Sign => instance::<One<Sign<T>>>(isa),
-        Unary::Exp => instance::<One<Exp<T>>>(isa),
-        Unary::Log => instance::<One<Log<T>>>(isa),
-        Unary::Softplus => instance::<One<Softplus<T>>>(isa),
-        Unary::Sqrt => instance::<One<Sqrt<T>>>(isa),
-        Unary::Rsqrt => instance::<One<Rsqrt<T>>>(isa),
-        Unary::Sin => instance::<One<Sin<T>>>(isa),
-        Unary::Cos => instance::<One<Cos<T>>>(isa),
-        Unary::Tanh => instance::<One<Tanh<T>>>(isa),
-        Unary::Sigmoid => instance::<One<Sigmoid<T>>>(isa),
-        Unary::Erf => instance::<One<Erf<T>>>(isa),
-        Unary::Relu => instance::<One<Relu<T>>>(isa),
-        Unary::Gelu => instance::<One<Gelu<T>>>(isa),
-        Unary::GeluSlope => instance::<One<GeluSlope<T>>>(isa),
-        Unary::Floor => instance::<One<Floor<T>>>(isa),
-        Unary::IsFinite => instance::<One<IsFinite<T>>>(isa),
-        Unary::Not => instance::<One<Not>>(isa),
+        Unary::Neg => isa.compiled::<One<Neg<T>>>(),
+        Unary::Abs => isa.compiled::<One<Abs<T>>>(),
+        Unary::Sign => isa.compiled::<One<Sign<T>>>(),
+        Unary::Exp => isa.compiled::<One<Exp<T>>>(),
+        Unary::Log => isa.compiled::<One<Log<T>>>(),
+        Unary::Softplus => isa.compiled::<One<Softplus<T>>>(),
+        Unary::Sqrt => isa.compiled::<One<Sqrt<T>>>(),
+        Unary::Rsqrt => isa.compiled::<One<Rsqrt<T>>>(),
+        Unary::Sin => isa.compiled::<One<Sin<T>>>(),
+        Unary::Cos => isa.compiled::<One<Cos<T>>>(),
+        Unary::Tanh => isa.compiled::<One<Tanh<T>>>(),
+        Unary::Sigmoid => isa.compiled::<One<Sigmoid<T>>>(),
+        Unary::Erf => isa.compiled::<One<Erf<T>>>(),
+        Unary::Relu => isa.compiled::<One<Relu<T>>>(),
+        Unary::Gelu => isa.compiled::<One<Gelu<T>>>(),
+        Unary::GeluSlope => isa.compiled::<One<GeluSlope<T>>>(),
+        Unary::Floor => isa.compiled::<One<Floor<T>>>(),
+        Unary::IsFinite => isa.compiled::<One<IsFinite<T>>>(),
+        Unary::Not => isa.compiled::<One<Not>>(),
     }
 }
 
@@ -226,11 +223,11 @@ where
     IntegerSign<T>: Map1,
 {
     Some(match function {
-        Unary::Neg => instance::<One<Neg<T>>>(isa),
-        Unary::Abs => instance::<One<Magnitude<T>>>(isa),
-        Unary::Sign => instance::<One<IntegerSign<T>>>(isa),
-        Unary::Relu => instance::<One<Rectify<T>>>(isa),
-        Unary::Not => instance::<One<Not>>(isa),
+        Unary::Neg => isa.compiled::<One<Neg<T>>>(),
+        Unary::Abs => isa.compiled::<One<Magnitude<T>>>(),
+        Unary::Sign => isa.compiled::<One<IntegerSign<T>>>(),
+        Unary::Relu => isa.compiled::<One<Rectify<T>>>(),
+        Unary::Not => isa.compiled::<One<Not>>(),
         _ => return None,
     })
 }
@@ -246,15 +243,15 @@ pub(super) fn binary(function: Binary, dtype: DType, isa: Isa) -> Option<Map> {
     };
     let kind = Kind::of(dtype);
     with_number!(kind, T => Some(match function {
-        Binary::Add => instance::<Two<Add<T>>>(isa),
-        Binary::Sub => instance::<Two<Sub<T>>>(isa),
-        Binary::Mul => instance::<Two<Mul<T>>>(isa),
-        Binary::Div => instance::<Two<Div<T>>>(isa),
-        Binary::Max => instance::<Two<Max<T>>>(isa),
-        Binary::Min => instance::<Two<Min<T>>>(isa),
+        Binary::Add => isa.compiled::<Two<Add<T>>>(),
+        Binary::Sub => isa.compiled::<Two<Sub<T>>>(),
+        Binary::Mul => isa.compiled::<Two<Mul<T>>>(),
+        Binary::Div => isa.compiled::<Two<Div<T>>>(),
+        Binary::Max => isa.compiled::<Two<Max<T>>>(),
+        Binary::Min => isa.compiled::<Two<Min<T>>>(),
         Binary::Pow => match kind {
-            Kind::F32 => instance::<Two<Pow<f32>>>(isa),
-            Kind::F64 => instance::<Two<Pow<f64>>>(isa),
+            Kind::F32 => isa.compiled::<Two<Pow<f32>>>(),
+            Kind::F64 => isa.compiled::<Two<Pow<f64>>>(),
             _ => return None,
         },
     }))
@@ -263,38 +260,38 @@ pub(super) fn binary(function: Binary, dtype: DType, isa: Isa) -> Option<Map> {
 /// A comparison, and whether its operands are to be swapped.
 pub(super) fn comparison(comparison: Comparison, kind: Kind, isa: Isa) -> (Map, bool) {
     with_number!(kind, T => match comparison {
-        Comparison::Eq => (instance::<Two<Eq<T>>>(isa), false),
-        Comparison::Ne => (instance::<Two<Ne<T>>>(isa), false),
-        Comparison::Lt => (instance::<Two<Lt<T>>>(isa), false),
-        Comparison::Le => (instance::<Two<Le<T>>>(isa), false),
-        Comparison::Gt => (instance::<Two<Lt<T>>>(isa), true),
-        Comparison::Ge => (instance::<Two<Le<T>>>(isa), true),
+        Comparison::Eq => (isa.compiled::<Two<Eq<T>>>(), false),
+        Comparison::Ne => (isa.compiled::<Two<Ne<T>>>(), false),
+        Comparison::Lt => (isa.compiled::<Two<Lt<T>>>(), false),
+        Comparison::Le => (isa.compiled::<Two<Le<T>>>(), false),
+        Comparison::Gt => (isa.compiled::<Two<Lt<T>>>(), true),
+        Comparison::Ge => (isa.compiled::<Two<Le<T>>>(), true),
     })
 }
 
 /// Chooses between elements of `size` bytes.
 pub(super) fn choose(size: usize, isa: Isa) -> Map {
     match size {
-        8 => instance::<Choose<i64>>(isa),
-        4 => instance::<Choose<i32>>(isa),
-        _ => instance::<Choose<u8>>(isa),
+        8 => isa.compiled::<Choose<i64>>(),
+        4 => isa.compiled::<Choose<i32>>(),
+        _ => isa.compiled::<Choose<u8>>(),
     }
 }
 
 /// Copies elements of `size` bytes.
 pub(super) fn copy(size: usize, isa: Isa) -> Map {
     match size {
-        8 => instance::<One<Same<i64>>>(isa),
-        4 => instance::<One<Same<i32>>>(isa),
-        _ => instance::<One<Same<u8>>>(isa),
+        8 => isa.compiled::<One<Same<i64>>>(),
+        4 => isa.compiled::<One<Same<i32>>>(),
+        _ => isa.compiled::<One<Same<u8>>>(),
     }
 }
 
 /// Rounds `f32` to the precision of a type, if it has less.
 pub(super) fn round(dtype: DType, isa: Isa) -> Option<Map> {
     match dtype {
-        DType::F16 => Some(instance::<One<Round<f16>>>(isa)),
-        DType::BF16 => Some(instance::<One<Round<bf16>>>(isa)),
+        DType::F16 => Some(isa.compiled::<One<Round<f16>>>()),
+        DType::BF16 => Some(isa.compiled::<One<Round<bf16>>>()),
         _ => None,
     }
 }
@@ -306,13 +303,13 @@ pub(super) fn cast(from: DType, to: DType, isa: Isa) -> Option<Map> {
         return None;
     }
     Some(with_number!(Kind::of(from), A => match to {
-        F32 => instance::<One<Convert<A, f32>>>(isa),
-        F64 => instance::<One<Convert<A, f64>>>(isa),
-        I32 => instance::<One<Convert<A, i32>>>(isa),
-        I64 => instance::<One<Convert<A, i64>>>(isa),
-        U8 => instance::<One<Convert<A, u8>>>(isa),
-        Bool => instance::<One<Truth<A>>>(isa),
-        F16 => instance::<One<Halve<A, f16>>>(isa),
-        BF16 => instance::<One<Halve<A, bf16>>>(isa),
+        F32 => isa.compiled::<One<Convert<A, f32>>>(),
+        F64 => isa.compiled::<One<Convert<A, f64>>>(),
+        I32 => isa.compiled::<One<Convert<A, i32>>>(),
+        I64 => isa.compiled::<One<Convert<A, i64>>>(),
+        U8 => isa.compiled::<One<Convert<A, u8>>>(),
+        Bool => isa.compiled::<One<Truth<A>>>(),
+        F16 => isa.compiled::<One<Halve<A, f16>>>(),
+        BF16 => isa.compiled::<One<Halve<A, bf16>>>(),
     }))
 }

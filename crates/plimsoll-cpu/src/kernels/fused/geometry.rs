@@ -5,7 +5,7 @@
 
 use super::map::CHUNK;
 use super::transfer::Block;
-use crate::kernels::fold;
+use crate::kernels::summation::BLOCK;
 use plimsoll_graph::{MAX_RANK, Shape};
 
 /// Tiles of at most these many bytes for each element's live registers stay in the first-level cache.
@@ -97,7 +97,7 @@ impl Geometry {
         self.tile[self.lead..].copy_from_slice(&self.extents[self.lead..]);
         let row_axes = self.extents.len() - self.lead;
         if self.row > LONGEST && row_axes == 1 {
-            self.chunk = size.min(fold::BLOCK);
+            self.chunk = size.min(BLOCK);
             self.single = true;
             return;
         }

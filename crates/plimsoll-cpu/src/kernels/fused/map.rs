@@ -4,8 +4,8 @@
 //! straight vector code. An operand that is the same for all elements is kept as one chunk of copies, which
 //! every chunk of the tile reads again.
 
-use crate::kernels::instance::Kernel;
-use crate::kernels::number::Number;
+use crate::numbers::Number;
+use crate::simd::Function;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
@@ -52,11 +52,11 @@ pub(super) struct Two<M>(PhantomData<M>);
 /// The kernel that chooses by a byte that is 0 or 1.
 pub(super) struct Choose<T>(PhantomData<T>);
 
-impl<M: Map1> Kernel for One<M> {
+impl<M: Map1> Function for One<M> {
     type Args = MapArgs;
 
     #[inline(always)]
-    unsafe fn run(args: &MapArgs) {
+    unsafe fn call(args: &MapArgs) {
         #[inline(always)]
         fn chunk<M: Map1>(x: &[M::In; CHUNK], out: &mut [M::Out; CHUNK]) {
             for i in 0..CHUNK {
@@ -75,11 +75,11 @@ impl<M: Map1> Kernel for One<M> {
     }
 }
 
-impl<M: Map2> Kernel for Two<M> {
+impl<M: Map2> Function for Two<M> {
     type Args = MapArgs;
 
     #[inline(always)]
-    unsafe fn run(args: &MapArgs) {
+    unsafe fn call(args: &MapArgs) {
         #[inline(always)]
         fn chunk<M: Map2>(a: &[M::In; CHUNK], b: &[M::In; CHUNK], out: &mut [M::Out; CHUNK]) {
             for i in 0..CHUNK {
@@ -99,11 +99,11 @@ impl<M: Map2> Kernel for Two<M> {
     }
 }
 
-impl<T: Number> Kernel for Choose<T> {
+impl<T: Number> Function for Choose<T> {
     type Args = MapArgs;
 
     #[inline(always)]
-    unsafe fn run(args: &MapArgs) {
+    unsafe fn call(args: &MapArgs) {
         #[inline(always)]
         fn chunk<T: Number>(c: &[u8; CHUNK], a: &[T; CHUNK], b: &[T; CHUNK], out: &mut [T; CHUNK]) {
             for i in 0..CHUNK {

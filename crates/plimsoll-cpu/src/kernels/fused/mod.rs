@@ -11,7 +11,7 @@
 
 mod analysis;
 mod emit;
-mod follower;
+mod epilogue;
 mod functions;
 mod geometry;
 mod map;
@@ -21,11 +21,11 @@ mod steps;
 mod tests;
 mod transfer;
 
-use crate::routine::{Call, Routine};
+use crate::runtime::{Call, Routine};
 use crate::simd::Isa;
 use analysis::Analysis;
 use emit::Emitter;
-pub(crate) use follower::Follower;
+pub(crate) use epilogue::FusedEpilogue;
 use geometry::{Geometry, Part};
 use map::{CHUNK, MapArgs, Place};
 use plimsoll_graph::program::{Loop, Operand};
@@ -93,31 +93,17 @@ impl Routine for Fused {
     unsafe fn run(&self, call: &Call<'_>) {
         let tiles = self.geometry.tiles();
         let tasks = self.tasks(call.pool.threads());
-        let shared = Shared(call);
         let task = |worker: usize, task: usize| {
             let bound = |task: usize| tiles * task / tasks;
             // SAFETY: the caller vouches for the addresses; no two calls at a time have the same worker, and
             // so the same part of the workspace; tiles of different tasks are different elements.
-            unsafe { self.task(shared.call(), worker, bound(task)..bound(task + 1)) };
+            unsafe { self.task(call, worker, bound(task)..bound(task + 1)) };
         };
         if tasks <= 1 {
             (0..tasks).for_each(|index| task(0, index));
         } else {
             call.pool.run(tasks, &task);
         }
-    }
-}
-
-/// A call that several threads use at a time.
-#[derive(Clone, Copy)]
-struct Shared<'a, 'b>(&'a Call<'b>);
-
-// SAFETY: the addresses are used for different elements by different threads.
-unsafe impl Sync for Shared<'_, '_> {}
-
-impl<'a, 'b> Shared<'a, 'b> {
-    fn call(self) -> &'a Call<'b> {
-        self.0
     }
 }
 
@@ -128,7 +114,7 @@ struct Worker<'a> {
     /// The worker's memory after the table.
     memory: *mut u8,
     places: *mut Place,
-    /// Where the result of an op that the loop follows is, as if all of it were there.
+    /// Where the result of the op whose epilogue the loop is lies, as if all of it were there.
     made: Option<*const u8>,
     part: Part,
     rows: usize,

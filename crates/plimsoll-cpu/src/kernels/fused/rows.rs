@@ -1,12 +1,12 @@
 //! The reduction of rows inside a loop, in the order all reductions have.
 
 use super::map::CHUNK;
-use crate::kernels::fold::{self, BLOCK, Fold, Partial, fold_row};
-use crate::kernels::instance::{Instance, Kernel, instance};
-use crate::kernels::number::{Kind, Number, Stored, with_number};
-use crate::simd::Isa;
+use crate::kernels::summation::{Fold, Max, Min, RowFold, Sum, fold_row};
+use crate::numbers::{Element, Kind, Number, with_number};
+use crate::simd::{Compiled, Function, Isa};
 use plimsoll_graph::op::Reduction;
 use std::marker::PhantomData;
+use std::slice;
 
 /// What a reduction works on: whole rows, or a chunk of one.
 pub(super) struct ReduceArgs {
@@ -26,18 +26,15 @@ pub(super) struct ReduceArgs {
 }
 
 /// The bytes of a partial result of any kind of number.
-pub(super) const STATE: usize = size_of::<Partial<f64>>();
+pub(super) const STATE: usize = size_of::<RowFold<Sum<f64>>>();
 
-struct Reduce<F>(PhantomData<F>);
+struct ReduceRows<F>(PhantomData<F>);
 
-impl<F: Fold> Kernel for Reduce<F>
-where
-    F::Number: Stored<Number = F::Number>,
-{
+impl<F: Fold> Function for ReduceRows<F> {
     type Args = ReduceArgs;
 
     #[inline(always)]
-    unsafe fn run(args: &ReduceArgs) {
+    unsafe fn call(args: &ReduceArgs) {
         let out = args.out.cast::<F::Number>();
         let values = args.values.cast::<F::Number>();
         // SAFETY: the caller vouches for the rows' values, for a result for each row or a chunk of results,
@@ -45,18 +42,18 @@ where
         unsafe {
             if args.count == args.length {
                 for row in 0..args.rows {
-                    *out.add(row) = fold_row::<F, F::Number>(values.add(row * args.length), args.length);
+                    let row_values = slice::from_raw_parts(values.add(row * args.length), args.length);
+                    *out.add(row) = fold_row::<F, F::Number>(row_values);
                 }
             } else {
-                let state = args.state.cast::<Partial<F::Number>>();
-                let mut partial = if args.start == 0 { Partial::new::<F>() } else { *state };
-                partial.add::<F, F::Number>(values, args.count);
-                let end = args.start + args.count;
-                if end.is_multiple_of(BLOCK) || end == args.length {
-                    partial.end_block::<F>();
+                let state = args.state.cast::<RowFold<F>>();
+                let mut fold = if args.start == 0 { RowFold::new() } else { *state };
+                fold.add(slice::from_raw_parts(values, args.count));
+                *state = fold;
+                if args.start + args.count < args.length {
+                    return;
                 }
-                *out = partial.result();
-                *state = partial;
+                *out = fold.total();
             }
             if args.single {
                 let result = *out;
@@ -67,12 +64,12 @@ where
 }
 
 /// The reduction of rows of numbers of `kind`.
-pub(super) fn reduce(reduction: Reduction, kind: Kind, isa: Isa) -> Instance<ReduceArgs> {
-    fn of<T: Number + Stored<Number = T>>(reduction: Reduction, isa: Isa) -> Instance<ReduceArgs> {
+pub(super) fn reduce(reduction: Reduction, kind: Kind, isa: Isa) -> Compiled<ReduceArgs> {
+    fn of<T: Number + Element<Acc = T>>(reduction: Reduction, isa: Isa) -> Compiled<ReduceArgs> {
         match reduction {
-            Reduction::Sum => instance::<Reduce<fold::Sum<T>>>(isa),
-            Reduction::Max => instance::<Reduce<fold::Max<T>>>(isa),
-            Reduction::Min => instance::<Reduce<fold::Min<T>>>(isa),
+            Reduction::Sum => isa.compiled::<ReduceRows<Sum<T>>>(),
+            Reduction::Max => isa.compiled::<ReduceRows<Max<T>>>(),
+            Reduction::Min => isa.compiled::<ReduceRows<Min<T>>>(),
         }
     }
     with_number!(kind, T => of::<T>(reduction, isa))

@@ -5,7 +5,7 @@ use super::geometry::{BlockShape, Walk};
 use super::map::CHUNK;
 use super::rows::ReduceArgs;
 use super::transfer::{PositionArgs, RandomArgs, RepeatArgs, TransferArgs};
-use crate::kernels::instance::Instance;
+use crate::simd::Compiled;
 
 /// Where a value of a loop is kept, by position in [`Steps::slots`].
 pub(super) type SlotId = usize;
@@ -78,17 +78,17 @@ pub(super) enum Action {
     /// A function of the operands.
     Map(Map),
     /// Brings what an access goes to.
-    Load { function: Instance<TransferArgs>, access: usize },
+    Load { function: Compiled<TransferArgs>, access: usize },
     /// Takes the first operand to where an access goes; there is no result.
-    Store { function: Instance<TransferArgs>, access: usize },
+    Store { function: Compiled<TransferArgs>, access: usize },
     /// The positions of an access.
-    Positions { function: Instance<PositionArgs>, access: usize },
+    Positions { function: Compiled<PositionArgs>, access: usize },
     /// Random numbers for the positions in the first operand; the state is at these bytes of this read.
-    Random { function: Instance<RandomArgs>, read: usize, bytes: [usize; 3], stream: u64, per_sample: u64 },
+    Random { function: Compiled<RandomArgs>, read: usize, bytes: [usize; 3], stream: u64, per_sample: u64 },
     /// The row values of the first operand for each element, or the first of them as a chunk of copies.
-    Repeat(Instance<RepeatArgs>),
+    Repeat(Compiled<RepeatArgs>),
     /// Combines the rows of the first operand; partial results are in the worker's memory at `state`.
-    Reduce { function: Instance<ReduceArgs>, state: usize },
+    Reduce { function: Compiled<ReduceArgs>, state: usize },
 }
 
 /// The steps of one pass over a tile.

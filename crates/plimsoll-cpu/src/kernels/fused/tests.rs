@@ -1,9 +1,9 @@
 //! Random loops against an evaluation element by element.
 
 use super::Fused;
-use crate::kernels::harness::{self, Numbers};
-use crate::kernels::scalar::{Scalar as Value, reduce_row};
 use crate::simd::Isa;
+use crate::testing::scalar::{Scalar as Value, reduce_row};
+use crate::testing::{self, Numbers};
 use plimsoll_graph::op::{Binary, Comparison, Distribution, Reduction, Unary};
 use plimsoll_graph::program::{BufferId, Instruction, Level, Loop, Operand, Register, Scalar, View};
 use plimsoll_graph::{DType, Shape, random};
@@ -32,7 +32,7 @@ impl Case {
         let routine = Fused::new(&self.body, &self.reads, &self.writes, &self.in_place, isa);
         let bytes: Vec<usize> =
             self.writes.iter().map(|w| w.view.shape.elements() * w.dtype.size()).collect();
-        harness::run(&routine, &self.contents, &bytes, &self.in_place, threads)
+        testing::run(&routine, &self.contents, &bytes, &self.in_place, threads)
     }
 
     /// Each write's values, computed one by one.
@@ -119,7 +119,7 @@ impl Case {
     fn check(&self) {
         let expected = self.expected();
         let mut first: Option<Vec<Vec<u8>>> = None;
-        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+        for isa in testing::isas() {
             for threads in 1..=3 {
                 let results = self.run(isa, threads);
                 if let Some(first) = &first {

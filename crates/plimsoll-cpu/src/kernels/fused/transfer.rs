@@ -1,8 +1,8 @@
 //! Between memory and tiles: strided loads and stores, positions, random numbers, repeated row values.
 
 use super::map::CHUNK;
-use crate::kernels::instance::Kernel;
-use crate::kernels::number::{Number, Stored};
+use crate::numbers::{Element, Number};
+use crate::simd::Function;
 use plimsoll_graph::{MAX_RANK, random};
 use std::marker::PhantomData;
 
@@ -84,17 +84,17 @@ pub(super) struct TransferArgs {
 /// Brings a block from memory to a tile.
 pub(super) struct Load<S>(PhantomData<S>);
 
-impl<S: Stored> Kernel for Load<S> {
+impl<S: Element> Function for Load<S> {
     type Args = TransferArgs;
 
     #[inline(always)]
-    unsafe fn run(args: &TransferArgs) {
+    unsafe fn call(args: &TransferArgs) {
         let mut panes = args.block.panes();
         while let Some(pane) = panes.next() {
             let ([rows, columns], [down, across]) = (pane.extents, pane.strides);
             // SAFETY: the caller vouches for the block in memory and for as many elements in the tile.
             unsafe {
-                let tile = args.tile.cast::<S::Number>().add(pane.in_tile);
+                let tile = args.tile.cast::<S::Acc>().add(pane.in_tile);
                 let memory = args.memory.cast_const().cast::<S>().add(pane.in_memory);
                 if across > 1 && down == 1 {
                     load_transposed(tile, memory, pane.extents, across);
@@ -130,20 +130,20 @@ unsafe fn repeat_first<N>(tile: *mut N, count: usize, mut there: usize) {
 /// # Safety
 /// The tile has `count` elements, and so has memory at every `across`th.
 #[inline(always)]
-unsafe fn load_run<S: Stored>(tile: *mut S::Number, memory: *const S, count: usize, across: usize) {
+unsafe fn load_run<S: Element>(tile: *mut S::Acc, memory: *const S, count: usize, across: usize) {
     // SAFETY: the caller vouches for the elements; there is at least one.
     unsafe {
         match across {
-            0 => fill(tile, count, (*memory).load()),
-            1 if S::PLAIN && count >= LONG => std::ptr::copy_nonoverlapping(memory.cast(), tile, count),
+            0 => fill(tile, count, (*memory).widen()),
+            1 if S::IS_ACC && count >= LONG => std::ptr::copy_nonoverlapping(memory.cast(), tile, count),
             1 => {
                 for i in 0..count {
-                    *tile.add(i) = (*memory.add(i)).load();
+                    *tile.add(i) = (*memory.add(i)).widen();
                 }
             }
             _ => {
                 for i in 0..count {
-                    *tile.add(i) = (*memory.add(i * across)).load();
+                    *tile.add(i) = (*memory.add(i * across)).widen();
                 }
             }
         }
@@ -158,8 +158,8 @@ const LONG: usize = 64;
 /// # Safety
 /// As for [`load_run`], for each row; rows are neighbours in memory.
 #[inline(always)]
-unsafe fn load_transposed<S: Stored>(
-    tile: *mut S::Number,
+unsafe fn load_transposed<S: Element>(
+    tile: *mut S::Acc,
     memory: *const S,
     [rows, columns]: [usize; 2],
     across: usize,
@@ -167,7 +167,7 @@ unsafe fn load_transposed<S: Stored>(
     for column in 0..columns {
         for row in 0..rows {
             // SAFETY: the caller vouches for rows and columns.
-            unsafe { *tile.add(row * columns + column) = (*memory.add(column * across + row)).load() };
+            unsafe { *tile.add(row * columns + column) = (*memory.add(column * across + row)).widen() };
         }
     }
 }
@@ -175,17 +175,17 @@ unsafe fn load_transposed<S: Stored>(
 /// Takes a block from a tile to memory.
 pub(super) struct Store<S>(PhantomData<S>);
 
-impl<S: Stored> Kernel for Store<S> {
+impl<S: Element> Function for Store<S> {
     type Args = TransferArgs;
 
     #[inline(always)]
-    unsafe fn run(args: &TransferArgs) {
+    unsafe fn call(args: &TransferArgs) {
         let mut panes = args.block.panes();
         while let Some(pane) = panes.next() {
             let ([rows, columns], [down, across]) = (pane.extents, pane.strides);
             // SAFETY: as for loads.
             unsafe {
-                let tile = args.tile.cast_const().cast::<S::Number>().add(pane.in_tile);
+                let tile = args.tile.cast_const().cast::<S::Acc>().add(pane.in_tile);
                 let memory = args.memory.cast::<S>().add(pane.in_memory);
                 for row in 0..rows {
                     store_run(tile.add(row * columns), memory.add(row * down), columns, across);
@@ -198,23 +198,23 @@ impl<S: Stored> Kernel for Store<S> {
 /// # Safety
 /// As for [`load_run`].
 #[inline(always)]
-unsafe fn store_run<S: Stored>(tile: *const S::Number, memory: *mut S, count: usize, across: usize) {
+unsafe fn store_run<S: Element>(tile: *const S::Acc, memory: *mut S, count: usize, across: usize) {
     for i in 0..count {
         // SAFETY: the caller vouches for the elements.
-        unsafe { *memory.add(if across == 1 { i } else { i * across }) = S::store(*tile.add(i)) };
+        unsafe { *memory.add(if across == 1 { i } else { i * across }) = S::narrow(*tile.add(i)) };
     }
 }
 
 /// Makes a chunk of copies of one element in memory.
 pub(super) struct Splat<S>(PhantomData<S>);
 
-impl<S: Stored> Kernel for Splat<S> {
+impl<S: Element> Function for Splat<S> {
     type Args = TransferArgs;
 
     #[inline(always)]
-    unsafe fn run(args: &TransferArgs) {
+    unsafe fn call(args: &TransferArgs) {
         // SAFETY: the caller vouches for the element and for a chunk in the tile.
-        unsafe { fill(args.tile.cast(), CHUNK, (*args.memory.cast_const().cast::<S>()).load()) }
+        unsafe { fill(args.tile.cast(), CHUNK, (*args.memory.cast_const().cast::<S>()).widen()) }
     }
 }
 
@@ -230,11 +230,11 @@ pub(super) struct PositionArgs {
 /// held its own index.
 pub(super) struct Positions;
 
-impl Kernel for Positions {
+impl Function for Positions {
     type Args = PositionArgs;
 
     #[inline(always)]
-    unsafe fn run(args: &PositionArgs) {
+    unsafe fn call(args: &PositionArgs) {
         let mut panes = args.block.panes();
         while let Some(pane) = panes.next() {
             let ([rows, columns], [down, across]) = (pane.extents, pane.strides);
@@ -274,11 +274,11 @@ pub(super) struct Normal<T>(PhantomData<T>);
 
 macro_rules! random {
     ($($name:ty => $out:ident: $number:expr;)*) => {
-        $(impl Kernel for $name {
+        $(impl Function for $name {
             type Args = RandomArgs;
 
             #[inline(always)]
-            unsafe fn run(args: &RandomArgs) {
+            unsafe fn call(args: &RandomArgs) {
                 for i in 0..args.count {
                     // SAFETY: the caller vouches for `count` positions and results.
                     unsafe {
@@ -310,11 +310,11 @@ pub(super) struct RepeatArgs {
 /// Gives every element of a row the row's value.
 pub(super) struct Repeat<T>(PhantomData<T>);
 
-impl<T: Number> Kernel for Repeat<T> {
+impl<T: Number> Function for Repeat<T> {
     type Args = RepeatArgs;
 
     #[inline(always)]
-    unsafe fn run(args: &RepeatArgs) {
+    unsafe fn call(args: &RepeatArgs) {
         for row in 0..args.rows {
             // SAFETY: the caller vouches for `rows` values and for as many rows in the tile.
             unsafe {

@@ -1,16 +1,11 @@
 //! Borders and concatenations against indices worked out one by one.
 
 use super::{prepare_concat, prepare_pad};
-use crate::kernels::harness::{self, Numbers};
-use crate::kernels::scalar::Scalar;
+use crate::testing::scalar::Scalar;
+use crate::testing::{self, Numbers, operand};
 use plimsoll_graph::op::Pad;
-use plimsoll_graph::program::{BufferId, Operand, View};
 use plimsoll_graph::{DType, Shape};
 use proptest::prelude::*;
-
-fn operand(buffer: u32, dims: &[usize], dtype: DType) -> Operand {
-    Operand { buffer: BufferId(buffer), dtype, view: View::dense(shape(dims)) }
-}
 
 fn shape(dims: &[usize]) -> Shape {
     Shape::new(dims).expect("a small shape")
@@ -46,11 +41,11 @@ proptest! {
         let value = numbers.pick(&[0.0, 1.0, -2.5, f64::NEG_INFINITY]);
         let bytes = contents(dtype, dims.iter().product(), &mut numbers);
         let pad = Pad { before: shape(&before), after: shape(&after), between: shape(&between), value };
-        let routine = prepare_pad(&pad, &[operand(0, &dims, dtype)], &[operand(1, &output, dtype)]);
+        let routine = prepare_pad(&pad, &[operand(0, dtype, &dims)], &[operand(1, dtype, &output)]);
         let elements: usize = output.iter().product();
         let threads = 1 + numbers.below(3);
         let size = elements * dtype.size();
-        let result = harness::run(&*routine, std::slice::from_ref(&bytes), &[size], &[], threads).remove(0);
+        let result = testing::run(&*routine, std::slice::from_ref(&bytes), &[size], &[], threads).remove(0);
         let border = Scalar::Double(value).cast(DType::F64, dtype);
         for element in 0..elements {
             let mut source = Some(0);
@@ -77,14 +72,14 @@ proptest! {
         let mut all = vec![];
         for (i, &extent) in extents.iter().enumerate() {
             dims[axis] = extent;
-            reads.push(operand(i as u32, &dims, dtype));
+            reads.push(operand(i, dtype, &dims));
             all.push(contents(dtype, dims.iter().product(), &mut numbers));
         }
         dims[axis] = extents.iter().sum();
         let elements: usize = dims.iter().product();
         let routine = prepare_concat(axis, &reads);
         let threads = 1 + numbers.below(3);
-        let result = harness::run(&*routine, &all, &[elements * dtype.size()], &[], threads).remove(0);
+        let result = testing::run(&*routine, &all, &[elements * dtype.size()], &[], threads).remove(0);
         for element in 0..elements {
             let mut index = index(element, &dims);
             let mut from = 0;

@@ -2,17 +2,13 @@
 
 use super::{ArgMax, Reduce};
 use crate::kernels::fused;
-use crate::kernels::harness::{self, Numbers};
-use crate::kernels::scalar::{Scalar, combine, identity, reduce_row};
 use crate::simd::Isa;
+use crate::testing::scalar::{Scalar, combine, identity, reduce_row};
+use crate::testing::{self, Numbers, operand};
 use plimsoll_graph::op::Reduction;
-use plimsoll_graph::program::{BufferId, Instruction, Level, Loop, Operand, View};
+use plimsoll_graph::program::{Instruction, Level, Loop};
 use plimsoll_graph::{Axes, DType, Shape, program};
 use proptest::prelude::*;
-
-fn operand(buffer: u32, dims: &[usize], dtype: DType) -> Operand {
-    Operand { buffer: BufferId(buffer), dtype, view: View::dense(Shape::new(dims).expect("a small shape")) }
-}
 
 fn contents(dtype: DType, elements: usize, numbers: &mut Numbers) -> Vec<u8> {
     (0..elements).flat_map(|_| Scalar::random(dtype, numbers).store(dtype)).collect()
@@ -40,10 +36,10 @@ fn reduced(kind: Reduction, dims: &[usize], axes: &[usize], dtype: DType, bytes:
     let kept: usize = (0..dims.len()).filter(|axis| !axes.contains(axis)).map(|axis| dims[axis]).product();
     let shape = Shape::new(dims).expect("a small shape");
     let mut results = vec![];
-    for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+    for isa in testing::isas() {
         let routine = Reduce::new(kind, set, &shape, dtype, isa);
         for threads in 1..=3 {
-            results.extend(harness::run(&routine, &[bytes.to_vec()], &[kept * dtype.size()], &[], threads));
+            results.extend(testing::run(&routine, &[bytes.to_vec()], &[kept * dtype.size()], &[], threads));
         }
     }
     let same =
@@ -72,14 +68,6 @@ fn members(dims: &[usize], axes: &[usize]) -> Vec<Vec<usize>> {
     members
 }
 
-fn number(scalar: Scalar) -> f64 {
-    match scalar {
-        Scalar::Single(x) => f64::from(x),
-        Scalar::Double(x) => x,
-        Scalar::Integer(x) => x as f64,
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -96,15 +84,15 @@ proptest! {
             let got = Scalar::load(&result, i, dtype);
             if kind == Reduction::Sum && dtype.is_float() {
                 // Any order is as good as another, within what rounding can do.
-                let exact: f64 = elements.iter().map(|&e| number(e)).sum();
-                let magnitude: f64 = elements.iter().map(|&e| number(e).abs()).sum();
+                let exact: f64 = elements.iter().map(|&e| Scalar::to_f64(e)).sum();
+                let magnitude: f64 = elements.iter().map(|&e| Scalar::to_f64(e).abs()).sum();
                 let epsilon = match dtype {
                     DType::F64 => 1e-13,
                     DType::F32 => 1e-5,
                     DType::F16 => 1e-3,
                     _ => 8e-3,
                 };
-                let close = (number(got) - exact).abs() <= epsilon * magnitude + 1e-30;
+                let close = (Scalar::to_f64(got) - exact).abs() <= epsilon * magnitude + 1e-30;
                 // Where elements add up to more than the type holds, partial sums may pass its largest number on
                 // either side, and meet as infinities of opposite signs.
                 let largest = match dtype {
@@ -112,12 +100,12 @@ proptest! {
                     DType::F64 => f64::MAX,
                     _ => f64::from(f32::MAX),
                 };
-                let overflows = !number(got).is_finite() && magnitude >= 0.99 * largest;
-                prop_assert!(close || overflows || exact.is_nan() && number(got).is_nan(), "{got:?} for {exact}");
+                let overflows = !Scalar::to_f64(got).is_finite() && magnitude >= 0.99 * largest;
+                prop_assert!(close || overflows || exact.is_nan() && Scalar::to_f64(got).is_nan(), "{got:?} for {exact}");
             } else {
                 let nothing = identity(kind, dtype);
                 let expected = elements.iter().fold(nothing, |a, &b| combine(kind, a, b, dtype));
-                prop_assert!(number(got) == number(expected) || number(got).is_nan() && number(expected).is_nan());
+                prop_assert!(Scalar::to_f64(got) == Scalar::to_f64(expected) || Scalar::to_f64(got).is_nan() && Scalar::to_f64(expected).is_nan());
             }
         }
     }
@@ -146,9 +134,9 @@ proptest! {
             ],
             stores: vec![1],
         };
-        let routine = fused::prepare(&body, &[operand(0, &dims, dtype)], &[operand(1, lead, dtype)], &[]);
+        let routine = fused::prepare(&body, &[operand(0, dtype, &dims)], &[operand(1, dtype, lead)], &[]);
         let size = lead.iter().product::<usize>() * dtype.size();
-        let fused = harness::run(&*routine, &[bytes], &[size], &[], 2).remove(0);
+        let fused = testing::run(&*routine, &[bytes], &[size], &[], 2).remove(0);
         for i in 0..size / dtype.size() {
             prop_assert!(Scalar::load(&fused, i, dtype).is_same(Scalar::load(&alone, i, dtype)));
         }
@@ -166,16 +154,16 @@ proptest! {
         let routine = ArgMax::new(axis, &Shape::new(&dims).expect("a small shape"), dtype, isa);
         let results: usize = dims.iter().product::<usize>() / dims[axis];
         let threads = 1 + numbers.below(3);
-        let found = harness::run(&routine, std::slice::from_ref(&bytes), &[results * 4], &[], threads).remove(0);
+        let found = testing::run(&routine, std::slice::from_ref(&bytes), &[results * 4], &[], threads).remove(0);
         for (i, members) in members(&dims, &[axis]).into_iter().enumerate() {
-            let value = |at: usize| number(Scalar::load(&bytes, members[at], dtype));
+            let value = |at: usize| Scalar::to_f64(Scalar::load(&bytes, members[at], dtype));
             let mut best = 0;
             for at in 1..members.len() {
                 if value(at) > value(best) || value(at).is_nan() && !value(best).is_nan() {
                     best = at;
                 }
             }
-            prop_assert!(number(Scalar::load(&found, i, DType::I32)) == best as f64);
+            prop_assert!(Scalar::to_f64(Scalar::load(&found, i, DType::I32)) == best as f64);
         }
     }
 }

@@ -1,0 +1,11 @@
+//! What runs kernels: the threads, the contract between an executor and its kernels, and which kernel runs what.
+
+mod address;
+mod initial;
+pub mod pool;
+pub(crate) mod prepare;
+pub(crate) mod routine;
+
+pub(crate) use address::Address;
+pub(crate) use pool::Pool;
+pub(crate) use routine::{ALIGNMENT, Call, Routine};
