@@ -4,9 +4,8 @@ use crate::Result;
 use crate::files::write_whole;
 use crate::show;
 use crate::target::count;
-use plimsoll::CpuDevice;
+use plimsoll::DeviceInfo;
 use plimsoll::devices::{self, Profile};
-use plimsoll_cuda::DeviceInfo;
 use plimsoll_memory::format_bytes;
 use serde_json::{Value, json};
 use std::fs;
@@ -28,9 +27,9 @@ pub(crate) struct Args {
     /// Keep what was measured as the profile `cpu`
     #[arg(long, requires = "calibrate")]
     save: bool,
-    /// List only the CUDA devices of this machine
-    #[arg(long, conflicts_with = "calibrate")]
-    cuda: bool,
+    /// List only the devices of this machine that can be run on beside its processor
+    #[arg(long, conflicts_with = "calibrate", alias = "cuda")]
+    here: bool,
     /// Print JSON
     #[arg(long, conflicts_with = "calibrate")]
     json: bool,
@@ -40,8 +39,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     if args.calibrate {
         return calibrate(args, out);
     }
-    if args.cuda {
-        return if args.json { show::json(&cuda_json(), out) } else { cuda(out) };
+    if args.here {
+        return if args.json { show::json(&here_json(), out) } else { show_here(out) };
     }
     let profiles = devices::all()?;
     if args.json {
@@ -68,61 +67,62 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
         )?;
     }
     writeln!(out)?;
-    cuda(out)?;
+    show_here(out)?;
     Ok(writeln!(out, "\nto measure this machine: plimsoll devices --calibrate --save")?)
 }
 
-/// The CUDA devices of this machine, or in one line why there are none.
-fn cuda(out: &mut dyn Write) -> Result {
-    let found = plimsoll_cuda::driver_version().and_then(|version| Ok((version, plimsoll_cuda::devices()?)));
-    let ((major, minor), found) = match found {
-        Ok((version, found)) if !found.is_empty() => (version, found),
-        Ok(_) => return Ok(writeln!(out, "no CUDA device: the driver lists none")?),
-        Err(error) => return Ok(writeln!(out, "no CUDA device: {error}")?),
-    };
-    writeln!(out, "CUDA devices on this machine, under a driver for CUDA {major}.{minor}:")?;
-    for DeviceInfo { id, name, capability, total_bytes, free_bytes, virtual_memory, .. } in &found {
-        let total = format_bytes(*total_bytes);
-        let free = match free_bytes {
-            Ok(free) => format!("{} of {total} free", format_bytes(*free)),
-            Err(error) => format!("{total}; {error}"),
-        };
-        let pages = if *virtual_memory { "" } else { ", cannot map memory behind addresses" };
-        let (major, minor) = capability;
-        writeln!(out, "{id}  {name}, compute capability {major}.{minor}, {free}{pages}")?;
+/// The devices of this machine beside its processor, or in one line a kind why there are none.
+fn show_here(out: &mut dyn Write) -> Result {
+    for (kind, found) in plimsoll::here().into_iter().filter(|(kind, _)| *kind != "cpu") {
+        let kind = kind.to_uppercase();
+        match found {
+            Ok(found) if !found.is_empty() => {
+                writeln!(out, "{kind} devices on this machine:")?;
+                for DeviceInfo { name, about, total_bytes, details } in found {
+                    let total =
+                        total_bytes.map_or(String::new(), |bytes| format!(", {}", format_bytes(bytes)));
+                    let details: Vec<String> = details
+                        .iter()
+                        .map(|(what, value)| format!("{} {value}", what.replace('_', " ")))
+                        .collect();
+                    writeln!(out, "{name}  {about}{total}, {}", details.join(", "))?;
+                }
+            }
+            Ok(_) => writeln!(out, "no {kind} device: the driver lists none")?,
+            Err(error) => writeln!(out, "no {kind} device: {error}")?,
+        }
     }
     Ok(())
 }
 
-fn cuda_json() -> Value {
+fn here_json() -> Value {
     let describe = |device: &DeviceInfo| {
-        json!({
-            "name": device.id.to_string(),
-            "about": device.name,
-            "capability": format!("{}.{}", device.capability.0, device.capability.1),
+        let mut of = json!({
+            "name": device.name.to_string(),
+            "about": device.about,
             "total_bytes": device.total_bytes,
-            "free_bytes": device.free_bytes.as_ref().ok(),
-            "error": device.free_bytes.as_ref().err().map(ToString::to_string),
-            "virtual_memory": device.virtual_memory,
-            "granularity_bytes": device.granularity_bytes,
-        })
+        });
+        for (what, value) in &device.details {
+            // What is a number or a truth is one in JSON too.
+            of[*what] = serde_json::from_str(value).unwrap_or_else(|_| json!(value));
+        }
+        of
     };
-    let version = plimsoll_cuda::driver_version().map(|(major, minor)| format!("{major}.{minor}"));
-    let (found, missing) = match plimsoll_cuda::devices() {
-        Ok(found) => (found, None),
-        Err(error) => (Vec::new(), Some(error.to_string())),
-    };
-    json!({
-        "driver_cuda": version.ok(),
-        "devices": found.iter().map(describe).collect::<Vec<_>>(),
-        "missing": missing,
-    })
+    let kinds = plimsoll::here().into_iter().filter(|(kind, _)| *kind != "cpu").map(|(kind, found)| {
+        let (found, missing) = match found {
+            Ok(found) => (found, None),
+            Err(error) => (vec![], Some(error.to_string())),
+        };
+        let found: Vec<Value> = found.iter().map(describe).collect();
+        json!({ "kind": kind, "devices": found, "missing": missing })
+    });
+    json!(kinds.collect::<Vec<_>>())
 }
 
 fn calibrate(args: &Args, out: &mut dyn Write) -> Result {
     // A folder that cannot be had is better known before measuring than after.
     let folder = if args.save { Some(make_folder()?) } else { None };
-    let profile = devices::calibrate(&CpuDevice::new(args.threads)?)?;
+    let profile = devices::calibrate(args.threads)?;
     let text = devices::to_toml(&profile);
     out.write_all(text.as_bytes())?;
     let Some(folder) = folder else { return Ok(()) };

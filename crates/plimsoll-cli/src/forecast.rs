@@ -30,26 +30,27 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     let spec = args.target.spec()?;
-    let (data, _) = spec.datasets()?;
+    let (data, held_out) = spec.datasets()?;
+    let held_out = held_out.as_ref();
     let mut trainer = args.fitting.trainer(spec.clone());
     if let Some(name) = &args.device {
         // What is no device of this machine is the profile of another.
         trainer = match name.parse() {
             Ok(device) => trainer.on(device),
-            Err(_) => trainer.device(devices::find(name)?),
+            Err(_) => trainer.profile(devices::find(name)?),
         };
     }
     let (text, data) = match args.fitting.budget {
         _ if args.frontier => {
-            let frontier = trainer.frontier(&data)?;
+            let frontier = trainer.frontier(&data, held_out)?;
             (frontier.to_string(), frontier.to_json())
         }
         Some(budget) if args.max_batch => {
-            let batch = trainer.max_batch(&data, budget)?;
+            let batch = trainer.max_batch(&data, held_out, budget)?;
             (batch.to_string(), batch.to_json())
         }
         _ => {
-            let forecast = trainer.forecast(&data)?;
+            let forecast = trainer.forecast(&data, held_out)?;
             (forecast.to_string(), forecast.to_json())
         }
     };

@@ -2,9 +2,8 @@
 
 use crate::Result;
 use crate::show;
-use plimsoll::CpuDevice;
-use plimsoll::selftest::{Report, Verdict, cases, executor, trainings};
-use plimsoll_cuda::{Check, CudaDevice, selftest, selftest_host};
+use plimsoll::DeviceName;
+use plimsoll::selftest::{Report, SelfTest, Subject, Verdict, cases};
 use serde_json::json;
 use std::io::Write;
 use std::process::Command;
@@ -17,7 +16,7 @@ use std::process::Command;
 pub(crate) struct Args {
     /// The device: cuda: and its number, or cpu
     #[arg(long, value_name = "DEVICE", default_value = "cuda:0")]
-    device: String,
+    device: DeviceName,
     /// Try only kernels whose name has this in it
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
@@ -33,23 +32,14 @@ pub(crate) struct Args {
 type Tried = (String, Report);
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
-    if args.device == "cpu" {
-        let checks = selftest_host();
-        if args.json {
-            return json_report(args, &checks, &[], out);
-        }
-        show_checks(&checks, out)?;
-        return summary(args, &checks, &[], out);
-    }
-    let id = args.device.parse().map_err(|error: plimsoll_cuda::Error| format!("{error}, or cpu"))?;
-    let device = CudaDevice::open(id)?;
+    let subject = Subject::open(args.device)?;
     let everything = args.only.is_none() && args.from == 0;
-    let checks = if everything { selftest(&device) } else { Vec::new() };
+    let checks = if everything { subject.memory() } else { Vec::new() };
     if !args.json {
         show_checks(&checks, out)?;
     }
-    let (tried, broken_at) = try_kernels(args, &device, everything, out)?;
-    drop(device);
+    let (tried, broken_at) = try_kernels(args, &subject, everything, out)?;
+    drop(subject);
     if args.json {
         return json_report(args, &checks, &tried, out);
     }
@@ -64,24 +54,23 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
 /// Tries kernels one after another; the number of the next one if the device broke.
 fn try_kernels(
     args: &Args,
-    device: &CudaDevice,
+    subject: &Subject,
     everything: bool,
     out: &mut dyn Write,
 ) -> Result<(Vec<Tried>, Option<usize>)> {
     let mut tried = Vec::new();
     if everything {
-        tried.extend(executor(device).into_iter().map(|(name, report)| (name.to_string(), report)));
+        tried.extend(subject.executor().into_iter().map(|(name, report)| (name.to_string(), report)));
     }
     for (name, report) in &tried {
         show_tried(args, name, report, out)?;
     }
-    let cpu = CpuDevice::new(None)?;
     let wanted = |name: &str| args.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
     for (number, case) in cases().iter().enumerate().skip(args.from) {
         if !wanted(case.name()) {
             continue;
         }
-        let report = case.run(&cpu, device);
+        let report = case.run(subject);
         show_tried(args, case.name(), &report, out)?;
         let broken = report.verdict == Verdict::Broken;
         tried.push((case.name().to_string(), report));
@@ -90,12 +79,14 @@ fn try_kernels(
         }
     }
     let mut shown = Ok(());
-    trainings(device.id(), &wanted, &mut |name, report| {
+    let tell = &mut |name: String, report: Report| {
         if shown.is_ok() {
             shown = show_tried(args, &name, &report, out);
         }
         tried.push((name, report));
-    });
+    };
+    subject.eager(&wanted, tell);
+    subject.trainings(&wanted, tell);
     shown?;
     Ok((tried, None))
 }
@@ -105,7 +96,7 @@ fn go_on(args: &Args, next: usize, out: &mut dyn Write) -> Result {
     writeln!(out, "\nthe device is of no more use to this process; another goes on\n")?;
     out.flush()?;
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["selftest", "--device", &args.device, "--from", &next.to_string()]);
+    command.args(["selftest", "--device", &args.device.to_string(), "--from", &next.to_string()]);
     if let Some(only) = &args.only {
         command.args(["--only", only]);
     }
@@ -115,7 +106,7 @@ fn go_on(args: &Args, next: usize, out: &mut dyn Write) -> Result {
     }
 }
 
-fn show_checks(checks: &[Check], out: &mut dyn Write) -> Result {
+fn show_checks(checks: &[SelfTest], out: &mut dyn Write) -> Result {
     for check in checks {
         let mark = if check.passed { "ok" } else { "FAILED" };
         writeln!(out, "{mark:<6}  {:>6.2} s  {}", check.seconds, check.name)?;
@@ -146,7 +137,7 @@ fn mark(verdict: Verdict) -> &'static str {
     }
 }
 
-fn summary(args: &Args, checks: &[Check], tried: &[Tried], out: &mut dyn Write) -> Result {
+fn summary(args: &Args, checks: &[SelfTest], tried: &[Tried], out: &mut dyn Write) -> Result {
     let failed = checks.iter().filter(|check| !check.passed).count();
     if !checks.is_empty() {
         writeln!(out, "\n{} of {} checks passed on {}", checks.len() - failed, checks.len(), args.device)?;
@@ -167,7 +158,7 @@ fn summary(args: &Args, checks: &[Check], tried: &[Tried], out: &mut dyn Write) 
     outcome(args, failed + tried.len() - passed, checks.len() + tried.len())
 }
 
-fn json_report(args: &Args, checks: &[Check], tried: &[Tried], out: &mut dyn Write) -> Result {
+fn json_report(args: &Args, checks: &[SelfTest], tried: &[Tried], out: &mut dyn Write) -> Result {
     let passed = |report: &Report| report.verdict == Verdict::Passed;
     let failed = checks.iter().filter(|check| !check.passed).count()
         + tried.iter().filter(|(_, report)| !passed(report)).count();
@@ -186,8 +177,7 @@ fn json_report(args: &Args, checks: &[Check], tried: &[Tried], out: &mut dyn Wri
         })
     });
     let (of_checks, of_kernels): (Vec<_>, Vec<_>) = (of_checks.collect(), of_kernels.collect());
-    let all =
-        json!({ "device": args.device, "passed": failed == 0, "checks": of_checks, "kernels": of_kernels });
+    let all = json!({ "device": args.device.to_string(), "passed": failed == 0, "checks": of_checks, "kernels": of_kernels });
     show::json(&all, out)?;
     outcome(args, failed, checks.len() + tried.len())
 }

@@ -1,6 +1,6 @@
 //! What all commands about a workload have in common: which one, and at what size.
 
-use plimsoll::{Device, Spec, Trainer};
+use plimsoll::{DeviceName, Spec, Trainer};
 use plimsoll_memory::parse_bytes;
 
 /// A workload to train, forecast or measure.
@@ -34,7 +34,7 @@ impl Target {
 pub(crate) struct Place {
     /// The device to run on: cpu, or a CUDA device of this machine, such as cuda:0; the workload's if not given
     #[arg(long, value_name = "DEVICE")]
-    device: Option<Device>,
+    device: Option<DeviceName>,
 }
 
 impl Place {

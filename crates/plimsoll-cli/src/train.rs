@@ -53,9 +53,10 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     let folder = args.out.clone().unwrap_or_else(|| Path::new("runs").join(spec.name()));
     let trainer = args.fitting.trainer(spec.clone());
     let (data, held_out) = spec.datasets()?;
+    let mut training = trainer.compile(&data, held_out.as_ref())?;
     if !args.quiet {
         show::title(&spec, out)?;
-        writeln!(out, "{}", trainer.forecast(&data)?)?;
+        writeln!(out, "{}", training.forecast())?;
         out.flush()?;
     }
 
@@ -64,7 +65,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     fs::create_dir_all(&folder)
         .map_err(|error| format!("cannot make the folder {}: {error}", folder.display()))?;
     let mut watcher = Watcher::new(args.quiet, args.watch);
-    let trained = trainer.fit(&data, held_out.as_ref(), &mut |progress| watcher.show(progress));
+    let trained = training.fit(&mut |progress| watcher.show(progress));
     watcher.finish();
     let saved = trained.and_then(|trained| trained.save(&folder).map(|()| trained));
     let trained = saved.inspect_err(|_| {

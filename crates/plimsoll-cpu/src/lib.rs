@@ -4,9 +4,6 @@
 //! count it. Nothing allocates while it runs, and no result depends on how many threads computed it.
 
 pub mod conv;
-mod device;
-mod error;
-mod executable;
 pub mod gemm;
 mod kernels;
 mod math;
@@ -16,10 +13,7 @@ pub mod simd;
 #[cfg(test)]
 mod testing;
 
-pub use device::{CpuDevice, category};
-pub use error::{Error, ErrorKind, Result};
-pub use executable::{Executable, Memory};
+pub use plimsoll_device::{Error, ErrorKind, Result};
+pub use runtime::device::CpuDevice;
 pub use runtime::pool;
-use runtime::{prepare, routine};
-
-pub use routine::ALIGNMENT;
+pub use runtime::routine::ALIGNMENT;

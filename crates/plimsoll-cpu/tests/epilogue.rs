@@ -3,6 +3,7 @@
 //! A result that is also an output needs an address, so that asking for it keeps the two apart.
 
 use plimsoll_cpu::CpuDevice;
+use plimsoll_device::Device;
 use plimsoll_graph::op::Conv2d;
 use plimsoll_graph::program::{Body, Program};
 use plimsoll_graph::{DType, Graph, Op, Result, Step, ValueId, lower};

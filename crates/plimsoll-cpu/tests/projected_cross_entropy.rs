@@ -2,6 +2,7 @@
 
 use half::{bf16, f16};
 use plimsoll_cpu::CpuDevice;
+use plimsoll_device::Device;
 use plimsoll_graph::op::Op;
 use plimsoll_graph::random::philox;
 use plimsoll_graph::{DType, Result, Step, ValueId, lower};

@@ -2,6 +2,7 @@
 
 use half::bf16;
 use plimsoll_cpu::CpuDevice;
+use plimsoll_device::Device;
 use plimsoll_graph::op::{Distribution, Op};
 use plimsoll_graph::step::Named;
 use plimsoll_graph::{DType, Graph, Result, Step, ValueId, lower};

@@ -1,15 +1,5 @@
 //! The one error of this crate.
 
-use std::fmt;
-
-/// Why a CUDA device, or memory on it, cannot be had.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Error {
-    kind: ErrorKind,
-    message: String,
-    source: Option<Box<plimsoll_memory::Error>>,
-}
-
 /// What kind of failure an [`Error`] reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -26,6 +16,8 @@ pub enum ErrorKind {
     NotADevice,
     /// The device has no more memory to give.
     OutOfMemory,
+    /// An arena over a limit that the user set.
+    OverLimit,
     /// A range of addresses that is not what was reserved or mapped.
     BadRange,
     /// The driver refused a call for another reason.
@@ -38,16 +30,20 @@ pub enum ErrorKind {
     Compile,
     /// A plan that does not belong to the program, or does not fit the memory.
     Plan,
+    /// An input was not given.
+    Input,
 }
 
 /// The result of using a CUDA device.
 pub type Result<T> = std::result::Result<T, Error>;
 
-impl Error {
-    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None }
-    }
+plimsoll_memory::opaque_error! {
+    /// Why a CUDA device, or memory on it, cannot be had.
+    pub struct Error(ErrorKind);
+    pub(crate) new;
+}
 
+impl Error {
     /// Memory that a pool could not give, and for what. Its cause is the pool's error, which has the verdict.
     pub(crate) fn short_of_memory(what: &str, error: plimsoll_memory::Error) -> Self {
         use plimsoll_memory::ErrorKind as Memory;
@@ -55,13 +51,7 @@ impl Error {
             Memory::OverLimit | Memory::OutOfMemory => ErrorKind::OutOfMemory,
             _ => ErrorKind::Driver,
         };
-        let message = format!("no memory for {what}: {error}");
-        Self { kind, message, source: Some(Box::new(error)) }
-    }
-
-    /// What kind of failure this is.
-    pub fn kind(&self) -> ErrorKind {
-        self.kind
+        Self::new(kind, format!("no memory for {what}: {error}")).caused_by(error)
     }
 }
 
@@ -72,18 +62,6 @@ impl From<Error> for plimsoll_memory::Error {
             _ => plimsoll_memory::ErrorKind::Device,
         };
         plimsoll_memory::Error::new(kind, error.message)
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_deref().map(|error| error as _)
     }
 }
 

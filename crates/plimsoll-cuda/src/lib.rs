@@ -11,6 +11,7 @@
 //! ```
 
 mod attention;
+mod backend;
 mod codegen;
 mod conv;
 mod driver;
@@ -30,9 +31,3 @@ pub use driver::device::{CudaDevice, DeviceId, MemoryInfo};
 pub use driver::devices::{DeviceInfo, devices, driver_version};
 pub use driver::source::CudaSource;
 pub use error::{Error, ErrorKind, Result};
-pub use routine::ALIGNMENT;
-pub use runtime::executable::Executable;
-pub use runtime::in_flight::UNDER_WAY;
-pub use runtime::memory::{Books, Memory};
-pub use runtime::nontemporal_copy::write_nontemporal;
-pub use selftest::{Check, selftest, selftest_host};

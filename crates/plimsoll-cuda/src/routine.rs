@@ -24,7 +24,7 @@ pub(crate) trait Routine: Send + Sync {
 }
 
 /// The alignment of every buffer and workspace, in bytes: what the widest access and every library ask for.
-pub const ALIGNMENT: u64 = 256;
+pub(crate) const ALIGNMENT: u64 = 256;
 
 /// The addresses of one run of a kernel.
 pub(crate) struct Call<'a> {

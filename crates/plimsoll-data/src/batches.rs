@@ -132,6 +132,12 @@ impl<'a> Batch<'a> {
         (0..self.samples).step_by(samples.max(1)).map(part)
     }
 
+    /// The samples from position `first` on, at most so many. Nothing is copied.
+    pub fn part(&self, first: usize, samples: usize) -> Batch<'a> {
+        let first = first.min(self.samples);
+        Batch { first: self.first + first, samples: samples.min(self.samples - first), ..self.clone() }
+    }
+
     /// Which samples of the data set these are, in the order in which they are read.
     pub fn indices(&self) -> impl ExactSizeIterator<Item = usize> {
         let order = self.order;

@@ -3,15 +3,6 @@
 //! A graph is refused while it is built, at the op that is wrong, so every message can name the op, the
 //! shapes and the scope it was built in.
 
-use std::fmt;
-
-/// A graph, gradient or lowering that cannot be: what is wrong, where, and what was expected.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Error {
-    kind: ErrorKind,
-    message: String,
-}
-
 /// What kind of mistake an [`Error`] reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -29,11 +20,13 @@ pub enum ErrorKind {
 /// The result of building or transforming a graph.
 pub type Result<T> = std::result::Result<T, Error>;
 
-impl Error {
-    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
-    }
+plimsoll_memory::opaque_error! {
+    /// A graph, gradient or lowering that cannot be: what is wrong, where, and what was expected.
+    pub struct Error(ErrorKind);
+    pub(crate) new;
+}
 
+impl Error {
     pub(crate) fn shape(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Shape, message)
     }
@@ -56,17 +49,4 @@ impl Error {
         self.message = format!("{op}: {}{place}", self.message);
         self
     }
-
-    /// What kind of mistake this is.
-    pub fn kind(&self) -> ErrorKind {
-        self.kind
-    }
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Error {}

@@ -101,22 +101,23 @@ pub fn gradients(
 /// # Errors
 /// As [`gradients`], and if `loss` is not a scalar.
 pub fn gradient(graph: &mut Graph, loss: ValueId, wrt: &[ValueId]) -> Result<Vec<ValueId>> {
-    gradient_from(graph, loss, None, wrt)
+    gradient_from(graph, &[(loss, None)], wrt)
 }
 
 /// [`gradient`], times a seed of the scalar's type if there is one.
 pub(crate) fn gradient_from(
     graph: &mut Graph,
-    loss: ValueId,
-    seed: Option<ValueId>,
+    losses: &[(ValueId, Option<ValueId>)],
     wrt: &[ValueId],
 ) -> Result<Vec<ValueId>> {
-    if graph.shape(loss).rank() != 0 {
-        let message =
-            format!("gradients are of a scalar, this is {}; sum it, or take its mean", graph.ty(loss));
-        return Err(Error::gradient(message).at(graph.op(loss).name(), graph.scope(loss)));
+    for &(loss, _) in losses {
+        if graph.shape(loss).rank() != 0 {
+            let message =
+                format!("gradients are of a scalar, this is {}; sum it, or take its mean", graph.ty(loss));
+            return Err(Error::gradient(message).at(graph.op(loss).name(), graph.scope(loss)));
+        }
     }
-    let found = gradients(graph, &[(loss, seed)], wrt)?;
+    let found = gradients(graph, losses, wrt)?;
     found.into_iter().zip(wrt).map(|(g, &value)| g.map_or_else(|| graph.full_like(0.0, value), Ok)).collect()
 }
 

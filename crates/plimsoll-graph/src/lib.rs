@@ -5,6 +5,7 @@
 //! to a program of kernels that declare everything a planner needs.
 
 mod build;
+mod check;
 mod chunk_loss;
 mod dtype;
 mod error;
@@ -15,6 +16,7 @@ mod input_staging;
 mod lower;
 pub mod op;
 pub mod optimizer;
+mod planning;
 mod print;
 pub mod program;
 pub mod random;
@@ -36,5 +38,5 @@ pub use lower::lower;
 pub use op::Op;
 pub use program::Program;
 pub use shape::{Axes, MAX_RANK, Shape};
-pub use step::Step;
+pub use step::{StateTable, Step};
 pub use window::WEIGHT;

@@ -15,6 +15,7 @@ mod view;
 
 use crate::Program;
 use crate::step::Step;
+pub(crate) use cost::arithmetic;
 
 /// Lowers a step to kernels.
 pub fn lower(step: &Step) -> Program {

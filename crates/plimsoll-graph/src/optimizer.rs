@@ -6,26 +6,51 @@
 
 use crate::op::Reduction;
 use crate::program::Role;
-use crate::scaling::Scaling;
 use crate::schedule::Schedule;
 use crate::step::{Initial, Step};
 use crate::{DType, Error, Result, ValueId};
 use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::sync::{Arc, Weak};
 
-/// How parameters follow their gradients.
+/// How parameters follow their gradients: an object with a group of parameters, slots and a clock of its own.
+///
+/// A clone is the same optimizer: it goes on with the same slots and the same count of updates, wherever it is used. Two
+/// that are made apart are two, whatever their constants.
 ///
 /// ```
 /// use plimsoll_graph::optimizer::{Clip, Optimizer};
 /// let adam = Optimizer::adam(1e-3).clip(Clip::GlobalNorm(1.0));
-/// # let _ = adam;
+/// let critic = Optimizer::adam(4e-4).only(["critic"]);
+/// assert!(critic.trains("critic/dense/kernel") && !critic.trains("actor/dense/kernel"));
+/// assert!(adam.is(&adam.clone()) && !adam.is(&critic));
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Optimizer {
+    identity: Identity,
+    /// What its states are named after.
+    name: Box<str>,
+    /// The scopes whose parameters it trains; all if there are none.
+    scopes: Vec<Box<str>>,
     rule: Rule,
     schedule: Schedule,
     decay: Decay,
     clip: Option<Clip>,
 }
+
+/// What tells optimizers apart that have the same constants. It lives as long as one of its clones.
+#[derive(Debug, Clone)]
+struct Identity(Arc<()>);
+
+/// Optimizers are compared by what they do.
+impl PartialEq for Identity {
+    fn eq(&self, _: &Identity) -> bool {
+        true
+    }
+}
+
+/// The name of an optimizer that was given none.
+pub const UNNAMED: &str = "optimizer";
 
 /// A rule for one update.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -57,7 +82,52 @@ pub enum Clip {
 
 impl Optimizer {
     fn new(rule: Rule, rate: impl Into<Schedule>) -> Self {
-        Optimizer { rule, schedule: rate.into(), decay: Decay::Penalty(0.0), clip: None }
+        Optimizer {
+            identity: Identity(Arc::new(())),
+            name: UNNAMED.into(),
+            scopes: vec![],
+            rule,
+            schedule: rate.into(),
+            decay: Decay::Penalty(0.0),
+            clip: None,
+        }
+    }
+
+    /// Names it, and with it its slots and its clock among a run's states. The first of a run that has no name is
+    /// [`UNNAMED`].
+    pub fn named(mut self, name: &str) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// What its states are named after.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Trains only the parameters in these scopes, or of these names: `generator` is for `generator/dense/kernel` and all
+    /// others that begin with `generator/`. It trains all parameters unless this says otherwise.
+    pub fn only(mut self, scopes: impl IntoIterator<Item = impl Into<Box<str>>>) -> Self {
+        self.scopes = scopes.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Whether a parameter of that name is in its group.
+    pub fn trains(&self, parameter: &str) -> bool {
+        let inside = |scope: &str| {
+            parameter.strip_prefix(scope).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        self.scopes.is_empty() || self.scopes.iter().any(|scope| inside(scope))
+    }
+
+    /// Whether the other is this one, or a clone of it.
+    pub fn is(&self, other: &Optimizer) -> bool {
+        Arc::ptr_eq(&self.identity.0, &other.identity.0)
+    }
+
+    /// What can be asked whether any clone of this optimizer is left: who keeps states for it can let go of them then.
+    pub fn watch(&self) -> Weak<()> {
+        Arc::downgrade(&self.identity.0)
     }
 
     /// Steps against the gradient.
@@ -127,17 +197,12 @@ impl Optimizer {
         self
     }
 
-    /// Extends `step` by the updates of the states `trainable` by their gradients. `clock` is the random state, which
-    /// counts the steps.
-    pub(crate) fn update(
-        &self,
-        step: &mut Step,
-        gradients: Vec<ValueId>,
-        clock: ValueId,
-        trainable: &[usize],
-    ) -> Result<()> {
+    /// Extends `step` by the updates of the states `trainable` by their gradients. Its clock counts them.
+    pub(crate) fn update(&self, step: &mut Step, gradients: Vec<ValueId>, trainable: &[usize]) -> Result<()> {
         self.check()?;
-        let scope = step.graph.enter("optimizer");
+        let clock = format!("{}:updates", self.name);
+        let clock = step.state(&clock, Role::Optimizer, &[], DType::I64, Initial::Constant(0.0))?;
+        let scope = step.graph.enter(&self.name);
         let mut times: Vec<(DType, Time)> = vec![];
         for &index in trainable {
             let dtype = step.graph.dtype(step.states[index].value);
@@ -146,7 +211,9 @@ impl Optimizer {
             }
         }
         let gradients = self.clipped(step, gradients)?;
+        let counted = step.graph.add_scalar(clock, 1.0)?;
         step.graph.leave(scope);
+        step.update(clock, counted)?;
         for (&index, gradient) in trainable.iter().zip(gradients) {
             let (name, parameter) = (step.states[index].name.clone(), step.states[index].value);
             let dtype = step.graph.dtype(parameter);
@@ -188,16 +255,10 @@ impl Optimizer {
     }
 
     /// The scalars that all updates of parameters of one type share, computed in `f64` from the number of updates
-    /// before: that of the step, less those that were skipped.
+    /// before.
     fn time(&self, step: &mut Step, clock: ValueId, dtype: DType) -> Result<Time> {
-        let scaling = Scaling::of(step);
         let g = &mut step.graph;
-        let count = g.slice_axis(clock, 0, 1..2)?;
-        let count = g.reshape(count, &[])?;
-        let mut count = g.cast(count, DType::F64)?;
-        if let Some(scaling) = scaling {
-            count = scaling.updates(g, count)?;
-        }
+        let count = g.cast(clock, DType::F64)?;
         let rate = self.schedule.rate(g, count)?;
         let (mut scaled_rate, mut root_correction) = (rate, None);
         if let Rule::Adam { beta1, beta2, .. } = self.rule {
@@ -286,7 +347,7 @@ impl Optimizer {
         let direction = match self.rule {
             Rule::Sgd { momentum: 0.0, .. } => gradient,
             Rule::Sgd { momentum, nesterov } => {
-                let velocity = slot(step, name, "momentum", parameter, |step, old| {
+                let velocity = self.slot(step, name, "momentum", parameter, |step, old| {
                     let kept = step.graph.mul_scalar(old, momentum)?;
                     step.graph.add(kept, gradient)
                 })?;
@@ -298,33 +359,33 @@ impl Optimizer {
                 }
             }
             Rule::RmsProp { smoothing, epsilon, momentum } => {
-                let square = slot(step, name, "square", parameter, |step, old| {
+                let square = self.slot(step, name, "square", parameter, |step, old| {
                     smoothed_square(step, old, gradient, smoothing)
                 })?;
                 let scaled = over_root(step, gradient, square, epsilon)?;
                 if momentum == 0.0 {
                     scaled
                 } else {
-                    slot(step, name, "momentum", parameter, |step, old| {
+                    self.slot(step, name, "momentum", parameter, |step, old| {
                         let kept = step.graph.mul_scalar(old, momentum)?;
                         step.graph.add(kept, scaled)
                     })?
                 }
             }
             Rule::Adagrad { epsilon } => {
-                let total = slot(step, name, "square", parameter, |step, old| {
+                let total = self.slot(step, name, "square", parameter, |step, old| {
                     let square = step.graph.square(gradient)?;
                     step.graph.add(old, square)
                 })?;
                 over_root(step, gradient, total, epsilon)?
             }
             Rule::Adam { beta1, beta2, epsilon } => {
-                let mean = slot(step, name, "mean", parameter, |step, old| {
+                let mean = self.slot(step, name, "mean", parameter, |step, old| {
                     let kept = step.graph.mul_scalar(old, beta1)?;
                     let new = step.graph.mul_scalar(gradient, 1.0 - beta1)?;
                     step.graph.add(kept, new)
                 })?;
-                let square = slot(step, name, "square", parameter, |step, old| {
+                let square = self.slot(step, name, "square", parameter, |step, old| {
                     smoothed_square(step, old, gradient, beta2)
                 })?;
                 let g = &mut step.graph;
@@ -352,20 +413,42 @@ struct Time {
     shrink: Option<ValueId>,
 }
 
-/// A slot of the optimizer for one parameter, and what it becomes.
-fn slot(
-    step: &mut Step,
-    parameter: &str,
-    slot: &str,
-    like: ValueId,
-    next: impl FnOnce(&mut Step, ValueId) -> Result<ValueId>,
-) -> Result<ValueId> {
-    let ty = step.graph.ty(like);
-    let name = format!("{parameter}:{slot}");
-    let old = step.state(&name, Role::Optimizer, &ty.shape, ty.dtype, Initial::Constant(0.0))?;
-    let new = next(step, old)?;
-    step.update(old, new)?;
-    Ok(new)
+impl Optimizer {
+    /// A slot for one parameter, and what it becomes.
+    fn slot(
+        &self,
+        step: &mut Step,
+        parameter: &str,
+        slot: &str,
+        like: ValueId,
+        next: impl FnOnce(&mut Step, ValueId) -> Result<ValueId>,
+    ) -> Result<ValueId> {
+        let ty = step.graph.ty(like);
+        let name = match &*self.name {
+            UNNAMED => format!("{parameter}:{slot}"),
+            name => format!("{parameter}:{name}/{slot}"),
+        };
+        let old = step.state(&name, Role::Optimizer, &ty.shape, ty.dtype, Initial::Constant(0.0))?;
+        let new = next(step, old)?;
+        step.update(old, new)?;
+        Ok(new)
+    }
+}
+
+impl fmt::Display for Optimizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rule = match self.rule {
+            Rule::Sgd { momentum: 0.0, .. } => "SGD",
+            Rule::Sgd { .. } => "momentum",
+            Rule::RmsProp { .. } => "RMSProp",
+            Rule::Adagrad { .. } => "Adagrad",
+            Rule::Adam { .. } => match self.decay {
+                Decay::Decoupled(_) => "AdamW",
+                Decay::Penalty(_) => "Adam",
+            },
+        };
+        write!(f, "optimizer `{}` ({rule})", self.name)
+    }
 }
 
 fn smoothed_square(step: &mut Step, old: ValueId, gradient: ValueId, smoothing: f64) -> Result<ValueId> {

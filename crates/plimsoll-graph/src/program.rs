@@ -6,7 +6,7 @@
 
 use crate::op::{Binary, Comparison, Distribution, Reduction, Unary};
 use crate::{DType, MAX_RANK, Op, Shape};
-use serde::Serialize;
+pub use plimsoll_ir::{Home, Keep, Role};
 
 /// A step's kernels in an order that can be executed, and the buffers they work on.
 #[derive(Debug, Clone, Default)]
@@ -56,56 +56,11 @@ pub struct Buffer {
     pub home: Home,
 }
 
-/// Whose memory a buffer is in. Lowering puts every buffer on the device; a plan may move one to the host.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Home {
-    /// The device's, where kernels find it.
-    #[default]
-    Device,
-    /// The host's, from which it is copied when it is needed.
-    Host,
-}
-
 impl Buffer {
     /// The bytes it needs.
     pub fn bytes(&self) -> usize {
         self.shape.elements() * self.dtype.size()
     }
-}
-
-/// What a value is for. The roles are the ledger's categories.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    /// Weights, and statistics that inference needs.
-    Parameter,
-    /// The gradient of a parameter.
-    Gradient,
-    /// What an optimizer remembers between steps.
-    Optimizer,
-    /// A batch from outside.
-    Input,
-    /// A value between the first op and the last.
-    Activation,
-    /// A number that is reported.
-    Metric,
-    /// The state that random numbers are drawn from.
-    Random,
-}
-
-/// How long a buffer must keep its bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Keep {
-    /// From one step to the next.
-    Always,
-    /// From before the step, where the host writes it, to its last use.
-    FromStart,
-    /// From its definition to the end of the step, where the host reads it.
-    ToEnd,
-    /// From its definition to its last use.
-    WhileUsed,
 }
 
 /// One launch on a device.
@@ -220,6 +175,17 @@ impl View {
     /// All elements of a densely packed buffer.
     pub fn dense(shape: Shape) -> View {
         View { shape, offset: 0, strides: shape.strides() }
+    }
+
+    /// One past the last element of the buffer that is seen; `None` if that cannot be counted.
+    pub fn end(&self) -> Option<usize> {
+        if self.shape.elements() == 0 {
+            return Some(0);
+        }
+        let reach = |end: usize, axis: usize| {
+            end.checked_add((self.shape[axis] - 1).checked_mul(self.strides[axis])?)
+        };
+        (0..self.shape.rank()).try_fold(self.offset, reach)?.checked_add(1)
     }
 
     /// Whether the view is all elements from the first on, densely packed.

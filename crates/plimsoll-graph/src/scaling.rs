@@ -11,9 +11,8 @@
 //! nothing. The scale is a power of two: scaling and dividing round nothing but what is too small to be told from zero.
 
 use crate::op::{Op, Reduction};
-use crate::optimizer::Optimizer;
 use crate::program::Role;
-use crate::step::{Initial, Step};
+use crate::step::{Initial, Step, Update};
 use crate::{DType, Graph, Result, ValueId};
 
 /// The name of the state that is the present scale: `f32[]`.
@@ -36,7 +35,7 @@ const MAX_ROW: usize = 65_536;
 
 impl Step {
     /// From here on, gradients of this step are of a multiple of the loss, and applied if they are finite: the next
-    /// [`Step::train`], [`Step::accumulate`] and [`Step::end_of_window`] scale, check and divide. Declares the states
+    /// [`Step::update_parameters`], [`Step::accumulate`] and [`Step::end_of_window`] scale, check and divide. Declares the states
     /// [`SCALE`], [`GOOD_STEPS`] and [`SKIPPED_STEPS`].
     ///
     /// In a window the scale is that of its first micro-batch, and what is checked is the sum. What micro-batches do
@@ -80,37 +79,28 @@ impl Scaling {
         graph.cast(self.scale, graph.dtype(loss))
     }
 
-    /// The number of updates before this step, given the number of steps, both `f64[]`.
-    pub(crate) fn updates(&self, graph: &mut Graph, steps: ValueId) -> Result<ValueId> {
-        let skipped = graph.cast(self.skipped_steps, DType::F64)?;
-        graph.sub(steps, skipped)
-    }
-
-    /// Extends `step` with an optimizer's updates of the states `trainable` by their scaled gradients, unless one of
-    /// these is not finite, and with what becomes of the scale.
-    pub(crate) fn apply(
-        &self,
-        step: &mut Step,
-        gradients: &[ValueId],
-        clock: ValueId,
-        optimizer: &Optimizer,
-        trainable: &[usize],
-    ) -> Result<()> {
+    /// Extends `step` with updates by scaled gradients, unless one of these is not finite, and with what becomes of the
+    /// scale. The optimizers' clocks are among what stands still in a step that is skipped.
+    pub(crate) fn apply(&self, step: &mut Step, updates: Vec<Update>) -> Result<()> {
+        let gradients = updates.iter().flat_map(|update| &update.gradients);
         // All gradients exist until the last is known to be finite: better in the type that they were computed in.
-        step.gradients = gradients.iter().map(|&gradient| before_widening(&step.graph, gradient)).collect();
+        step.gradients = gradients.map(|&gradient| before_widening(&step.graph, gradient)).collect();
         let checked = step.gradients.clone();
-        let (finite, unscaled) = step.graph.scoped("loss_scale", |g| {
+        let (finite, inverse) = step.graph.scoped("loss_scale", |g| {
             let finite = all_finite(g, &checked)?;
             let one = g.full_like(1.0, self.scale)?;
-            let inverse = g.div(one, self.scale)?;
-            let unscale = |&gradient: &ValueId| {
-                let inverse = g.cast(inverse, g.dtype(gradient))?;
-                g.mul(gradient, inverse)
-            };
-            let unscaled: Result<Vec<ValueId>> = gradients.iter().map(unscale).collect();
-            Ok((finite, unscaled?))
+            Ok((finite, g.div(one, self.scale)?))
         })?;
-        optimizer.update(step, unscaled, clock, trainable)?;
+        for update in updates {
+            let unscaled = step.graph.scoped("loss_scale", |g| {
+                let unscale = |&gradient: &ValueId| {
+                    let inverse = g.cast(inverse, g.dtype(gradient))?;
+                    g.mul(gradient, inverse)
+                };
+                update.gradients.iter().map(unscale).collect::<Result<Vec<ValueId>>>()
+            })?;
+            Update { gradients: unscaled, ..update }.extend(step)?;
+        }
         for index in 0..step.states.len() {
             let state = step.states[index].clone();
             if let (Role::Parameter | Role::Optimizer, Some(next)) = (state.role, state.next) {

@@ -9,8 +9,9 @@ use crate::gradient::gradient_from;
 use crate::optimizer::Optimizer;
 use crate::program::Role;
 use crate::scaling::Scaling;
-use crate::{DType, Error, Graph, Op, Result, ValueId};
+use crate::{DType, Error, Graph, Op, Result, ValueId, ValueType};
 use serde::Serialize;
+use std::collections::HashMap;
 
 /// A graph, what its values are for, and what survives it.
 #[derive(Debug, Clone, Default)]
@@ -23,8 +24,34 @@ pub struct Step {
     pub inputs: Vec<Named>,
     /// What is reported after every step.
     pub outputs: Vec<Named>,
+    /// What is to be minimised, and by which optimizers.
+    pub objectives: Vec<Objective>,
     /// The gradients of parameters, where there are any; of a scaled loss, in the type that they were computed in.
     pub gradients: Vec<ValueId>,
+}
+
+/// Losses that one optimizer minimises.
+#[derive(Debug, Clone)]
+pub struct Objective {
+    /// The losses, which are added up.
+    pub losses: Vec<ValueId>,
+    /// Who minimises them.
+    pub optimizer: Optimizer,
+}
+
+/// Parameters that an optimizer changes by their gradients.
+pub(crate) struct Update {
+    pub(crate) optimizer: Optimizer,
+    /// The states, by position.
+    pub(crate) trainable: Vec<usize>,
+    pub(crate) gradients: Vec<ValueId>,
+}
+
+impl Update {
+    /// Extends a step with the update.
+    pub(crate) fn extend(self, step: &mut Step) -> Result<()> {
+        self.optimizer.update(step, self.gradients, &self.trainable)
+    }
 }
 
 /// A value with a name that the outside knows it by.
@@ -51,6 +78,56 @@ pub struct State {
     pub initial: Initial,
     /// Whether an optimizer may change it.
     pub trainable: bool,
+}
+
+/// The states of several steps: every name once, in the order in which they were first declared.
+#[derive(Debug, Clone, Default)]
+pub struct StateTable {
+    states: Vec<(State, ValueType)>,
+    positions: HashMap<Box<str>, usize>,
+}
+
+impl StateTable {
+    /// Adds the states of a step.
+    ///
+    /// # Errors
+    /// If one is here already with another type.
+    pub fn extend(&mut self, step: &Step) -> Result<()> {
+        for state in &step.states {
+            let ty = step.graph.ty(state.value);
+            match self.positions.get(&state.name) {
+                Some(&known) => {
+                    StateTable::agree(&state.name, self.states[known].1, ty)?;
+                    self.states[known].0.trainable |= state.trainable;
+                }
+                None => {
+                    self.positions.insert(state.name.clone(), self.states.len());
+                    self.states.push((State { next: None, ..state.clone() }, ty));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The states with their types, in order. Their values are those of the steps that declared them.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &(State, ValueType)> {
+        self.states.iter()
+    }
+
+    /// The position of a state.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.positions.get(name).copied()
+    }
+
+    fn agree(name: &str, known: ValueType, ty: ValueType) -> Result<()> {
+        if known == ty {
+            return Ok(());
+        }
+        Err(Error::shape(format!(
+            "`{name}` is {known} in one step of the run and {ty} in another: parameters may not depend on the batch or \
+             the length, and other parameters need other names"
+        )))
+    }
 }
 
 /// What a state holds before the first step.
@@ -111,7 +188,7 @@ impl Step {
     }
 
     /// The random state: `i64[3]` of seed, step and first sample. The last is where the batch begins in its
-    /// window, if it is a part of one. Declared on first use; a training step advances it.
+    /// window, if it is a part of one. Declared on first use; every step that draws from it advances it.
     ///
     /// # Errors
     /// None in practice.
@@ -148,24 +225,98 @@ impl Step {
         Ok(())
     }
 
-    /// Extends the step with the gradients of `loss` and an optimizer's updates of all trainable states,
-    /// and advances the random state.
+    /// Notes that `loss` is to be minimised by an optimizer, which changes those of the step's parameters that are in its
+    /// group. What a step does about it is decided when it is complete: [`Step::update_parameters`] or
+    /// [`Step::accumulate`]. Losses of one optimizer are added up.
     ///
     /// # Errors
-    /// If `loss` is not a float scalar or has no gradient.
-    pub fn train(&mut self, loss: ValueId, optimizer: &Optimizer) -> Result<()> {
-        let clock = self.random_state()?;
-        let parameters = self.trainable_values()?;
-        self.reorder();
-        let gradients = self.gradients_of(loss, &parameters)?;
-        self.apply_gradients(gradients, clock, optimizer)?;
-        self.next_step(clock)
+    /// If `loss` is not a float scalar.
+    pub fn minimise(&mut self, loss: ValueId, optimizer: &Optimizer) -> Result<()> {
+        let graph = &self.graph;
+        if graph.shape(loss).rank() != 0 || !graph.dtype(loss).is_float() {
+            let message =
+                format!("a loss is a float scalar, this is {}; take its mean, or sum it", graph.ty(loss));
+            return Err(Error::gradient(message).at(graph.op(loss).name(), graph.scope(loss)));
+        }
+        match self.objectives.iter_mut().find(|objective| objective.optimizer.is(optimizer)) {
+            Some(objective) => objective.losses.push(loss),
+            None => self.objectives.push(Objective { losses: vec![loss], optimizer: optimizer.clone() }),
+        }
+        Ok(())
     }
 
-    /// The gradients of a loss, or of a multiple of it if this step scales its loss.
-    pub(crate) fn gradients_of(&mut self, loss: ValueId, parameters: &[ValueId]) -> Result<Vec<ValueId>> {
-        let seed = Scaling::of(self).map(|scaling| scaling.seed(&mut self.graph, loss)).transpose()?;
-        gradient_from(&mut self.graph, loss, seed, parameters)
+    /// [`Step::minimise`] and then [`Step::update_parameters`].
+    ///
+    /// # Errors
+    /// As those.
+    pub fn train(&mut self, loss: ValueId, optimizer: &Optimizer) -> Result<()> {
+        self.minimise(loss, optimizer)?;
+        self.update_parameters()
+    }
+
+    /// Extends the step with the gradients of the losses that are to be minimised and with the updates by their
+    /// optimizers, and advances the random state if there is one.
+    ///
+    /// # Errors
+    /// If a loss has no gradient, an optimizer has nothing to train, or two would change one parameter.
+    pub fn update_parameters(&mut self) -> Result<()> {
+        let groups = self.groups()?;
+        self.reorder();
+        let mut updates = vec![];
+        for (objective, trainable) in self.objectives.clone().into_iter().zip(groups) {
+            let gradients = self.gradients_of(&objective.losses, &trainable)?;
+            updates.push(Update { optimizer: objective.optimizer, trainable, gradients });
+        }
+        self.apply(updates)?;
+        self.advance_random_state()
+    }
+
+    /// The states that each objective trains.
+    pub(crate) fn groups(&self) -> Result<Vec<Vec<usize>>> {
+        let mut taken: Vec<Option<&Optimizer>> = vec![None; self.states.len()];
+        let mut groups = vec![];
+        for (index, Objective { optimizer, .. }) in self.objectives.iter().enumerate() {
+            let named_alike = |other: &&Objective| other.optimizer.name() == optimizer.name();
+            if let Some(other) = self.objectives[..index].iter().find(named_alike) {
+                return Err(Error::argument(format!(
+                    "the {} and the {optimizer} of one step have one name, which their states are named after: name them \
+                     apart",
+                    other.optimizer
+                )));
+            }
+            let in_group = |i: &usize| self.states[*i].trainable && optimizer.trains(&self.states[*i].name);
+            let group: Vec<usize> = (0..self.states.len()).filter(in_group).collect();
+            if group.is_empty() {
+                return Err(Error::argument(match self.states.iter().find(|state| state.trainable) {
+                    Some(state) => format!(
+                        "the {optimizer} has nothing to train: no parameter is in its group; there is `{}`, for one",
+                        state.name
+                    ),
+                    None => "there is nothing to train: the model has no trainable parameters".into(),
+                }));
+            }
+            for &index in &group {
+                if let Some(other) = taken[index].replace(optimizer) {
+                    return Err(Error::argument(format!(
+                        "the {other} and the {optimizer} would both change `{}` in one step: give each a group of its own",
+                        self.states[index].name
+                    )));
+                }
+            }
+            groups.push(group);
+        }
+        Ok(groups)
+    }
+
+    /// The gradients of a sum of losses, or of a multiple of it if this step scales its losses.
+    pub(crate) fn gradients_of(&mut self, losses: &[ValueId], trainable: &[usize]) -> Result<Vec<ValueId>> {
+        let scaling = Scaling::of(self);
+        let mut seeded = vec![];
+        for &loss in losses {
+            seeded.push((loss, scaling.map(|scaling| scaling.seed(&mut self.graph, loss)).transpose()?));
+        }
+        let parameters: Vec<ValueId> = trainable.iter().map(|&index| self.states[index].value).collect();
+        gradient_from(&mut self.graph, &seeded, &parameters)
     }
 
     /// Puts ops where they take fewer bytes, before gradients are taken.
@@ -174,62 +325,82 @@ impl Step {
         self.graph.pool_before_rectifying(outputs.chain(self.states.iter().filter_map(|state| state.next)));
     }
 
-    /// Advances the random state to the next step, whose batch begins with sample 0.
-    pub(crate) fn next_step(&mut self, clock: ValueId) -> Result<()> {
+    /// Advances the random state, if there is one, to the next step, whose batch begins with sample 0: what is drawn next
+    /// is new.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub fn advance_random_state(&mut self) -> Result<()> {
+        let Some(state) = self.states.iter().find(|s| s.role == Role::Random).map(|s| s.value) else {
+            return Ok(());
+        };
         let advanced = self.graph.scoped("random", |g| {
             // Of [seed, step, first], the index is what the first two grow by.
             let index = g.iota(&[3], 0, DType::I64)?;
-            let grown = g.add(clock, index)?;
+            let grown = g.add(state, index)?;
             let (last, zero) = (g.full_like(2.0, index)?, g.full_like(0.0, index)?);
             let kept = g.lt(index, last)?;
             g.select(kept, grown, zero)
         })?;
-        self.update(clock, advanced)
+        self.update(state, advanced)
     }
 
-    /// Extends the step with an optimizer's updates of all trainable states by their gradients, given in their
-    /// order. `clock` is the random state, which counts the steps. If this step scales its loss, these are gradients
-    /// of the scaled one.
+    /// Extends the step with an optimizer's updates of all trainable states by their gradients, given in their order. If
+    /// this step scales its loss, these are gradients of the scaled one.
     ///
     /// # Errors
-    /// If the optimizer's constants are not usable, or a gradient is of another shape than its parameter.
-    pub fn apply_gradients(
-        &mut self,
-        gradients: Vec<ValueId>,
-        clock: ValueId,
-        optimizer: &Optimizer,
-    ) -> Result<()> {
+    /// If the optimizer's constants are not usable, or there are other gradients than one of each parameter's shape.
+    pub fn apply_gradients(&mut self, gradients: Vec<ValueId>, optimizer: &Optimizer) -> Result<()> {
         let trainable: Vec<usize> = (0..self.states.len()).filter(|&i| self.states[i].trainable).collect();
+        if gradients.len() != trainable.len() {
+            return Err(Error::argument(format!(
+                "{} gradients for {} trainable parameters",
+                gradients.len(),
+                trainable.len()
+            )));
+        }
+        self.apply(vec![Update { optimizer: optimizer.clone(), trainable, gradients }])
+    }
+
+    /// Extends the step with updates.
+    pub(crate) fn apply(&mut self, updates: Vec<Update>) -> Result<()> {
         match Scaling::of(self) {
-            Some(scaling) => scaling.apply(self, &gradients, clock, optimizer, &trainable),
+            Some(scaling) => scaling.apply(self, updates),
             None => {
-                self.gradients.clone_from(&gradients);
-                optimizer.update(self, gradients, clock, &trainable)
+                self.gradients.extend(updates.iter().flat_map(|update| &update.gradients));
+                updates.into_iter().try_for_each(|update| update.extend(self))
             }
         }
     }
 
-    /// The values of all trainable states.
-    pub(crate) fn trainable_values(&self) -> Result<Vec<ValueId>> {
-        let values: Vec<ValueId> = self.states.iter().filter(|s| s.trainable).map(|s| s.value).collect();
-        if values.is_empty() {
-            return Err(Error::argument("there is nothing to train: the model has no trainable parameters"));
-        }
-        Ok(values)
-    }
-
-    /// Declares the states that `other` has beyond those of this step, in their order and unchanged by it, so that
-    /// both steps agree on where everything is. The states they both have come first, in the same order.
+    /// Declares all states of a table, in its order: those that this step has stay as they are, the others are unchanged
+    /// by it. Steps with one table agree on where everything is. Nothing may be updated afterwards.
     ///
     /// # Errors
-    /// None in practice: `other` has declared them already.
-    pub fn adopt_states(&mut self, other: &Step) -> Result<()> {
-        for state in other.states.iter().skip(self.states.len()) {
-            let ty = other.graph.ty(state.value);
-            let value = self.graph.input(&state.name, &ty.shape, ty.dtype)?;
-            self.states.push(State { value, next: None, ..state.clone() });
+    /// If this step has a state that the table does not have, or has it with another type.
+    pub fn adopt_states(&mut self, table: &StateTable) -> Result<()> {
+        let mut own: HashMap<Box<str>, State> =
+            std::mem::take(&mut self.states).into_iter().map(|state| (state.name.clone(), state)).collect();
+        for (state, ty) in table.iter() {
+            let adopted = match own.remove(&state.name) {
+                Some(own) => {
+                    StateTable::agree(&state.name, *ty, self.graph.ty(own.value))?;
+                    own
+                }
+                None => {
+                    let value = self.graph.input(&state.name, &ty.shape, ty.dtype)?;
+                    State { value, next: None, ..state.clone() }
+                }
+            };
+            self.states.push(adopted);
         }
-        Ok(())
+        match own.keys().min() {
+            None => Ok(()),
+            Some(name) => Err(Error::argument(format!(
+                "the state `{name}` is not declared by the first steps of the run: parameters may not depend on the \
+                 batch or the length"
+            ))),
+        }
     }
 
     /// Whether samples are normalised by statistics of their batch, so that a part of the batch gives other numbers

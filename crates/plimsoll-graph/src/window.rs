@@ -4,9 +4,8 @@
 //! between them, and one last step applies what has come together. Both kinds of step declare the same states in the
 //! same order, so that they find them at the same offsets of one arena.
 
-use crate::optimizer::Optimizer;
 use crate::program::Role;
-use crate::step::{Initial, Step};
+use crate::step::{Initial, Objective, StateTable, Step, Update};
 use crate::{DType, Error, Result, ValueId};
 
 /// The name of the input that says which part of its window a micro-batch is: its samples over the window's. It is
@@ -14,62 +13,86 @@ use crate::{DType, Error, Result, ValueId};
 pub const WEIGHT: &str = "window/weight";
 
 impl Step {
-    /// Extends the step with the gradients of `loss`, a mean over its samples, times the `f32[]` input [`WEIGHT`],
-    /// each added to a state `{parameter}:gradient`, and counts its `samples` as drawn from the random state. Over
-    /// a window the states become the gradients of the mean over all its samples.
+    /// Extends the step with the gradients of its objectives, whose losses are means over its samples, times the `f32[]`
+    /// input [`WEIGHT`], each added to a state `{parameter}:gradient`, and counts its `samples` as drawn from the random
+    /// state. Over a window the states become the gradients of the mean over all its samples.
     ///
     /// # Errors
-    /// If `loss` is not a float scalar or has no gradient, or there is nothing to train.
-    pub fn accumulate(&mut self, loss: ValueId, samples: usize) -> Result<()> {
-        let clock = self.random_state()?;
-        let parameters = self.trainable_values()?;
+    /// If a loss has no gradient, an optimizer has nothing to train, or two would change one parameter.
+    pub fn accumulate(&mut self, samples: usize) -> Result<()> {
+        let groups = self.groups()?;
         let weight = self.input(WEIGHT, &[], DType::F32)?;
-        let weighted = self.graph.scoped("window", |g| {
-            let weight = g.cast(weight, g.dtype(loss))?;
-            g.mul(loss, weight)
-        })?;
-        self.reorder();
-        self.gradients = self.gradients_of(weighted, &parameters)?;
-        let names: Vec<String> =
-            self.states.iter().filter(|s| s.trainable).map(|s| format!("{}:gradient", s.name)).collect();
-        for (index, name) in names.iter().enumerate() {
-            let gradient = self.gradients[index];
-            let ty = self.graph.ty(gradient);
-            let sum = self.state(name, Role::Gradient, &ty.shape, ty.dtype, Initial::Constant(0.0))?;
-            let next = self.graph.scoped("window", |g| g.add(sum, gradient))?;
-            self.update(sum, next)?;
+        let mut weighted = vec![];
+        for Objective { losses, .. } in &self.objectives {
+            let mut of_objective = vec![];
+            for &loss in losses {
+                of_objective.push(self.graph.scoped("window", |g| {
+                    let weight = g.cast(weight, g.dtype(loss))?;
+                    g.mul(loss, weight)
+                })?);
+            }
+            weighted.push(of_objective);
         }
+        self.reorder();
+        for (losses, group) in weighted.iter().zip(groups) {
+            let gradients = self.gradients_of(losses, &group)?;
+            for (index, gradient) in group.into_iter().zip(gradients) {
+                self.gradients.push(gradient);
+                let name = accumulator(&self.states[index].name);
+                let ty = self.graph.ty(gradient);
+                let sum = self.state(&name, Role::Gradient, &ty.shape, ty.dtype, Initial::Constant(0.0))?;
+                let next = self.graph.scoped("window", |g| g.add(sum, gradient))?;
+                self.update(sum, next)?;
+            }
+        }
+        let Some(random) = self.states.iter().find(|s| s.role == Role::Random).map(|s| s.value) else {
+            return Ok(());
+        };
         let advanced = self.graph.scoped("random", |g| {
             let index = g.iota(&[3], 0, DType::I64)?;
             let last = g.full_like(2.0, index)?;
             let kept = g.lt(index, last)?;
-            let grown = g.add_scalar(clock, samples as f64)?;
-            g.select(kept, clock, grown)
+            let grown = g.add_scalar(random, samples as f64)?;
+            g.select(kept, random, grown)
         })?;
-        self.update(clock, advanced)
+        self.update(random, advanced)
     }
 
-    /// The step that ends a window of steps like this one, which accumulates: an optimizer's updates of all trainable
+    /// The step that ends a window of steps like this one, which accumulates: the optimizers' updates of all trainable
     /// states by the gradients that have come together, which become zero again. It has no inputs. Its states are
-    /// those of this step and then the optimizer's, which [`Step::adopt_states`] gives to this step as well.
+    /// those of this step and then the optimizers'.
     ///
     /// # Errors
-    /// If this step does not accumulate, or the optimizer's constants are not usable.
-    pub fn end_of_window(&self, optimizer: &Optimizer) -> Result<Step> {
-        let mut step = Step::new();
-        step.adopt_states(self)?;
-        let sums: Vec<ValueId> =
-            step.states.iter().filter(|s| s.role == Role::Gradient).map(|s| s.value).collect();
-        if sums.len() != step.trainable_values()?.len() {
-            return Err(Error::argument("only a step that accumulates gradients is a part of a window"));
+    /// If this step does not accumulate, or an optimizer's constants are not usable.
+    pub fn end_of_window(&self) -> Result<Step> {
+        let mut step = Step { objectives: self.objectives.clone(), ..Step::new() };
+        let mut table = StateTable::default();
+        table.extend(self)?;
+        step.adopt_states(&table)?;
+        let mut updates = vec![];
+        for (objective, trainable) in self.objectives.iter().zip(step.groups()?) {
+            let sum = |&index: &usize| {
+                let name = accumulator(&step.states[index].name);
+                let found = table.position(&name).map(|position| step.states[position].value);
+                found.ok_or_else(|| {
+                    Error::argument("only a step that accumulates gradients is a part of a window")
+                })
+            };
+            let gradients = trainable.iter().map(sum).collect::<Result<Vec<ValueId>>>()?;
+            updates.push(Update { optimizer: objective.optimizer.clone(), trainable, gradients });
         }
-        let clock = step.random_state()?;
-        step.apply_gradients(sums.clone(), clock, optimizer)?;
+        let sums: Vec<ValueId> = updates.iter().flat_map(|update| update.gradients.clone()).collect();
+        step.apply(updates)?;
         for sum in sums {
             let zero = step.graph.scoped("window", |g| g.full_like(0.0, sum))?;
             step.update(sum, zero)?;
         }
-        step.next_step(clock)?;
+        step.advance_random_state()?;
         Ok(step)
     }
+}
+
+/// The name of the state that the gradients of a parameter are added up in.
+fn accumulator(parameter: &str) -> String {
+    format!("{parameter}:gradient")
 }

@@ -14,6 +14,7 @@ mod extents;
 mod host;
 mod layout;
 mod ledger;
+mod opaque_error;
 mod owners;
 mod paged;
 mod physical;

@@ -173,6 +173,11 @@ impl Pool {
         Pool { shared: Arc::new(Shared { settings, host, start: Instant::now(), state: Mutex::new(state) }) }
     }
 
+    /// Whether its blocks are memory of this process, so that their addresses can be followed from here.
+    pub fn is_host(&self) -> bool {
+        self.shared.host
+    }
+
     /// The owner of that path, such as `block0/attention/softmax`; the same one each time.
     pub fn owner(&self, path: &str) -> OwnerId {
         self.shared.lock().owner(path)
@@ -432,6 +437,11 @@ impl Block {
     /// The bytes that were asked for.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Whether it is memory of this process.
+    pub fn is_host(&self) -> bool {
+        self.shared.host
     }
 
     /// Its bytes that can be seen from here: none where they are another device's.

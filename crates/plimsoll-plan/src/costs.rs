@@ -4,7 +4,7 @@
 //! long as the slower of its arithmetic and its traffic, plus a launch: the roofline. Times that were measured
 //! can take the place of modelled ones kernel by kernel.
 
-use crate::work::{Arithmetic, Kernel, Work};
+use plimsoll_ir::{Arithmetic, Kernel, Work};
 use serde::{Deserialize, Serialize};
 
 /// What a device can do.

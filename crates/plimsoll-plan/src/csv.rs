@@ -187,5 +187,5 @@ fn quoted(id: &str) -> String {
 }
 
 fn bad(line: usize, message: String) -> Error {
-    Error::new(ErrorKind::Csv { line }, message)
+    Error::new(ErrorKind::Csv { line }, format!("line {line}: {message}"))
 }

@@ -3,15 +3,6 @@
 //! An [`Error`] is opaque: its message says what was wrong, where, and what was expected instead; its
 //! [`ErrorKind`] says which part of the crate refused, for callers that want to react.
 
-use std::fmt;
-
-/// Why a problem, a packing, a plan or a file was refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error {
-    kind: ErrorKind,
-    message: String,
-}
-
 /// What kind of input an [`Error`] is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -29,25 +20,8 @@ pub enum ErrorKind {
     InvalidPlan,
 }
 
-impl Error {
-    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
-    }
-
-    /// What kind of input the error is about.
-    #[must_use]
-    pub fn kind(&self) -> ErrorKind {
-        self.kind
-    }
+plimsoll_memory::opaque_error! {
+    /// Why a problem, a packing, a plan or a file was refused.
+    pub struct Error(ErrorKind);
+    pub(crate) new;
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let ErrorKind::Csv { line } = self.kind {
-            write!(f, "line {line}: ")?;
-        }
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Error {}

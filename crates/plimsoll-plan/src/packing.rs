@@ -1,27 +1,11 @@
 //! The vocabulary of packing: which buffers live when, and where each one lies.
 //!
-//! Everything that solves, checks, reads or prints a packing speaks in these four types, and none of them
+//! Everything that solves, checks, reads or prints a packing speaks in these types and in [`Lifetime`], and none of them
 //! knows how a packing is found. Time is logical (a kernel's number, usually) and lifetimes are half-open, so
 //! a buffer that ends at 7 may hand its bytes to one that starts at 7.
 
 use crate::{Error, ErrorKind};
-
-/// A half-open stretch of logical time: alive at `lower`, gone at `upper`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Lifetime {
-    /// The first moment of life.
-    pub lower: u64,
-    /// The first moment after it.
-    pub upper: u64,
-}
-
-impl Lifetime {
-    /// Whether there is a moment at which both are alive. Empty lifetimes overlap nothing.
-    #[must_use]
-    pub fn overlaps(self, other: Self) -> bool {
-        self.lower.max(other.lower) < self.upper.min(other.upper)
-    }
-}
+use plimsoll_ir::Lifetime;
 
 /// A buffer that wants an offset: so many bytes for so long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

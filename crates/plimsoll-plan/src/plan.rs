@@ -6,32 +6,10 @@
 //! where the weights are and can share one arena.
 
 use crate::Error;
-use crate::order::{self, Dependencies, early_copies, late_updates, touched};
 use crate::pack::{Effort, pack};
-use crate::packing::{Item, Lifetime, Problem};
-use crate::work::{Buffer, BufferIndex, Home, Keep, KernelIndex, Work};
-use plimsoll_memory::{Category, Ledger};
-
-/// When every kernel runs and where every buffer lies, and what that takes.
-#[derive(Debug, Clone)]
-pub struct Plan {
-    /// The kernels, in the order they run.
-    pub order: Vec<KernelIndex>,
-    /// Where each buffer lies, in bytes from the start of the arena of its home.
-    pub offsets: Vec<u64>,
-    /// Where each kernel's workspace lies.
-    pub workspace_offsets: Vec<u64>,
-    /// What all offsets are multiples of.
-    pub alignment: u64,
-    /// The bytes of the arena in device memory.
-    pub peak_bytes: u64,
-    /// The bytes of the arena in host memory, for what is kept there between its uses.
-    pub host_bytes: u64,
-    /// The most bytes that live at once, alignment included: no placement in this order needs fewer.
-    pub lower_bound_bytes: u64,
-    /// The position in the order at which the most bytes live.
-    pub peak_position: usize,
-}
+use crate::packing::{Item, Problem};
+use crate::schedule::order::{self, Dependencies, early_copies, late_updates};
+use plimsoll_ir::{Buffer, BufferIndex, Home, Keep, KernelIndex, Lifetime, Plan, Work, lifetimes};
 
 /// How to plan.
 #[derive(Debug, Clone, Copy)]
@@ -49,10 +27,10 @@ pub struct Options {
 /// Plans some work.
 ///
 /// ```
-/// use plimsoll_memory::Category;
-/// use plimsoll_plan::{Buffer, Effort, Home, Keep, Kernel, Options, Work, check, plan};
+/// use plimsoll_ir::{Buffer, Home, Keep, Kernel, Role, Work, check};
+/// use plimsoll_plan::{Effort, Options, plan};
 /// let activation = |bytes| Buffer {
-///     bytes, category: Category::Activations, keep: Keep::WhileUsed, home: Home::Device,
+///     bytes, role: Role::Activation, keep: Keep::WhileUsed, home: Home::Device,
 /// };
 /// let kernel = |reads: &[u32], writes: &[u32]| Kernel {
 ///     reads: reads.into(), writes: writes.into(), ..Kernel::default()
@@ -65,7 +43,7 @@ pub struct Options {
 /// let plan = plan(&work, &Options { alignment: 64, effort: Effort::default(), together_bytes: 0 })?;
 /// assert_eq!(plan.peak_bytes, 1536);
 /// check(&work, &plan)?;
-/// # Ok::<(), plimsoll_plan::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Errors
@@ -90,6 +68,7 @@ pub(crate) fn plan_in_order(work: &Work, order: Vec<KernelIndex>, options: &Opti
     let mut plan = Plan {
         offsets: vec![0; work.buffers.len()],
         workspace_offsets: vec![0; work.kernels.len()],
+        workspace_bytes: work.kernels.iter().map(|kernel| kernel.workspace).collect(),
         alignment: options.alignment,
         peak_bytes: 0,
         host_bytes: 0,
@@ -106,72 +85,6 @@ pub(crate) fn plan_in_order(work: &Work, order: Vec<KernelIndex>, options: &Opti
 /// The orders that are tried: as written, and with whatever frees memory as early as it can be.
 pub(crate) fn orders(work: &Work) -> [Vec<KernelIndex>; 2] {
     [order::as_written(work), order::freeing_early(work, &Dependencies::of(work))]
-}
-
-impl Plan {
-    /// What the arena's bytes are for at the moment when the most of them live. Sums to the peak.
-    pub fn ledger(&self, work: &Work) -> Ledger {
-        let mut ledger = Ledger::default();
-        for (index, bytes) in self.live_at_peak(work) {
-            ledger.add(work.buffers[index as usize].category, bytes);
-        }
-        if let Some(&kernel) = self.order.get(self.peak_position) {
-            ledger.add(Category::Workspace, work.kernels[kernel as usize].workspace);
-        }
-        ledger.close(self.peak_bytes);
-        ledger
-    }
-
-    /// From which position in the order to which each buffer must keep its bytes, half-open.
-    pub fn lifetimes(&self, work: &Work) -> Vec<Lifetime> {
-        lifetimes(work, &self.order)
-    }
-
-    /// The buffers that live when the most bytes do, largest first, each with the bytes it adds: a result
-    /// that replaces its operand adds nothing.
-    pub fn live_at_peak(&self, work: &Work) -> Vec<(BufferIndex, u64)> {
-        let lifetimes = lifetimes(work, &self.order);
-        let now = self.peak_position as u64;
-        let mut live: Vec<(BufferIndex, u64)> = (0..work.buffers.len() as u32)
-            .filter(|&b| work.buffers[b as usize].home == Home::Device)
-            .filter(|&b| {
-                let lifetime = lifetimes[b as usize];
-                work.buffers[b as usize].keep == Keep::Always
-                    || (lifetime.lower <= now && now < lifetime.upper)
-            })
-            .map(|b| (b, work.buffers[b as usize].bytes))
-            .collect();
-        // At the kernel that replaces an operand in place both live, at one address: the larger one counts.
-        live.sort_by_key(|&(b, bytes)| (self.offsets[b as usize], std::cmp::Reverse(bytes), b));
-        live.dedup_by(|next, kept| {
-            kept.1 > 0 && next.1 > 0 && self.offsets[next.0 as usize] == self.offsets[kept.0 as usize]
-        });
-        live.sort_by_key(|&(b, bytes)| (std::cmp::Reverse(bytes), b));
-        live
-    }
-}
-
-/// From which position to which each buffer must keep its bytes, half-open.
-pub(crate) fn lifetimes(work: &Work, order: &[KernelIndex]) -> Vec<Lifetime> {
-    let end = order.len() as u64;
-    let mut lifetimes = vec![Lifetime { lower: end, upper: 0 }; work.buffers.len()];
-    for (position, &kernel) in order.iter().enumerate() {
-        for b in touched(&work.kernels[kernel as usize]) {
-            let lifetime = &mut lifetimes[b as usize];
-            lifetime.lower = lifetime.lower.min(position as u64);
-            lifetime.upper = lifetime.upper.max(position as u64 + 1);
-        }
-    }
-    for (lifetime, buffer) in lifetimes.iter_mut().zip(&work.buffers) {
-        match buffer.keep {
-            Keep::Always => *lifetime = Lifetime { lower: 0, upper: end },
-            // The host writes it before the step, even if no kernel reads it.
-            Keep::FromStart => *lifetime = Lifetime { lower: 0, upper: lifetime.upper.max(1) },
-            Keep::ToEnd => lifetime.upper = end.max(lifetime.lower),
-            Keep::WhileUsed => lifetime.upper = lifetime.upper.max(lifetime.lower),
-        }
-    }
-    lifetimes
 }
 
 /// The buffers of one home in some order, and which of them share an address.

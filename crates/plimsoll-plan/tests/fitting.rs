@@ -1,10 +1,7 @@
 //! Fitted work passes both independent checks at every budget, and the frontier is monotone.
 
-use plimsoll_memory::Category;
-use plimsoll_plan::{
-    Buffer, Copies, Costs, Effort, Fitted, Frontier, Home, Keep, Kernel, Offload, Options, Source, Work,
-    check, check_remedies, floor,
-};
+use plimsoll_ir::{Buffer, Home, Keep, Kernel, LaunchSource, Role, Work, check};
+use plimsoll_plan::{Copies, Costs, Effort, Fitted, Frontier, Offload, Options, check_remedies, floor};
 use proptest::prelude::*;
 
 const OPTIONS: Options = Options { alignment: 64, effort: Effort { steps: 10_000 }, together_bytes: 0 };
@@ -18,13 +15,13 @@ struct Builder {
 }
 
 impl Builder {
-    fn buffer(&mut self, bytes: u64, category: Category, keep: Keep) -> u32 {
-        self.work.buffers.push(Buffer { bytes, category, keep, home: Home::Device });
+    fn buffer(&mut self, bytes: u64, role: Role, keep: Keep) -> u32 {
+        self.work.buffers.push(Buffer { bytes, role, keep, home: Home::Device });
         self.work.buffers.len() as u32 - 1
     }
 
     fn activation(&mut self, bytes: u64) -> u32 {
-        self.buffer(bytes, Category::Activations, Keep::WhileUsed)
+        self.buffer(bytes, Role::Activation, Keep::WhileUsed)
     }
 
     fn kernel(&mut self, seconds: f64, kernel: Kernel) {
@@ -67,17 +64,17 @@ fn layer() -> impl Strategy<Value = Layer> {
 fn step() -> impl Strategy<Value = (Work, Costs)> {
     (prop::collection::vec(layer(), 1..14), any::<bool>()).prop_map(|(layers, overlap)| {
         let mut b = Builder { work: Work::default(), seconds: vec![], rematerialize_seconds: vec![] };
-        let clock = b.buffer(16, Category::Random, Keep::Always);
+        let clock = b.buffer(16, Role::Random, Keep::Always);
         let weights: Vec<u32> =
-            layers.iter().map(|l| b.buffer(l.weight, Category::Parameters, Keep::Always)).collect();
+            layers.iter().map(|l| b.buffer(l.weight, Role::Parameter, Keep::Always)).collect();
         let slots: Vec<Vec<u32>> = layers
             .iter()
-            .map(|l| (0..l.slots).map(|_| b.buffer(l.weight, Category::Optimizer, Keep::Always)).collect())
+            .map(|l| (0..l.slots).map(|_| b.buffer(l.weight, Role::Optimizer, Keep::Always)).collect())
             .collect();
         for (layer, slots) in layers.iter().zip(&slots) {
             slots.iter().for_each(|&slot| b.work.buffers[slot as usize].home = layer.home);
         }
-        let input = b.buffer(500, Category::Inputs, Keep::FromStart);
+        let input = b.buffer(500, Role::Input, Keep::FromStart);
         let mut values = vec![input];
         let mut inner = vec![];
         for (i, l) in layers.iter().enumerate() {
@@ -104,7 +101,7 @@ fn step() -> impl Strategy<Value = (Work, Costs)> {
             b.kernel(l.seconds, Kernel { reads, writes, workspace: l.workspace, ..Kernel::default() });
             values.push(y);
         }
-        let loss = b.buffer(4, Category::Metrics, Keep::ToEnd);
+        let loss = b.buffer(4, Role::Metric, Keep::ToEnd);
         let mut gradient = b.activation(layers.last().unwrap().bytes);
         b.kernel(
             1e-6,
@@ -119,7 +116,7 @@ fn step() -> impl Strategy<Value = (Work, Costs)> {
             reads.extend(inner[i]);
             let bytes = if i == 0 { 1 } else { layers[i - 1].bytes };
             let next = b.activation(bytes);
-            let grad = b.buffer(l.weight, Category::Gradients, Keep::WhileUsed);
+            let grad = b.buffer(l.weight, Role::Gradient, Keep::WhileUsed);
             let in_place = vec![(next, gradient)];
             let writes = vec![next, grad];
             b.kernel(
@@ -213,7 +210,7 @@ proptest! {
         let frontier = Frontier::new(work.clone(), costs.clone(), &OPTIONS, Offload::ValuesAndStates);
         let mut fitted = frontier.at(frontier.points().len() - 1).unwrap().unwrap();
         let made_again: Vec<usize> = (0..fitted.sources.len())
-            .filter(|&p| matches!(fitted.sources[p], Source::Again(_) | Source::Rematerialize(_) | Source::Copy))
+            .filter(|&p| matches!(fitted.sources[p], LaunchSource::Again(_) | LaunchSource::Rematerialize(_) | LaunchSource::Copy))
             .collect();
         if made_again.is_empty() {
             return Ok(());
@@ -227,7 +224,7 @@ proptest! {
 }
 
 fn activation(bytes: u64) -> Buffer {
-    Buffer { bytes, category: Category::Activations, keep: Keep::WhileUsed, home: Home::Device }
+    Buffer { bytes, role: Role::Activation, keep: Keep::WhileUsed, home: Home::Device }
 }
 
 #[test]
@@ -259,7 +256,7 @@ fn a_chain_that_is_needed_backwards_fits_in_a_fraction_of_its_memory() {
 fn a_weight_that_rests_while_memory_is_short_is_fetched_again_and_never_stored() {
     // Read first and last, with two large values in between.
     let mut work = Work { buffers: vec![activation(4096); 5], ..Work::default() };
-    work.buffers[0] = Buffer { keep: Keep::Always, category: Category::Parameters, ..work.buffers[0] };
+    work.buffers[0] = Buffer { keep: Keep::Always, role: Role::Parameter, ..work.buffers[0] };
     (work.buffers[1].bytes, work.buffers[4].bytes) = (64, 64);
     let kernel = |reads: &[u32], writes: &[u32]| Kernel {
         reads: reads.into(),
@@ -289,7 +286,7 @@ fn a_weight_that_rests_while_memory_is_short_is_fetched_again_and_never_stored()
 
 #[test]
 fn a_hundred_states_that_one_launch_updates_all_go_to_the_host() {
-    let state = Buffer { keep: Keep::Always, category: Category::Optimizer, ..activation(1024) };
+    let state = Buffer { keep: Keep::Always, role: Role::Optimizer, ..activation(1024) };
     let mut work = Work { buffers: vec![state; 100], ..Work::default() };
     work.buffers.extend([activation(100 * 1024), activation(64)]);
     let states: Vec<u32> = (0..100).collect();

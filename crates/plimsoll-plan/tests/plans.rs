@@ -1,7 +1,7 @@
 //! Plans of random work pass the independent check, and broken plans do not.
 
-use plimsoll_memory::Category;
-use plimsoll_plan::{Buffer, Effort, ErrorKind, Home, Keep, Kernel, Options, Plan, Work, check, plan};
+use plimsoll_ir::{Buffer, ErrorKind, Home, Keep, Kernel, Plan, Role, Work, check};
+use plimsoll_plan::{Effort, Options, plan};
 use proptest::prelude::*;
 
 const OPTIONS: Options = Options { alignment: 64, effort: Effort { steps: 10_000 }, together_bytes: 0 };
@@ -17,17 +17,13 @@ fn random_work() -> impl Strategy<Value = Work> {
             let mut size = move || sizes.next().unwrap_or(1);
             let mut work = Work::default();
             for _ in 0..persistent {
-                let buffer = Buffer {
-                    bytes: size(),
-                    category: Category::Parameters,
-                    keep: Keep::Always,
-                    home: Home::Device,
-                };
+                let buffer =
+                    Buffer { bytes: size(), role: Role::Parameter, keep: Keep::Always, home: Home::Device };
                 work.buffers.push(buffer);
             }
             work.buffers.push(Buffer {
                 bytes: size(),
-                category: Category::Inputs,
+                role: Role::Input,
                 keep: Keep::FromStart,
                 home: Home::Device,
             });
@@ -40,7 +36,7 @@ fn random_work() -> impl Strategy<Value = Work> {
                     let keep = if flags % 11 == 0 { Keep::ToEnd } else { Keep::WhileUsed };
                     work.buffers.push(Buffer {
                         bytes: size(),
-                        category: Category::Activations,
+                        role: Role::Activation,
                         keep,
                         home: Home::Device,
                     });
@@ -133,7 +129,7 @@ proptest! {
 }
 
 fn activation(bytes: u64) -> Buffer {
-    Buffer { bytes, category: Category::Activations, keep: Keep::WhileUsed, home: Home::Device }
+    Buffer { bytes, role: Role::Activation, keep: Keep::WhileUsed, home: Home::Device }
 }
 
 fn kernel(reads: &[u32], writes: &[u32]) -> Kernel {
@@ -207,7 +203,7 @@ fn a_workspace_over_a_live_buffer_is_found_out() {
 fn a_lost_update_is_found_out() {
     let work = Work {
         buffers: vec![
-            Buffer { bytes: 64, category: Category::Parameters, keep: Keep::Always, home: Home::Device },
+            Buffer { bytes: 64, role: Role::Parameter, keep: Keep::Always, home: Home::Device },
             activation(64),
         ],
         kernels: vec![kernel(&[0], &[0]), kernel(&[], &[1])],
@@ -237,7 +233,7 @@ fn layers_and_updates(gradient: impl Fn(u32) -> u64) -> Work {
     for _ in 0..10 {
         work.buffers.push(Buffer {
             bytes: 64,
-            category: Category::Parameters,
+            role: Role::Parameter,
             keep: Keep::Always,
             home: Home::Device,
         });
@@ -275,8 +271,7 @@ fn updates_by_small_gradients_come_last_where_that_is_asked_for() {
 
 #[test]
 fn small_copies_of_parameters_come_first_where_that_is_asked_for() {
-    let parameter =
-        |bytes| Buffer { bytes, category: Category::Parameters, keep: Keep::Always, home: Home::Device };
+    let parameter = |bytes| Buffer { bytes, role: Role::Parameter, keep: Keep::Always, home: Home::Device };
     let mut work = Work {
         buffers: vec![parameter(64), parameter(6400), parameter(64)],
         kernels: vec![
@@ -301,12 +296,7 @@ fn small_copies_of_parameters_come_first_where_that_is_asked_for() {
 #[test]
 fn work_without_kernels_needs_only_what_survives() {
     let work = Work {
-        buffers: vec![Buffer {
-            bytes: 100,
-            category: Category::Parameters,
-            keep: Keep::Always,
-            home: Home::Device,
-        }],
+        buffers: vec![Buffer { bytes: 100, role: Role::Parameter, keep: Keep::Always, home: Home::Device }],
         kernels: vec![],
         rematerializations: vec![],
     };

@@ -34,7 +34,9 @@ proptest! {
             .collect();
         let expected = evaluate(&step.graph, &inputs, &wanted);
         let (states, inputs) = tensors.split_at(step.states.len());
-        let (states, outputs) = run(&lower(&step), states, inputs);
+        let program = lower(&step);
+        prop_assert_eq!(program.check(), Ok(()), "{}", step.graph);
+        let (states, outputs) = run(&program, states, inputs);
         for ((expected, got), wanted) in expected.iter().zip(states.iter().chain(&outputs)).zip(&wanted) {
             prop_assert!(
                 close(expected, got),

@@ -4,10 +4,13 @@ use plimsoll_graph::optimizer::{Clip, Optimizer};
 use plimsoll_graph::program::{Keep, Role};
 use plimsoll_graph::scaling::{GOOD_STEPS, SCALE, SKIPPED_STEPS};
 use plimsoll_graph::schedule::Schedule;
-use plimsoll_graph::step::Initial;
+use plimsoll_graph::step::{Initial, StateTable};
 use plimsoll_graph::{DType, Program, Step, ValueId, lower};
 use plimsoll_reference::{Tensor, run};
 use proptest::prelude::*;
+
+/// The optimizer's count of updates.
+const CLOCK: &str = "optimizer:updates";
 
 /// The loss is Σ w·x, so that the gradient of w is x; a statistic adds up what x has been.
 fn plain_step() -> (Step, ValueId) {
@@ -67,7 +70,7 @@ impl Running {
         [SCALE, GOOD_STEPS, SKIPPED_STEPS].map(|name| self.state(name).data[0])
     }
 
-    /// What scaling must not change: parameters, statistics and slots.
+    /// What scaling must not change: parameters, statistics, slots and the optimizer's clock.
     fn trained(&self) -> Vec<(&str, &Tensor)> {
         let states = self.step.states.iter().zip(&self.states);
         let kept = states.filter(|(state, _)| state.role != Role::Random && !state.name.starts_with("loss:"));
@@ -129,6 +132,7 @@ proptest! {
         choice in any::<u32>(),
     ) {
         let step = scaled_step(&optimizer(choice));
+        let clock = step.states.iter().position(|state| &*state.name == CLOCK).unwrap();
         let (mut all, mut finite) = (Running::new(step.clone()), Running::new(step));
         for gradient in gradients {
             let before = all.states.clone();
@@ -138,7 +142,9 @@ proptest! {
                 finite.state(SCALE).data[0] = scale;
                 finite.train(gradient);
             }
+            let applied = if all.scalars()[2] == skipped { 1.0 } else { 0.0 };
             prop_assert_eq!(all.state("random").data[1], before[0].data[1] + 1.0);
+            prop_assert_eq!(all.state(CLOCK).data[0], before[clock].data[0] + applied);
             prop_assert_eq!(all.trained(), finite.trained());
         }
     }
@@ -172,9 +178,12 @@ fn a_scale_that_nothing_stops_stays_finite() {
 fn window(gradients: [[f64; 3]; 2]) -> (Running, Step) {
     let (mut part, loss) = plain_step();
     part.scale_loss().unwrap();
-    part.accumulate(loss, 2).unwrap();
-    let end = part.end_of_window(&Optimizer::adam(0.01)).unwrap();
-    part.adopt_states(&end).unwrap();
+    part.minimise(loss, &Optimizer::adam(0.01)).unwrap();
+    part.accumulate(2).unwrap();
+    let end = part.end_of_window().unwrap();
+    let mut states = StateTable::default();
+    states.extend(&end).unwrap();
+    part.adopt_states(&states).unwrap();
     let mut running = Running::new(part);
     for gradient in gradients {
         let x = Tensor::new(&[3], DType::F32, gradient.to_vec());
@@ -214,8 +223,9 @@ fn the_end_of_a_scaled_window_needs_little_beside_its_states() {
         loss = part.graph.add(loss, sum).unwrap();
     }
     part.scale_loss().unwrap();
-    part.accumulate(loss, 4).unwrap();
-    let end = part.end_of_window(&Optimizer::adam(0.1)).unwrap();
+    part.minimise(loss, &Optimizer::adam(0.1)).unwrap();
+    part.accumulate(4).unwrap();
+    let end = part.end_of_window().unwrap();
     let largest = lower(&end).buffers.iter().filter(|b| b.keep != Keep::Always).map(|b| b.bytes()).max();
     assert!(largest.unwrap_or(0) <= 500, "a buffer of {largest:?} bytes");
 }
@@ -229,6 +239,7 @@ fn one_micro_batch_that_is_not_finite_skips_its_window() {
         for slot in ["w:gradient", "w:mean", "w:square"] {
             assert_eq!(split.state(slot).data, [0.0; 3], "{slot}");
         }
+        assert_eq!(split.state(CLOCK).data, [0.0], "an update that was not made is not counted");
         assert_eq!(split.state("random").data, [0.0, 1.0, 0.0], "the next step draws other numbers");
     }
 }

@@ -2,7 +2,7 @@
 
 use plimsoll_graph::optimizer::{Clip, Optimizer};
 use plimsoll_graph::program::{Keep, Role};
-use plimsoll_graph::step::{Initial, State};
+use plimsoll_graph::step::{Initial, State, StateTable};
 use plimsoll_graph::{DType, Graph, Step, ValueId, lower};
 use plimsoll_reference::random_step::{Choices, random_step, sample};
 use plimsoll_reference::{Tensor, run};
@@ -29,6 +29,13 @@ fn optimizer(choice: u32) -> Optimizer {
     }
 }
 
+/// The states of a step.
+fn states(step: &Step) -> StateTable {
+    let mut table = StateTable::default();
+    table.extend(step).unwrap();
+    table
+}
+
 fn inputs(step: &Step) -> Vec<Tensor> {
     step.inputs.iter().enumerate().map(|(i, input)| sample(&step.graph, input.value, 7 + i)).collect()
 }
@@ -48,9 +55,10 @@ proptest! {
         if train.train(loss, &optimizer).is_err() {
             return Ok(());
         }
-        part.accumulate(loss, 0).unwrap();
-        let end = part.end_of_window(&optimizer).unwrap();
-        part.adopt_states(&end).unwrap();
+        part.minimise(loss, &optimizer).unwrap();
+        part.accumulate(0).unwrap();
+        let end = part.end_of_window().unwrap();
+        part.adopt_states(&states(&end)).unwrap();
         let begin = |step: &Step| -> Vec<Tensor> {
             let first = |(index, state): (usize, &State)| {
                 let ty = step.graph.ty(state.value);
@@ -62,13 +70,16 @@ proptest! {
             };
             step.states.iter().enumerate().map(first).collect()
         };
-        let (expected, _) = run(&lower(&train), &begin(&train), &inputs);
+        let [whole, program, last] = [&train, &part, &end].map(lower);
+        for program in [&whole, &program, &last] {
+            prop_assert_eq!(program.check(), Ok(()), "{}", train.graph);
+        }
+        let (expected, _) = run(&whole, &begin(&train), &inputs);
         let half = Tensor::new(&[], DType::F32, vec![0.5]);
         let weighted = [inputs, vec![half]].concat();
-        let program = lower(&part);
         let (states, _) = run(&program, &begin(&part), &weighted);
         let (states, _) = run(&program, &states, &weighted);
-        let (states, _) = run(&lower(&end), &states, &[]);
+        let (states, _) = run(&last, &states, &[]);
         if expected.iter().any(|t| t.data.iter().any(|v| !v.is_finite())) {
             return Ok(());
         }
@@ -91,41 +102,45 @@ fn small_step() -> (Step, ValueId) {
     (step, loss)
 }
 
+/// A part of a window of that step, and the window's end, with the same states.
+fn small_window(optimizer: &Optimizer) -> (Step, Step) {
+    let (mut part, loss) = small_step();
+    part.minimise(loss, optimizer).unwrap();
+    part.accumulate(4).unwrap();
+    let end = part.end_of_window().unwrap();
+    part.adopt_states(&states(&end)).unwrap();
+    (part, end)
+}
+
 #[test]
 fn the_steps_of_a_window_have_the_same_states() {
-    let (mut part, loss) = small_step();
-    part.accumulate(loss, 4).unwrap();
-    let end = part.end_of_window(&Optimizer::adam(0.1)).unwrap();
-    part.adopt_states(&end).unwrap();
+    let (part, end) = small_window(&Optimizer::adam(0.1));
     let names = |step: &Step| -> Vec<String> { step.states.iter().map(|s| s.name.to_string()).collect() };
-    assert_eq!(names(&part), ["random", "w", "w:gradient", "w:mean", "w:square"]);
+    assert_eq!(names(&part), ["random", "w", "w:gradient", "optimizer:updates", "w:mean", "w:square"]);
     assert_eq!(names(&part), names(&end));
     assert!(end.inputs.is_empty());
 }
 
 #[test]
-fn samples_are_counted_up_in_a_window_and_from_zero_after_it() {
-    let (mut part, loss) = small_step();
-    part.accumulate(loss, 4).unwrap();
-    let end = part.end_of_window(&Optimizer::sgd(0.1)).unwrap();
-    let clock = |numbers: [f64; 3]| Tensor::new(&[3], DType::I64, numbers.to_vec());
-    let states = |clock: Tensor| {
+fn samples_are_counted_up_in_a_window_and_updates_at_its_end() {
+    let (part, end) = small_window(&Optimizer::sgd(0.1));
+    let random = |numbers: [f64; 3]| Tensor::new(&[3], DType::I64, numbers.to_vec());
+    let updates = |count: f64| Tensor::scalar(count, DType::I64);
+    let states = |first: Tensor| {
         let [w, gradient] = [1, 2].map(|state: usize| sample(&part.graph, part.states[state].value, state));
-        vec![clock, w, gradient]
+        vec![first, w, gradient, updates(5.0)]
     };
     let weight = Tensor::new(&[], DType::F32, vec![0.5]);
-    let (after, _) = run(&lower(&part), &states(clock([9.0, 3.0, 8.0])), &[weight]);
-    assert_eq!(after[0], clock([9.0, 3.0, 12.0]));
-    let (after, _) = run(&lower(&end), &states(clock([9.0, 3.0, 12.0])), &[]);
-    assert_eq!(after[0], clock([9.0, 4.0, 0.0]));
+    let (after, _) = run(&lower(&part), &states(random([9.0, 3.0, 8.0])), &[weight]);
+    assert_eq!([&after[0], &after[3]], [&random([9.0, 3.0, 12.0]), &updates(5.0)]);
+    let (after, _) = run(&lower(&end), &states(random([9.0, 3.0, 12.0])), &[]);
+    assert_eq!([&after[0], &after[3]], [&random([9.0, 4.0, 0.0]), &updates(6.0)]);
 }
 
 /// The update reads gradients and writes parameters where they are: no second copy of either.
 #[test]
 fn the_end_of_a_window_needs_little_beside_its_states() {
-    let (mut part, loss) = small_step();
-    part.accumulate(loss, 4).unwrap();
-    let end = part.end_of_window(&Optimizer::adam(0.1)).unwrap();
+    let (_, end) = small_window(&Optimizer::adam(0.1));
     let largest = lower(&end).buffers.iter().filter(|b| b.keep != Keep::Always).map(|b| b.bytes()).max();
     assert!(largest.unwrap_or(0) <= 64, "a buffer of {largest:?} bytes");
 }
@@ -134,7 +149,7 @@ fn the_end_of_a_window_needs_little_beside_its_states() {
 fn a_step_that_does_not_accumulate_has_no_end_of_window() {
     let (mut step, loss) = small_step();
     step.train(loss, &Optimizer::sgd(0.1)).unwrap();
-    let error = step.end_of_window(&Optimizer::sgd(0.1)).unwrap_err();
+    let error = step.end_of_window().unwrap_err();
     assert!(error.to_string().contains("accumulates"), "{error}");
 }
 

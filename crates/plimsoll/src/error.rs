@@ -11,6 +11,8 @@ pub struct Error {
     kind: ErrorKind,
     message: String,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    /// The least budget that would do, where one did not.
+    least_bytes: Option<u64>,
 }
 
 /// What kind of mistake an [`Error`] reports.
@@ -31,8 +33,12 @@ pub enum ErrorKind {
     Trace,
     /// Data that cannot be trained on.
     Data,
-    /// Memory that a budget does not hold, or that the system does not have.
+    /// A budget that nothing fits, or memory over a limit that was set.
     Budget,
+    /// Memory that the device or the system does not have.
+    OutOfMemory,
+    /// A program or plan that did not pass its check, or is not one for the device.
+    Plan,
     /// A loss that is no longer a number.
     Diverged,
     /// A file that cannot be read or written.
@@ -49,8 +55,9 @@ pub enum ErrorKind {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Error { kind, message: message.into(), source: None }
+    /// An error of that kind: for layers, losses and steps that have something to complain about.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Error { kind, message: message.into(), source: None, least_bytes: None }
     }
 
     /// Adds the cause.
@@ -65,6 +72,23 @@ impl Error {
             self.message = format!("{} (in scope `{scope}`)", self.message);
         }
         self
+    }
+
+    /// Adds the step it happened in.
+    pub(crate) fn in_step(mut self, step: &str) -> Self {
+        self.message = format!("step `{step}`: {}", self.message);
+        self
+    }
+
+    /// Adds the least budget that would do.
+    pub(crate) fn at_least(mut self, bytes: u64) -> Self {
+        self.least_bytes = Some(bytes);
+        self
+    }
+
+    /// The least budget that would do, of an error about one that does not.
+    pub fn least_bytes(&self) -> Option<u64> {
+        self.least_bytes
     }
 
     /// What kind of mistake this is.
@@ -94,7 +118,7 @@ impl From<plimsoll_graph::Error> for Error {
             Graph::Gradient => ErrorKind::Gradient,
             _ => ErrorKind::Argument,
         };
-        Error { kind, message: error.to_string(), source: Some(Box::new(error)) }
+        Error::new(kind, error.to_string()).caused_by(error)
     }
 }
 
@@ -102,9 +126,9 @@ impl From<plimsoll_plan::Error> for Error {
     fn from(error: plimsoll_plan::Error) -> Self {
         let (kind, message) = match error.kind() {
             plimsoll_plan::ErrorKind::InvalidPlan => {
-                (ErrorKind::Internal, format!("a plan did not pass its check, which is a bug: {error}"))
+                (ErrorKind::Plan, format!("a plan did not pass its check, which is a bug: {error}"))
             }
-            _ => (ErrorKind::Budget, format!("the step cannot be planned: {error}")),
+            _ => (ErrorKind::OutOfMemory, format!("the step cannot be planned: {error}")),
         };
         Error::new(kind, message).caused_by(error)
     }
@@ -112,14 +136,17 @@ impl From<plimsoll_plan::Error> for Error {
 
 impl From<plimsoll_memory::Error> for Error {
     fn from(error: plimsoll_memory::Error) -> Self {
-        Error::new(ErrorKind::Budget, error.to_string()).caused_by(error)
+        plimsoll_device::Error::from(error).into()
     }
 }
 
-impl From<plimsoll_cpu::Error> for Error {
-    fn from(error: plimsoll_cpu::Error) -> Self {
+impl From<plimsoll_device::Error> for Error {
+    fn from(error: plimsoll_device::Error) -> Self {
+        use plimsoll_device::ErrorKind as Device;
         let kind = match error.kind() {
-            plimsoll_cpu::ErrorKind::Memory => ErrorKind::Budget,
+            Device::OverLimit => ErrorKind::Budget,
+            Device::OutOfMemory => ErrorKind::OutOfMemory,
+            Device::InvalidPlan => ErrorKind::Plan,
             _ => ErrorKind::Device,
         };
         Error::new(kind, error.to_string()).caused_by(error)
@@ -128,11 +155,7 @@ impl From<plimsoll_cpu::Error> for Error {
 
 impl From<plimsoll_cuda::Error> for Error {
     fn from(error: plimsoll_cuda::Error) -> Self {
-        let kind = match error.kind() {
-            plimsoll_cuda::ErrorKind::OutOfMemory => ErrorKind::Budget,
-            _ => ErrorKind::Device,
-        };
-        Error::new(kind, error.to_string()).caused_by(error)
+        plimsoll_device::Error::from(error).into()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Ops on a CUDA device against the same ops on the CPU.
+//! Ops on a device against the same ops on the CPU.
 //!
 //! Most machines that build this have no GPU, so what its kernels compute cannot be a test of the usual kind. It is part
 //! of the program instead: every case is a small step that is lowered, planned and run on both devices, and their
@@ -7,17 +7,21 @@
 
 mod cases;
 mod compare;
+mod eager;
 mod executor;
-mod sides;
+mod run_on_both;
 mod trainings;
 
+use crate::{DeviceName, Precision, device};
 use compare::compare;
 use plimsoll_cpu::CpuDevice;
-use plimsoll_cuda::{CudaDevice, DeviceId};
+use plimsoll_device::Device;
+pub use plimsoll_device::SelfTest;
 use plimsoll_graph::random::{block, normal, uniform64};
 use plimsoll_graph::step::Initial;
 use plimsoll_graph::{DType, Graph, Program, Step, ValueId, lower};
-use sides::{Data, Trouble};
+use run_on_both::{Data, Trouble, results, run_on};
+use std::rc::Rc;
 use std::time::Instant;
 
 /// One thing to try: a step, the outputs and states of which should be the same on both devices.
@@ -167,9 +171,9 @@ impl Case {
     }
 
     /// Tries it on both devices.
-    pub fn run(&self, cpu: &CpuDevice, cuda: &CudaDevice) -> Report {
+    pub fn run(&self, subject: &Subject) -> Report {
         let start = Instant::now();
-        let report = self.attempt(cpu, cuda);
+        let report = self.attempt(subject);
         let seconds = start.elapsed().as_secs_f64();
         match report {
             Ok(report) => Report { seconds, ..report },
@@ -183,10 +187,10 @@ impl Case {
         }
     }
 
-    fn attempt(&self, cpu: &CpuDevice, cuda: &CudaDevice) -> Result<Report, Trouble> {
+    fn attempt(&self, subject: &Subject) -> Result<Report, Trouble> {
         let (program, data) = self.program()?;
-        let ran = sides::on_cuda(cuda, &program, &data)?;
-        let expected = sides::on_cpu(cpu, &program, &data)?;
+        let ran = run_on(&*subject.device, &program, &data)?;
+        let [expected, _] = run_on(&subject.reference, &program, &data)?.results;
         let mut kernels: Vec<&str> = program.kernels.iter().map(|kernel| kernel.name()).collect();
         kernels.dedup();
         let mut report = self.judge(&program, &expected, &ran.results[0]);
@@ -212,7 +216,7 @@ impl Case {
             detail: String::new(),
             seconds: 0.0,
         };
-        for (index, buffer) in sides::results(program).enumerate() {
+        for (index, buffer) in results(program).enumerate() {
             let results = [&expected[index][..], &actual[index]];
             let comparison = compare(buffer.dtype, &buffer.shape, results, self.terms, self.magnitude);
             report.error = report.error.max(comparison.ratio);
@@ -276,15 +280,45 @@ pub fn cases() -> Vec<Case> {
     cases::all()
 }
 
-/// Tries what the execution of programs on the device is relied on for, beside what kernels compute: copies between
-/// device and host, arenas that grow, and that running takes no memory. Each is a name with what came of it.
-pub fn executor(cuda: &CudaDevice) -> Vec<(&'static str, Report)> {
-    executor::all(cuda)
+/// A device that is tried, and the CPU that it is compared with.
+pub struct Subject {
+    name: DeviceName,
+    device: Rc<dyn Device>,
+    reference: CpuDevice,
 }
 
-/// Trains models of every kind on both devices, those whose names are `wanted`, and tells of each what came of it.
-pub fn trainings(cuda: DeviceId, wanted: &dyn Fn(&str) -> bool, tell: &mut dyn FnMut(String, Report)) {
-    trainings::all(cuda, wanted, tell);
+impl Subject {
+    /// Opens a device to be tried.
+    ///
+    /// # Errors
+    /// If it is not here, or cannot be used.
+    pub fn open(name: DeviceName) -> crate::Result<Subject> {
+        let reference = CpuDevice::new(None)?;
+        Ok(Subject { name, device: device::open(&name, &reference, Precision::F32)?, reference })
+    }
+
+    /// Tries what its memory is relied on for. A device of its own is filled for a moment, so nothing else should be using
+    /// it.
+    pub fn memory(&self) -> Vec<SelfTest> {
+        self.device.selftest()
+    }
+
+    /// Tries what the execution of programs is relied on for, beside what kernels compute: copies between device and
+    /// host, that running takes no memory, and fused launches. Each is a name with what came of it.
+    pub fn executor(&self) -> Vec<(&'static str, Report)> {
+        executor::all(&*self.device)
+    }
+
+    /// Runs eager mode, tapes and optimizers on both devices, those whose names are `wanted`, and tells of each what came
+    /// of it.
+    pub fn eager(&self, wanted: &dyn Fn(&str) -> bool, tell: &mut dyn FnMut(String, Report)) {
+        eager::all(self.name, wanted, tell);
+    }
+
+    /// Trains models of every kind on both devices, those whose names are `wanted`, and tells of each what came of it.
+    pub fn trainings(&self, wanted: &dyn Fn(&str) -> bool, tell: &mut dyn FnMut(String, Report)) {
+        trainings::all(self.name, wanted, tell);
+    }
 }
 
 #[cfg(test)]
@@ -299,8 +333,8 @@ mod tests {
         for case in cases() {
             assert!(names.insert(case.name.clone()), "two cases are called {}", case.name);
             let (program, data) = case.program().unwrap_or_else(|e| panic!("{}: {}", case.name, e.message));
-            let outputs = sides::on_cpu(&cpu, &program, &data);
-            let outputs = outputs.unwrap_or_else(|e| panic!("{}: {}", case.name, e.message));
+            let ran = run_on(&cpu, &program, &data);
+            let [outputs, _] = ran.unwrap_or_else(|e| panic!("{}: {}", case.name, e.message)).results;
             let report = case.judge(&program, &outputs, &outputs);
             assert_eq!(report.verdict, Verdict::Passed, "{}: {}", case.name, report.detail);
             assert_eq!(report.error, 0.0);
@@ -312,7 +346,7 @@ mod tests {
         let cpu = CpuDevice::new(Some(1)).expect("one thread starts");
         let case = Case::new("negated", vec![normals(DType::F32, &[2, 3])], |g, v| Ok(vec![g.neg(v[0])?]));
         let (program, data) = case.program().expect("it lowers");
-        let expected = sides::on_cpu(&cpu, &program, &data).expect("it runs");
+        let [expected, _] = run_on(&cpu, &program, &data).expect("it runs").results;
         let mut actual = expected.clone();
         actual[0][16..20].copy_from_slice(&1e3f32.to_le_bytes());
         let report = case.judge(&program, &expected, &actual);

@@ -51,7 +51,7 @@
 //! by as much as gradients bear. `"tf32"` is `f32` whose matrix products a GPU may round.
 //!
 //! `budget` is the most memory that training may take, such as `"300MiB"`; `device` where it runs, `"cpu"` unless it says
-//! `"cuda:0"` or another CUDA device ([`crate::Device`]).
+//! `"cuda:0"` or another CUDA device ([`crate::DeviceName`]).
 //!
 //! `lengths = [16, 256]` crops the sequences of each step to a length drawn from this range. Each length has a step of
 //! its own, unless `buckets` round lengths up, by padding that is masked: `buckets = 32` to multiples of 32, or
@@ -95,7 +95,7 @@ pub use workloads::{Workload, workload, workloads};
 use crate::layers::{Layer, model as layer_of};
 use crate::loss::Loss;
 use crate::metric::Metric;
-use crate::{Device, Error, ErrorKind, Optimizer, Result, Trainer};
+use crate::{DeviceName, Error, ErrorKind, Optimizer, Result, Trainer};
 use data::Data;
 use plimsoll_data::Dataset;
 use read::{Document, TEXT, Table};
@@ -222,7 +222,7 @@ impl Spec {
     }
 
     /// The same workload on a device.
-    pub fn device(mut self, device: Device) -> Spec {
+    pub fn device(mut self, device: DeviceName) -> Spec {
         self.train.device = device;
         self
     }

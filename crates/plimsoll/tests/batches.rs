@@ -25,7 +25,7 @@ fn each_step_has_as_many_samples_as_are_drawn_and_one_arena_serves_them_all() {
         seen.borrow_mut().insert(x.shape()[0]);
         Dense::new(3).forward(cx, x)
     });
-    let largest = trainer(Dense::new(3)).forecast(&data()).unwrap();
+    let largest = trainer(Dense::new(3)).forecast(&data(), None).unwrap();
     let trained = trainer(noting).batches([2, 5, 8]).fit(&data(), None, &mut |_| {}).unwrap();
     assert_eq!(*sizes.borrow(), BTreeSet::from([2, 5, 8]));
     assert_eq!(trained.report.arena_bytes, largest.peak_bytes);

@@ -126,7 +126,7 @@ fn as_many_lengths_are_compiled_as_there_are_buckets() {
 #[test]
 fn the_arena_of_buckets_is_that_of_the_longest_length_alone() {
     for trainer in [gpt(), lstm()] {
-        let alone = trainer.clone().lengths(LONGEST..=LONGEST).forecast(&tokens()).unwrap();
+        let alone = trainer.clone().lengths(LONGEST..=LONGEST).forecast(&tokens(), None).unwrap();
         let report = fit(&trainer.buckets(4)).report;
         // The input that tells of the padding is one number, in a buffer of its own.
         assert!(report.arena_bytes <= alone.peak_bytes + 1024, "{} {}", report.arena_bytes, alone.peak_bytes);
@@ -136,7 +136,7 @@ fn the_arena_of_buckets_is_that_of_the_longest_length_alone() {
 }
 
 fn refusal(trainer: &Trainer, data: &Dataset) -> String {
-    let error = trainer.forecast(data).unwrap_err();
+    let error = trainer.forecast(data, None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Argument);
     let trained = trainer.fit(data, None, &mut |_| {}).expect_err("training is refused as well");
     assert_eq!(trained.to_string(), error.to_string());
@@ -168,7 +168,7 @@ fn models_and_losses_in_which_padding_would_show_are_refused() {
     let error = refusal(&trainer(sees_all, Optimizer::sgd(0.1)).buckets(4), &tokens());
     assert!(error.contains("not causal"), "{error}");
     let causal = embedded().then(MultiHeadAttention::new(2).causal()).then(head());
-    assert!(trainer(causal, Optimizer::sgd(0.1)).buckets(4).forecast(&tokens()).is_ok());
+    assert!(trainer(causal, Optimizer::sgd(0.1)).buckets(4).forecast(&tokens(), None).is_ok());
     let normalised = embedded().then(BatchNorm::new()).then(head());
     let error = refusal(&trainer(normalised, Optimizer::sgd(0.1)).buckets(4), &tokens());
     assert!(error.contains("batch norm"), "{error}");

@@ -44,13 +44,13 @@ fn assert_budgets_change_no_bit(name: &str, trainer: Trainer, data: &Dataset) {
     let trainer = trainer.batch(BATCH).steps(STEPS).seed(7).exact(true);
     let free = fit(&trainer, data);
     assert!(free.report.losses.iter().all(|loss| loss.is_finite()));
-    let frontier = trainer.frontier(data).unwrap();
-    let most = trainer.forecast(data).unwrap().peak_bytes;
+    let frontier = trainer.frontier(data, None).unwrap();
+    let most = trainer.forecast(data, None).unwrap().peak_bytes;
     assert!(frontier.floor_bytes < most, "{name}: nothing can be saved of {most} bytes");
     for part in [0, 1, 3] {
         let budget = frontier.floor_bytes + (most - frontier.floor_bytes) * part / 4;
         let trainer = trainer.clone().budget(budget);
-        let forecast = trainer.forecast(data).unwrap();
+        let forecast = trainer.forecast(data, None).unwrap();
         assert!(!forecast.remedies.is_empty(), "{name} at {budget}");
         assert_eq!(forecast.micro_batches, 1, "{name} at {budget}");
         let tight = fit(&trainer, data);
@@ -95,8 +95,8 @@ fn a_gpt_is_the_same_to_the_bit_within_any_budget() {
     let trainer = Trainer::new(gpt, Loss::SparseCrossEntropy, Optimizer::adam(1e-3));
     let data = tokens(32, 700);
     let tight = trainer.clone().batch(BATCH).exact(true);
-    let floor = tight.frontier(&data).unwrap().floor_bytes;
-    let remedies = tight.budget(floor).forecast(&data).unwrap().remedies;
+    let floor = tight.frontier(&data, None).unwrap().floor_bytes;
+    let remedies = tight.budget(floor).forecast(&data, None).unwrap().remedies;
     let is =
         |kind: fn(&RemedyKind) -> bool| remedies.iter().any(|r| kind(&r.kind) && r.class() == Class::Exact);
     assert!(is(|kind| *kind == RemedyKind::ChunkedLoss), "{remedies:?}");
@@ -149,9 +149,9 @@ fn a_budget_splits_a_batch_where_that_is_faster_and_agrees_up_to_rounding() {
     let trainer =
         Trainer::new(network, Loss::SparseCrossEntropy, Optimizer::sgd(0.1)).batch(40).steps(STEPS).seed(3);
     let free = fit(&trainer, &data);
-    let floor = trainer.frontier(&data).unwrap().floor_bytes;
+    let floor = trainer.frontier(&data, None).unwrap().floor_bytes;
     let trainer = trainer.budget(floor);
-    let forecast = trainer.forecast(&data).unwrap();
+    let forecast = trainer.forecast(&data, None).unwrap();
     assert!(forecast.micro_batches > 1, "{:?}", forecast.remedies);
     assert!(forecast.remedies.iter().any(|r| r.class() == Class::Rounding));
     let tight = fit(&trainer, &data);
@@ -166,9 +166,9 @@ fn batch_statistics_are_never_split_without_the_users_word() {
     let network = Sequential::new().then(Dense::new(64)).then(BatchNorm::new()).then(Dense::new(5));
     let data = images(&[8], 5);
     let trainer = Trainer::new(network, Loss::SparseCrossEntropy, Optimizer::sgd(0.1)).batch(40);
-    let frontier = trainer.frontier(&data).unwrap();
+    let frontier = trainer.frontier(&data, None).unwrap();
     assert!(frontier.points.iter().all(|p| p.micro_batches == 1));
-    let split = trainer.clone().micro_batches(4).forecast(&data).unwrap();
+    let split = trainer.clone().micro_batches(4).forecast(&data, None).unwrap();
     assert_eq!(split.micro_batches, 4);
 }
 
@@ -190,10 +190,10 @@ fn a_budget_nothing_fits_names_the_floor_and_a_change_that_does_fit() {
     };
     let data = images(&[16, 16, 3], 5);
     let trainer = Trainer::new(cnn(), Loss::SparseCrossEntropy, Optimizer::adam(1e-3)).batch(32).steps(2);
-    let floor = trainer.frontier(&data).unwrap().floor_bytes;
+    let floor = trainer.frontier(&data, None).unwrap().floor_bytes;
     let budget = floor * 3 / 4;
     let tight = trainer.clone().budget(budget);
-    let error = tight.forecast(&data).unwrap_err();
+    let error = tight.forecast(&data, None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Budget);
     let message = error.to_string();
     assert!(message.contains(&floor.to_string()) && message.contains(&budget.to_string()), "{message}");
@@ -216,16 +216,17 @@ fn the_largest_batch_fits_and_the_next_does_not() {
     let network = Sequential::new().then(Dense::new(64).activation(Activation::Gelu)).then(Dense::new(5));
     let data = images(&[40], 5);
     let trainer = Trainer::new(network, Loss::SparseCrossEntropy, Optimizer::adam(1e-3)).batch(4);
-    let budget = trainer.forecast(&data).unwrap().peak_bytes + 5000;
-    let most = trainer.max_batch(&data, budget).unwrap();
-    let fits = |batch: usize| trainer.clone().batch(batch).forecast(&data).unwrap().peak_bytes <= budget;
+    let budget = trainer.forecast(&data, None).unwrap().peak_bytes + 5000;
+    let most = trainer.max_batch(&data, None, budget).unwrap();
+    let fits =
+        |batch: usize| trainer.clone().batch(batch).forecast(&data, None).unwrap().peak_bytes <= budget;
     assert!(most.without_remedies >= 4 && most.without_remedies < SAMPLES, "{most:?}");
     assert!(fits(most.without_remedies) && !fits(most.without_remedies + 1));
     assert!(most.with_remedies >= most.without_remedies);
     let exact = trainer.exact(true).budget(budget);
-    assert!(exact.clone().batch(most.with_remedies).forecast(&data).is_ok());
+    assert!(exact.clone().batch(most.with_remedies).forecast(&data, None).is_ok());
     if most.with_remedies < SAMPLES {
-        assert!(exact.batch(most.with_remedies + 1).forecast(&data).is_err());
+        assert!(exact.batch(most.with_remedies + 1).forecast(&data, None).is_err());
     }
 }
 
@@ -235,8 +236,8 @@ fn plans_of_large_workloads_stay_within_their_budgets_and_frontiers_are_monotone
     for name in ["gpt2-124m", "resnet50", "unet", "mlp-large", "gpt-small"] {
         let spec = Spec::find(name).unwrap();
         let (data, _) = spec.datasets().unwrap();
-        let trainer = spec.trainer().exact(true).device(devices::find("h200").unwrap());
-        let frontier = trainer.frontier(&data).unwrap();
+        let trainer = spec.trainer().exact(true).profile(devices::find("h200").unwrap());
+        let frontier = trainer.frontier(&data, None).unwrap();
         assert!(frontier.points.len() >= 10, "{name}");
         for point in &frontier.points {
             assert!(point.peak_bytes <= point.budget_bytes, "{name}: {point:?}");
@@ -246,7 +247,7 @@ fn plans_of_large_workloads_stay_within_their_budgets_and_frontiers_are_monotone
             assert!(pair[1].step_seconds >= pair[0].step_seconds, "{name}: {pair:?}");
         }
         let budget = frontier.points[frontier.points.len() / 2].budget_bytes;
-        let forecast = trainer.budget(budget).forecast(&data).unwrap();
+        let forecast = trainer.budget(budget).forecast(&data, None).unwrap();
         assert!(forecast.peak_bytes <= budget, "{name}: {} > {budget}", forecast.peak_bytes);
     }
 }

@@ -2,10 +2,11 @@
 
 use plimsoll::layers::Layer;
 use plimsoll::models::Gpt;
-use plimsoll::{Compiled, Context, CpuDevice, DType, Initial, Optimizer, Precision, Step, loss, metric};
-use plimsoll_cpu::Memory;
-use plimsoll_graph::chunk_loss;
+use plimsoll::{Context, DType, Initial, Optimizer, Precision, Step, loss, metric};
+use plimsoll_cpu::CpuDevice;
+use plimsoll_device::{CheckedProgram, Device};
 use plimsoll_graph::random::philox;
+use plimsoll_graph::{chunk_loss, lower};
 
 /// The bytes from which on logits are chunked here.
 const LEAST: usize = 1 << 20;
@@ -41,39 +42,40 @@ struct Trace {
 
 fn train(step: Step, steps: usize) -> Trace {
     let device = CpuDevice::new(Some(2)).unwrap();
-    let compiled = Compiled::new(step, &device).unwrap();
-    let peak_bytes = compiled.plan.peak_bytes;
-    let mut memory = Memory::reserve(peak_bytes, 0, None).unwrap();
-    let executable = device.load(&compiled.program, &compiled.plan, &memory).unwrap();
-    for (index, state) in compiled.step.states.iter().enumerate() {
-        let bytes = executable.state_mut(&mut memory, index);
+    let program = CheckedProgram::planned(lower(&step), &device).unwrap();
+    let mut memory = device.reserve(program.arena_bytes(), None).unwrap();
+    let loaded = memory.load(&program).unwrap();
+    for (index, state) in step.states.iter().enumerate() {
         let number = |i: usize| match state.initial {
             Initial::Constant(value) => value,
             Initial::Uniform { limit } => (uniform(i, index) * 2.0 - 1.0) * limit,
             Initial::Normal { deviation } => (uniform(i, index) * 2.0 - 1.0) * 1.7 * deviation,
             Initial::Seed => 0.0,
         };
-        match compiled.step.graph.dtype(state.value) {
+        let mut write = |bytes: &mut [u8]| match step.graph.dtype(state.value) {
             DType::F32 => bytes.as_chunks_mut().0.iter_mut().enumerate().for_each(|(i, element)| {
                 *element = (number(i) as f32).to_ne_bytes();
             }),
             _ => bytes.fill(0),
-        }
+        };
+        memory.write_state(loaded, index, &mut write).unwrap();
     }
     let mut outputs = vec![];
-    for step in 0..steps {
-        for input in 0..compiled.step.inputs.len() {
-            let bytes = executable.input_mut(&mut memory, input);
+    for number in 0..steps {
+        let mut fill = |input: usize, bytes: &mut [u8]| {
             for (i, token) in bytes.as_chunks_mut().0.iter_mut().enumerate() {
-                *token = ((uniform(i, 100 * step + input) * VOCAB as f64) as i32).to_ne_bytes();
+                *token = ((uniform(i, 100 * number + input) * VOCAB as f64) as i32).to_ne_bytes();
             }
-        }
-        executable.run(&mut memory);
-        let output = |i: usize| executable.output(&memory, i).to_vec();
-        outputs.extend((0..compiled.step.outputs.len()).map(output));
+            Ok(())
+        };
+        memory.begin(loaded, &mut fill).unwrap();
+        memory.collect(loaded, &mut |_, bytes| outputs.push(bytes.to_vec())).unwrap();
     }
-    let states = (0..compiled.step.states.len()).map(|i| executable.state(&memory, i).to_vec()).collect();
-    Trace { outputs, states, peak_bytes }
+    let mut states = vec![];
+    for index in 0..step.states.len() {
+        memory.read_state(loaded, index, &mut |bytes| states.push(bytes.to_vec())).unwrap();
+    }
+    Trace { outputs, states, peak_bytes: program.plan().peak_bytes }
 }
 
 #[test]

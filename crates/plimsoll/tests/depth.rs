@@ -1,7 +1,7 @@
 //! A graph of five thousand layers is traced, differentiated, lowered and planned in little memory.
 
 use plimsoll::layers::{Activation, Dense, Layer};
-use plimsoll::{Compiled, Context, CpuDevice, DType, Optimizer, Precision};
+use plimsoll::{DType, Input, Optimizer, Run};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -35,19 +35,25 @@ static MEASURING: Measuring = Measuring;
 
 #[test]
 fn five_thousand_layers_are_planned_in_two_hundred_megabytes() {
-    let cx = Context::trace(true, Precision::F32);
-    let mut x = cx.input("x", &[1000, 100], DType::F32).unwrap();
-    let layer = Dense::new(100).activation(Activation::Relu);
-    for i in 0..5000 {
-        x = cx.scope(&format!("layer{i}"), |cx| layer.forward(cx, &x)).unwrap();
-    }
-    let loss = x.square().unwrap().mean_all().unwrap();
-    cx.output("loss", &loss).unwrap();
-    cx.minimise(&loss, &Optimizer::sgd(1e-3)).unwrap();
-    let compiled = Compiled::new(cx.take_step().unwrap(), &CpuDevice::new(Some(2)).unwrap()).unwrap();
+    let optimizer = Optimizer::sgd(1e-3);
+    let run = Run::builder()
+        .step("train", [Input::new("x", &[1000, 100], DType::F32)], move |cx, inputs| {
+            let layer = Dense::new(100).activation(Activation::Relu);
+            let mut x = inputs.get("x")?.clone();
+            for i in 0..5000 {
+                x = cx.scope(&format!("layer{i}"), |cx| layer.forward(cx, &x))?;
+            }
+            let loss = x.square()?.mean_all()?;
+            cx.minimise(&loss, &optimizer)?;
+            Ok([("loss", loss)])
+        })
+        .threads(2)
+        .compile()
+        .unwrap();
+    let forecast = run.forecast();
     // At least the five thousand activations of 400,000 bytes live at once.
-    assert!(compiled.plan.peak_bytes > 5000 * 400_000);
-    assert!(compiled.plan.peak_bytes as f64 <= 1.01 * compiled.plan.lower_bound_bytes as f64);
+    assert!(forecast.peak_bytes > 5000 * 400_000);
+    assert!(forecast.peak_bytes as f64 <= 1.01 * forecast.lower_bound_bytes as f64);
     let peak = PEAK.load(Relaxed);
     assert!(peak < 200_000_000, "{peak} bytes");
 }

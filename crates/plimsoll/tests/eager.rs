@@ -148,8 +148,7 @@ fn tensors_are_freed_when_dropped() {
 
 #[test]
 fn a_limit_is_an_error_and_the_program_goes_on() {
-    let device = plimsoll::CpuDevice::new(Some(1)).unwrap();
-    let eager = Eager::with(device, 0, Some(50_000));
+    let eager = Eager::builder().threads(1).limit(50_000).build().unwrap();
     let large = eager.tensor(&[10_000], &numbers(10_000)).unwrap();
     let error = large.exp().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Budget);
@@ -172,8 +171,8 @@ fn a_tensor_the_loss_does_not_depend_on_has_a_gradient_of_zeros() {
 
 #[test]
 fn out_of_memory_names_the_tensor_and_who_holds_the_memory_and_the_program_trains_on() {
-    let device = plimsoll::CpuDevice::new(Some(1)).unwrap();
-    let eager = Eager::with(device, 0, Some(1_000_000));
+    let eager = Eager::builder().threads(1).limit(1_000_000).build().unwrap();
+    let adam = Optimizer::adam(1e-3);
     let hidden = Dense::new(100);
     let x = eager.tensor(&[10, 50], &numbers(500)).unwrap();
     let step = |eager: &Eager| {
@@ -184,7 +183,7 @@ fn out_of_memory_names_the_tensor_and_who_holds_the_memory_and_the_program_train
         let wrt: Vec<&Tensor> = parameters.values().collect();
         let gradients = tape.gradient(&loss, &wrt).unwrap();
         let named: Vec<(&str, &Tensor)> = parameters.keys().map(String::as_str).zip(&gradients).collect();
-        eager.apply_gradients(&Optimizer::adam(1e-3), &named).unwrap();
+        eager.apply_gradients(&adam, &named).unwrap();
         loss.to_vec().unwrap()[0]
     };
     let first = step(&eager);

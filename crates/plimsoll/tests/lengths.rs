@@ -29,7 +29,7 @@ fn assert_memory_is_that_of_the_longest(name: &str, inner: impl Layer + 'static)
     });
     let trainer = Trainer::new(noting, Loss::SparseCrossEntropy, Optimizer::adam(1e-3)).batch(4).steps(STEPS);
     let data = tokens();
-    let longest = trainer.clone().lengths(*LENGTHS.end()..=*LENGTHS.end()).forecast(&data).unwrap();
+    let longest = trainer.clone().lengths(*LENGTHS.end()..=*LENGTHS.end()).forecast(&data, None).unwrap();
     let mut known = None;
     let trained = trainer.lengths(LENGTHS).fit(&data, None, &mut |progress| {
         known.get_or_insert(lengths.borrow().len());

@@ -153,7 +153,7 @@ fn smaller_parts_need_less_memory_and_the_forecast_says_how_much() {
     let trainer = Trainer::new(model, Loss::SparseCrossEntropy, Optimizer::adam(1e-3)).batch(2048).steps(2);
     let peaks = [1, 4, 16].map(|parts| {
         let trainer = trainer.clone().micro_batches(parts);
-        let forecast = trainer.forecast(&data).unwrap();
+        let forecast = trainer.forecast(&data, None).unwrap();
         let report = trainer.fit(&data, None, &mut |_| {}).unwrap().report;
         assert_eq!(report.arena_bytes, forecast.peak_bytes);
         assert_eq!(forecast.ledger.total(), forecast.peak_bytes);
@@ -182,7 +182,7 @@ fn steps_are_measured_in_parts_too() {
     let trainer = Trainer::new(perceptron(), Loss::SparseCrossEntropy, Optimizer::sgd(0.1)).batch(BATCH);
     let trainer = trainer.micro_batches(4);
     let report = trainer.bench(&data, 3).unwrap();
-    assert_eq!((report.steps, report.arena_bytes), (3, trainer.forecast(&data).unwrap().peak_bytes));
+    assert_eq!((report.steps, report.arena_bytes), (3, trainer.forecast(&data, None).unwrap().peak_bytes));
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn parts_that_there_are_not_are_refused() {
     let trainer = Trainer::new(perceptron(), Loss::SparseCrossEntropy, Optimizer::sgd(0.1)).batch(BATCH);
     let complaint = |trainer: Trainer| {
         let [forecast, fit] =
-            [trainer.forecast(&data).map(|_| ()), trainer.fit(&data, None, &mut |_| {}).map(|_| ())]
+            [trainer.forecast(&data, None).map(|_| ()), trainer.fit(&data, None, &mut |_| {}).map(|_| ())]
                 .map(|result| result.expect_err("this should be refused"));
         assert_eq!((forecast.kind(), fit.kind()), (ErrorKind::Argument, ErrorKind::Argument));
         assert_eq!(forecast.to_string(), fit.to_string());

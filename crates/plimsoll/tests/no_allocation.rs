@@ -59,7 +59,7 @@ fn allocations(name: &str, batch: Option<usize>, steps: usize, set: impl Fn(Trai
     let spec = if let Some(batch) = batch { spec.batch(batch) } else { spec };
     let (data, _) = spec.datasets().unwrap();
     let trainer = set(spec.trainer());
-    let forecast = trainer.forecast(&data).unwrap();
+    let forecast = trainer.forecast(&data, None).unwrap();
     let (mut first, mut last) = (0, 0);
     let trained = trainer
         .fit(&data, None, &mut |progress| {

@@ -5,10 +5,9 @@ use plimsoll::layers::*;
 use plimsoll::loss::Loss;
 use plimsoll::models::Gpt;
 use plimsoll::{
-    Compiled, Context, CpuDevice, DType, ErrorKind, Init, LossScale, Op, Optimizer, Precision, RemedyKind,
+    Array, Context, DType, ErrorKind, Init, Input, LossScale, Op, Optimizer, Precision, RemedyKind, Run,
     Tensor, Trained, Trainer,
 };
-use plimsoll_cpu::Memory;
 use plimsoll_graph::op::Unary;
 use plimsoll_graph::random::philox;
 use plimsoll_graph::scaling::SCALE;
@@ -19,30 +18,21 @@ fn numbers(values: &Value) -> Vec<f32> {
     values.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
 }
 
-fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks().0.iter().map(|&b| f32::from_ne_bytes(b)).collect()
-}
-
 /// The reference is made by `tests/reference/generate.py`.
 #[test]
 fn scales_and_parameters_follow_a_grad_scaler_of_pytorch() {
     let reference: Value = serde_json::from_str(include_str!("reference/scaler.json")).unwrap();
-    let cx = Context::trace(true, Precision::F16);
-    let parameter = cx.master_parameter("x", &[6], Init::Zeros).unwrap();
-    let gradient = cx.target("gradient", &[6], DType::F32).unwrap();
-    let loss = parameter.mul(&gradient).unwrap().sum(&[0]).unwrap();
-    cx.minimise(&loss, &Optimizer::adam(1e-3)).unwrap();
-    let device = CpuDevice::new(Some(1)).unwrap();
-    let compiled = Compiled::new(cx.take_step().unwrap(), &device).unwrap();
-    let mut memory = Memory::reserve(compiled.plan.peak_bytes, 0, None).unwrap();
-    let executable = device.load(&compiled.program, &compiled.plan, &memory).unwrap();
-    let state = |name: &str| compiled.step.states.iter().position(|state| &*state.name == name).unwrap();
-    let fill = |bytes: &mut [u8], values: &[f32]| {
-        bytes.as_chunks_mut().0.iter_mut().zip(values).for_each(|(b, v)| *b = v.to_ne_bytes());
-    };
-    let (x, scale) = (state("x"), state(SCALE));
-    fill(executable.state_mut(&mut memory, x), &numbers(&reference["initial"]));
-    fill(executable.state_mut(&mut memory, scale), &[32_768.0]);
+    let adam = Optimizer::adam(1e-3);
+    let mut run = Run::builder()
+        .step("train", [Input::new("gradient", &[6], DType::F32).exact()], move |cx, inputs| {
+            let parameter = cx.master_parameter("x", &[6], Init::Zeros)?;
+            cx.minimise(&parameter.mul(inputs.get("gradient")?)?.sum(&[0])?, &adam)
+        })
+        .precision(Precision::F16)
+        .threads(1)
+        .compile()
+        .unwrap();
+    run.set_state("x", &Array::new(&[6], &numbers(&reference["initial"])).unwrap()).unwrap();
 
     let gradients: Vec<Vec<f32>> = reference["gradients"].as_array().unwrap().iter().map(numbers).collect();
     let list = |key: &str| numbers(&reference[key]).into_iter().map(|v| v as usize).collect::<Vec<_>>();
@@ -52,15 +42,14 @@ fn scales_and_parameters_follow_a_grad_scaler_of_pytorch() {
     for step in 0..reference["steps"].as_u64().unwrap() as usize {
         let factor = if overflows.contains(&step) { overflow } else { 1.0 };
         let gradient: Vec<f32> = gradients[step % gradients.len()].iter().map(|v| v * factor).collect();
-        fill(executable.input_mut(&mut memory, 0), &gradient);
-        executable.run(&mut memory);
-        let scale = floats(executable.state(&memory, scale))[0];
+        run.step("train", &[("gradient", &Array::new(&[6], &gradient).unwrap())]).unwrap();
+        let scale: f32 = run.state(SCALE).unwrap().item().unwrap();
         if scale != last {
             scales.push(vec![step as f32, scale]);
             last = scale;
         }
         if seen.contains(&step) {
-            paths.push((step, floats(executable.state(&memory, x))));
+            paths.push((step, run.state("x").unwrap().to_vec::<f32>().unwrap()));
         }
     }
     let expected: Vec<Vec<f32>> = reference["scales"].as_array().unwrap().iter().map(numbers).collect();
@@ -172,7 +161,7 @@ fn budgets_change_no_bit_of_a_scaled_run() {
     let trainer = trainer.precision(Precision::F16).seed(7).exact(true).weights(first);
     let fit = |trainer: &Trainer| trainer.fit(&data, Some(&data), &mut |_| {}).unwrap();
     let free = fit(&trainer);
-    let tight = fit(&trainer.clone().budget(trainer.frontier(&data).unwrap().floor_bytes));
+    let tight = fit(&trainer.clone().budget(trainer.frontier(&data, None).unwrap().floor_bytes));
     assert!(tight.report.arena_bytes < free.report.arena_bytes);
     let remedies: Vec<RemedyKind> = tight.report.remedies.iter().map(|remedy| remedy.kind).collect();
     assert!(remedies.contains(&RemedyKind::ChunkedLoss), "{remedies:?}");
@@ -209,7 +198,7 @@ fn only_f16_scales_its_loss() {
         assert_eq!(trained.report.loss_scale.is_some(), scales, "{precision}");
         let scaling: &[&str] =
             if scales { &["loss:scale", "loss:good_steps", "loss:skipped_steps"] } else { &[] };
-        let slots = ["weight:momentum", "bias:momentum"];
-        assert_eq!(names, [&["random", "weight", "bias"], scaling, &slots].concat(), "{precision}");
+        let slots = ["optimizer:updates", "weight:momentum", "bias:momentum"];
+        assert_eq!(names, [&["weight", "bias"], scaling, &slots].concat(), "{precision}");
     }
 }

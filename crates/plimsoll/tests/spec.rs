@@ -1,7 +1,7 @@
 //! Workload files: what is understood, and what is said about those that are not.
 
 use plimsoll::spec::workloads;
-use plimsoll::{Device, ErrorKind, Spec};
+use plimsoll::{DeviceName, ErrorKind, Spec};
 use proptest::prelude::*;
 use std::path::Path;
 
@@ -218,7 +218,7 @@ fn an_unknown_kind_gets_the_list_of_kinds() {
     assert_eq!(
         complaint(DIGITS, "epochs = 2", "epochs = 2\ndevice = \"gpu\""),
         "mine.toml:21:10: there is no device `gpu` to run on; there are: cpu, cuda:0, cuda:1 and so on, of which \
-         `plimsoll devices --cuda` lists those of this machine"
+         `plimsoll devices --here` lists those of this machine"
     );
     assert_eq!(
         complaint(DIGITS, "dense = 10", "dens = 10"),
@@ -327,7 +327,7 @@ fn the_device_of_a_file_is_trained_on_unless_another_is_named() -> plimsoll::Res
     let (data, _) = spec.datasets()?;
     let error = spec.trainer().fit(&data, None, &mut |_| {}).expect_err("there is no such device");
     assert_eq!(error.kind(), ErrorKind::Device, "{error}");
-    let trained = spec.device(Device::Cpu).trainer().fit(&data, None, &mut |_| {})?;
+    let trained = spec.device(DeviceName::default()).trainer().fit(&data, None, &mut |_| {})?;
     assert_eq!(trained.report.device, "cpu");
     Ok(())
 }

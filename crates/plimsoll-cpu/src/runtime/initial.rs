@@ -3,7 +3,7 @@
 //! A model has millions of weights, and drawing them one by one takes longer than training on the first batch. Here
 //! are threads and vector instructions; the numbers are those of [`random`], whoever draws them.
 
-use crate::device::CpuDevice;
+use crate::runtime::device::CpuDevice;
 use crate::simd::{Function, Isa};
 use plimsoll_graph::random;
 use plimsoll_graph::step::Initial;

@@ -1,6 +1,8 @@
 //! What runs kernels: the threads, the contract between an executor and its kernels, and which kernel runs what.
 
 mod address;
+pub(crate) mod device;
+pub(crate) mod executable;
 mod initial;
 pub mod pool;
 pub(crate) mod prepare;

@@ -15,9 +15,10 @@ use crate::prepare::prepare;
 use crate::routine::{Call, Routine};
 use crate::runtime::copy_within::CopyWithin;
 use cudarc::driver::sys::CUdeviceptr;
+use plimsoll_device::{check_unplanned, describe, last_uses, owner, workspace_owner};
 use plimsoll_graph::Program;
-use plimsoll_graph::program::{Body, Buffer, BufferId, Home, Kernel, Operand, Role};
-use plimsoll_memory::{Block, Category, Pool, PoolSettings};
+use plimsoll_graph::program::{Body, BufferId, Kernel, Operand};
+use plimsoll_memory::{Block, Pool, PoolSettings};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::rc::Rc;
@@ -55,7 +56,8 @@ impl CudaDevice {
     /// states or buffers on the host, which need a plan; if a block is not this device's memory; if the device has no
     /// kernel for something; or if work that was enqueued before has failed.
     pub fn run_once(&self, program: &Program, inputs: &[Rc<Block>], pool: &Pool) -> Result<Vec<Rc<Block>>> {
-        check_program(program, inputs)?;
+        check_unplanned(program, inputs)
+            .map_err(|error| Error::new(ErrorKind::Plan, error.to_string()).caused_by(error))?;
         let (engine, eager) = (self.engine()?, self.eager()?);
         let mut blocks: Vec<Option<(Rc<Block>, CUdeviceptr)>> = vec![None; program.buffers.len()];
         for (input, block) in program.inputs.iter().zip(inputs) {
@@ -90,7 +92,7 @@ impl CudaDevice {
                     stream: eager.stream.stream,
                 };
                 // SAFETY: every operand has a block of its buffer's size that this device has mapped, aligned to 256
-                // bytes as pools align; reads come from inputs or earlier kernels, as the program's order promises;
+                // bytes as pools align; reads come from inputs or earlier kernels, as `check_unplanned` vouches;
                 // writes are fresh blocks that no one else holds, and the workspace is as large as asked for. Blocks
                 // are freed while work that uses them may still be under way, which is safe on one stream: whatever is
                 // given the same bytes next, by this pool or, once their page has been unmapped, by anyone, is
@@ -169,7 +171,7 @@ impl CudaDevice {
         if bytes == 0 {
             return Ok(None);
         }
-        let path = format!("{}/{}/{}", Category::Workspace.name(), kernel.scope, kernel.name());
+        let path = workspace_owner(kernel);
         let block = pool
             .allocate_for(pool.owner(&path), bytes)
             .map_err(|error| Error::short_of_memory(&format!("`{path}`"), error))?;
@@ -199,7 +201,10 @@ impl Eager {
         let key = key(program, kernel, engine.tf32());
         if !prepared.contains(&key) {
             let routine = match kernel.body {
-                Body::Copy => Box::new(CopyWithin::new(engine, copied_bytes(program, kernel)?)?),
+                Body::Copy => {
+                    let bytes = program.buffers[kernel.reads[0].buffer.index()].bytes() as u64;
+                    Box::new(CopyWithin::new(engine, bytes)?)
+                }
                 Body::Loop(_) | Body::Op(_) | Body::WithEpilogue(_) | Body::Wait => prepare(engine, kernel)?,
             };
             if prepared.is_full() {
@@ -288,61 +293,6 @@ fn key(program: &Program, kernel: &Kernel, tf32: bool) -> String {
     key
 }
 
-/// Whether a program can run without a plan on these blocks.
-fn check_program(program: &Program, inputs: &[Rc<Block>]) -> Result<()> {
-    if !program.states.is_empty() || inputs.len() != program.inputs.len() {
-        let message = format!(
-            "a program of {} states and {} inputs cannot run once on {} inputs",
-            program.states.len(),
-            program.inputs.len(),
-            inputs.len()
-        );
-        return Err(Error::new(ErrorKind::Plan, message));
-    }
-    if let Some(buffer) = program.buffers.iter().find(|buffer| buffer.home == Home::Host) {
-        let message = format!("{} is on the host, where only a plan has memory", describe(buffer));
-        return Err(Error::new(ErrorKind::Plan, message));
-    }
-    for (id, block) in program.inputs.iter().zip(inputs) {
-        let buffer = &program.buffers[id.index()];
-        if block.bytes() != buffer.bytes() as u64 {
-            let message = format!(
-                "input {} is of {} bytes, was given {}",
-                describe(buffer),
-                buffer.bytes(),
-                block.bytes()
-            );
-            return Err(Error::new(ErrorKind::Plan, message));
-        }
-    }
-    Ok(())
-}
-
-/// The position of the last kernel that uses each buffer; none for those that nobody uses, and for outputs.
-fn last_uses(program: &Program) -> Vec<Option<usize>> {
-    let mut last = vec![None; program.buffers.len()];
-    for (position, kernel) in program.kernels.iter().enumerate() {
-        for operand in kernel.reads.iter().chain(&kernel.writes) {
-            last[operand.buffer.index()] = Some(position);
-        }
-    }
-    for output in &program.outputs {
-        last[output.index()] = None;
-    }
-    last
-}
-
-/// The bytes of a copy from one buffer to another.
-fn copied_bytes(program: &Program, kernel: &Kernel) -> Result<u64> {
-    let bytes = |operand: &Operand| program.buffers[operand.buffer.index()].bytes() as u64;
-    let (from, to) = (bytes(&kernel.reads[0]), bytes(&kernel.writes[0]));
-    if from != to {
-        let message = format!("a copy of {from} bytes goes to a buffer of {to}");
-        return Err(Error::new(ErrorKind::Plan, message));
-    }
-    Ok(from)
-}
-
 fn same_length(block: &Block, bytes: usize) -> Result<()> {
     if block.bytes() == bytes as u64 {
         return Ok(());
@@ -356,47 +306,25 @@ fn unwritten(program: &Program, id: BufferId) -> Error {
     Error::new(ErrorKind::Plan, message)
 }
 
-/// A buffer in messages.
-fn describe(buffer: &Buffer) -> String {
-    format!("{}{} of `{}`", buffer.dtype, buffer.shape, buffer.name)
-}
-
-/// Who asks for a buffer: what it is for, then the scope and op it comes from.
-fn owner(buffer: &Buffer) -> String {
-    let category = match buffer.role {
-        Role::Parameter => Category::Parameters,
-        Role::Gradient => Category::Gradients,
-        Role::Optimizer => Category::Optimizer,
-        Role::Input => Category::Inputs,
-        Role::Activation => Category::Activations,
-        Role::Metric => Category::Metrics,
-        Role::Random => Category::Random,
-    };
-    format!("{}/{}", category.name(), buffer.name.replace(':', "/"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use plimsoll_graph::{DType, Step, lower};
 
-    /// The program of `(x · y) · (x · y)`, with the inner product an output or not.
-    fn program(elements: usize, keep_product: bool) -> Program {
+    /// The program of `(x · y) · (x · y)`.
+    fn program(elements: usize) -> Program {
         let mut step = Step::new();
         let x = step.input("x", &[elements, 3], DType::F32).expect("a shape");
         let y = step.input("y", &[3, elements], DType::F32).expect("a shape");
         let product = step.graph.dot(x, y).expect("matrices");
         let square = step.graph.dot(product, product).expect("a square");
-        if keep_product {
-            step.output("product", product);
-        }
         step.output("square", square);
         lower(&step)
     }
 
     #[test]
     fn a_kernel_is_known_by_what_it_computes_and_not_by_its_buffers() {
-        let one = program(4, false);
+        let one = program(4);
         let mut other = one.clone();
         for kernel in &mut other.kernels {
             for operand in kernel.reads.iter_mut().chain(&mut kernel.writes) {
@@ -408,24 +336,11 @@ mod tests {
         };
         assert_eq!(keys(&one), keys(&other));
         assert_ne!(keys(&one)[0], keys(&one)[1], "a product of one matrix with itself is another kernel");
-        assert_ne!(keys(&one), keys(&program(5, false)), "other shapes");
+        assert_ne!(keys(&one), keys(&program(5)), "other shapes");
         assert_ne!(key(&one, &one.kernels[0], false), key(&one, &one.kernels[0], true), "another precision");
         let mut transposed = one.clone();
         transposed.kernels[0].reads[0].view.strides[..2].copy_from_slice(&[1, 4]);
         assert_ne!(keys(&one), keys(&transposed), "another view");
-    }
-
-    #[test]
-    fn a_buffer_is_kept_to_its_last_use_and_an_output_for_good() {
-        for keep in [false, true] {
-            let program = program(4, keep);
-            let last = last_uses(&program);
-            let product = program.kernels[0].writes[0].buffer.index();
-            let square = program.kernels[1].writes[0].buffer.index();
-            assert_eq!(last[product], if keep { None } else { Some(1) });
-            assert_eq!(last[square], None);
-            assert_eq!(last[program.inputs[0].index()], Some(0));
-        }
     }
 
     #[test]

@@ -19,9 +19,9 @@ use crate::runtime::memory::{Memory, Placement};
 use crate::runtime::small_results::SmallResultsKernel;
 use crate::runtime::stream_assignment::{self, Access, Assignment, KERNEL_STREAMS, STREAMS};
 use cudarc::driver::sys::CUdeviceptr;
+use plimsoll_device::CheckedProgram;
 use plimsoll_graph::Program;
 use plimsoll_graph::program::{Body, BufferId, Home, Keep, Kernel, Operand};
-use plimsoll_plan::Plan;
 use std::mem;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -36,7 +36,7 @@ const TO_HOST: usize = KERNEL_STREAMS + 1;
 ///
 /// Several executables may be bound to one memory; running one takes it mutably, so they run one at a time. What
 /// survives a step lies at the same offsets in all plans of one model.
-pub struct Executable {
+pub(crate) struct Executable {
     /// The launches that were captured: what they use lives as long as the graph.
     steps: Vec<PlannedLaunch>,
     small_results_kernel: SmallResultsKernel,
@@ -129,21 +129,15 @@ impl CudaDevice {
     /// # Errors
     /// If the plan is not one of this program or does not fit the memory, or the device has no kernel for something in
     /// it.
-    pub fn load(&self, program: &Program, plan: &Plan, memory: &mut Memory) -> Result<Executable> {
-        self.compile(program)?;
-        Executable::new(self.engine()?, program, plan, memory)
+    pub(crate) fn load(&self, program: &CheckedProgram, memory: &mut Memory) -> Result<Executable> {
+        self.compile(program.program())?;
+        Executable::new(self.engine()?, program, memory)
     }
 }
 
 impl Executable {
-    fn new(engine: &Arc<Engine>, program: &Program, plan: &Plan, memory: &mut Memory) -> Result<Executable> {
-        let fits = plan.offsets.len() == program.buffers.len()
-            && plan.workspace_offsets.len() == program.kernels.len()
-            && plan.order.len() == program.kernels.len()
-            && plan.alignment.is_multiple_of(ALIGNMENT);
-        if !fits {
-            return Err(Error::new(ErrorKind::Plan, "the plan was not made for this program on this device"));
-        }
+    fn new(engine: &Arc<Engine>, checked: &CheckedProgram, memory: &mut Memory) -> Result<Executable> {
+        let (program, plan) = (checked.program(), checked.plan());
         let outside = |what: &str, bytes: u64| {
             let message = format!(
                 "{what} of {bytes} bytes lies outside the arena of {} bytes (on the host {}); the plan needs {} ({})",
@@ -192,6 +186,7 @@ impl Executable {
         let range = |operand: &Operand| Ok(span(&place(operand.buffer)?));
         let mut steps = Vec::with_capacity(program.kernels.len());
         let mut accesses = Vec::with_capacity(program.kernels.len());
+        let mut needs = vec![0; program.kernels.len()];
         for &index in &plan.order {
             let kernel = &program.kernels[index as usize];
             steps.push(match kernel.body {
@@ -217,6 +212,7 @@ impl Executable {
                 Body::Loop(_) | Body::Op(_) | Body::WithEpilogue(_) => {
                     let routine = prepare(engine, kernel)?;
                     let bytes = routine.workspace();
+                    needs[index as usize] = bytes;
                     let workspace = memory
                         .device
                         .address(plan.workspace_offsets[index as usize], bytes)
@@ -249,6 +245,9 @@ impl Executable {
             }
             accesses.push(access);
         }
+        checked
+            .check_device(ALIGNMENT, needs.into_iter())
+            .map_err(|error| Error::new(ErrorKind::Plan, error.to_string()).caused_by(error))?;
         let kernels = plan.order.iter().map(|&index| &program.kernels[index as usize]);
         group_launches(engine, kernels, &mut steps, &mut accesses)?;
         let places = |ids: &[BufferId]| ids.iter().map(|&id| place(id)).collect::<Result<Vec<Placement>>>();
@@ -292,7 +291,7 @@ impl Executable {
     ///
     /// # Panics
     /// If `memory` is not the one it was loaded for.
-    pub fn begin<E: From<Error>>(
+    pub(crate) fn begin<E: From<Error>>(
         &self,
         memory: &mut Memory,
         mut fill: impl FnMut(usize, &mut [u8]) -> std::result::Result<(), E>,
@@ -330,7 +329,7 @@ impl Executable {
         stream.wait(&in_flight.arrived)?;
         // SAFETY: every address in the graph is inside the arenas, which live as long as the memory does and are borrowed
         // mutably by `begin`, and are not unmapped before all work is done. That buffers which live at once do not
-        // overlap, and reads come after their writes, is what `plimsoll_plan::check` verifies of every plan.
+        // overlap, and reads come after their writes, is what `CheckedProgram` vouches for.
         unsafe { self.graph.launch(stream) }?;
         let copied = if self.small_results_kernel.has_results { &[] } else { &*self.outputs };
         for (output, &offset) in copied.iter().zip(&self.output_offsets) {
@@ -349,7 +348,7 @@ impl Executable {
     ///
     /// # Panics
     /// If `memory` is not the one it was loaded for.
-    pub fn collect(&self, memory: &mut Memory, mut read: impl FnMut(usize, &[u8])) -> Result<()> {
+    pub(crate) fn collect(&self, memory: &mut Memory, mut read: impl FnMut(usize, &[u8])) -> Result<()> {
         self.check(memory);
         let number = memory.in_flight.collect()?;
         let InFlight { slots, small_results, .. } = &memory.in_flight;
@@ -373,7 +372,7 @@ impl Executable {
     ///
     /// # Panics
     /// If `memory` is not the one it was loaded for.
-    pub fn time_kernels(&self, memory: &mut Memory) -> Result<Vec<f64>> {
+    pub(crate) fn time_kernels(&self, memory: &mut Memory) -> Result<Vec<f64>> {
         self.check(memory);
         memory.synchronize()?;
         let shared = &memory.shared;
@@ -391,7 +390,7 @@ impl Executable {
     }
 
     /// The bytes of a state.
-    pub fn state_bytes(&self, index: usize) -> usize {
+    pub(crate) fn state_bytes(&self, index: usize) -> usize {
         self.states[index].bytes as usize
     }
 
@@ -399,7 +398,7 @@ impl Executable {
     ///
     /// # Errors
     /// If it has another number of bytes, or the driver refuses.
-    pub fn write_state(&self, memory: &mut Memory, index: usize, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn write_state(&self, memory: &mut Memory, index: usize, bytes: &[u8]) -> Result<()> {
         self.check(memory);
         memory.write(self.states[index], bytes)
     }
@@ -408,7 +407,7 @@ impl Executable {
     ///
     /// # Errors
     /// If it has another number of bytes, or the run failed.
-    pub fn read_state(&self, memory: &Memory, index: usize, bytes: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_state(&self, memory: &Memory, index: usize, bytes: &mut [u8]) -> Result<()> {
         self.check(memory);
         memory.read(self.states[index], bytes)
     }

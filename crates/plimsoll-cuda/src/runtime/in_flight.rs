@@ -12,7 +12,7 @@ use crate::runtime::small_results::SmallResults;
 use std::sync::Arc;
 
 /// How many runs may be under way: one that computes, one whose inputs come in, and one whose inputs are written.
-pub const UNDER_WAY: u64 = 3;
+pub(crate) const UNDER_WAY: u64 = 3;
 
 /// The steps of one memory that are in flight, and what stages their inputs and outputs.
 pub(crate) struct InFlight {

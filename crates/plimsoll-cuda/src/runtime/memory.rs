@@ -6,6 +6,7 @@ use crate::driver::stream::Stream;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::arena::Arena;
 use crate::runtime::in_flight::InFlight;
+use plimsoll_device::Books;
 use plimsoll_graph::program::Home;
 use plimsoll_memory::format_bytes;
 use std::sync::Arc;
@@ -28,22 +29,6 @@ pub(crate) struct Placement {
     pub(crate) home: Home,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
-}
-
-/// What the bytes of a device are taken by, as far as one process can tell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Books {
-    /// All there are.
-    pub total_bytes: u64,
-    /// Taken by anyone, as the driver counts.
-    pub used_bytes: u64,
-    /// Taken when the device was opened, by other processes and by this one's context.
-    pub at_open_bytes: u64,
-    /// Mapped by this process: arenas and pools.
-    pub mapped_bytes: u64,
-    /// The rest: compiled code and libraries of this process, and what others took (or, below zero, gave back) since
-    /// the device was opened.
-    pub rest_bytes: i64,
 }
 
 impl CudaDevice {
@@ -73,7 +58,15 @@ impl CudaDevice {
         let (at_open_bytes, mapped_bytes) = (self.shared.at_open, self.mapped_bytes());
         let known = at_open_bytes.saturating_add(mapped_bytes);
         let rest_bytes = used_bytes as i64 - known as i64;
-        Ok(Books { total_bytes: info.total_bytes, used_bytes, at_open_bytes, mapped_bytes, rest_bytes })
+        let page_bytes = self.granularity_bytes()?;
+        Ok(Books {
+            total_bytes: info.total_bytes,
+            used_bytes,
+            at_open_bytes,
+            mapped_bytes,
+            rest_bytes,
+            page_bytes,
+        })
     }
 }
 
@@ -86,29 +79,6 @@ impl Memory {
     /// The bytes of the host's arena.
     pub fn host_bytes(&self) -> u64 {
         self.host.bytes()
-    }
-
-    /// Makes the arenas so many bytes long, unless they are longer, the device's within `limit`. Everything on the device
-    /// stays where it is; if the host's arena has to grow it moves, with its first `kept` bytes, and what was loaded
-    /// has to be loaded again. Returns whether that is not so.
-    ///
-    /// # Errors
-    /// If the device or the host has not so many to give; the arenas are as they were then.
-    pub fn grow(&mut self, device: u64, host: u64, kept: u64, limit: Option<u64>) -> Result<bool> {
-        within(device, limit)?;
-        self.device.grow(device)?;
-        if host <= self.host.bytes() {
-            return Ok(true);
-        }
-        self.synchronize()?;
-        let grown = Pinned::new(&self.shared, host)?;
-        let kept = kept.min(self.host.bytes());
-        if let (Some(from), Some(to)) = (self.host.address(0, kept), grown.address(0, kept)) {
-            // SAFETY: so many bytes are in either, and nothing is under way.
-            unsafe { to.copy_from_nonoverlapping(from, kept as usize) };
-        }
-        self.host = grown;
-        Ok(false)
     }
 
     /// Waits until all that was begun in this memory is done.
@@ -200,7 +170,7 @@ fn within(device: u64, limit: Option<u64>) -> Result<()> {
         format_bytes(device),
         format_bytes(limit)
     );
-    Err(Error::new(ErrorKind::OutOfMemory, message))
+    Err(Error::new(ErrorKind::OverLimit, message))
 }
 
 impl std::fmt::Debug for Memory {

@@ -1,14 +1,15 @@
 //! Checks of programs that run without a plan, in blocks of a pool that are used again while work is under way.
 
-use super::{Check, Failure, Outcome, check, ensure};
 use crate::driver::device::CudaDevice;
+use plimsoll_device::SelfTest;
+use plimsoll_device::selftest::{Failure, Outcome, check, ensure};
 use plimsoll_graph::program::{Body, Buffer, BufferId, Home, Keep, Kernel, Operand, Role, View};
 use plimsoll_graph::{DType, Program, Shape, Step, lower};
 use plimsoll_memory::{Block, Pool};
 use std::rc::Rc;
 
 /// Tries them all.
-pub(super) fn run(device: &CudaDevice, checks: &mut Vec<Check>) {
+pub(super) fn run(device: &CudaDevice, checks: &mut Vec<SelfTest>) {
     check(checks, "blocks are used again in the order of one stream", || reuse(device));
     check(checks, "a program without a plan copies buffers, empty ones too", || copies(device));
     check(checks, "a program that runs out of memory names the buffer, and the next one runs", || {

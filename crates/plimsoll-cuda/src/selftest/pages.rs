@@ -1,11 +1,12 @@
 //! Checks of addresses and the pages behind them.
 
-use super::{
-    Check, Failure, Outcome, check, ensure, ensure_near, ensure_refused, verify_pattern, write_pattern,
-};
+use super::ensure_refused;
+use super::memory::{verify_pattern, write_pattern};
 use crate::driver::device::CudaDevice;
 use crate::driver::devices::{devices, driver_version};
 use crate::driver::source::CudaSource;
+use plimsoll_device::SelfTest;
+use plimsoll_device::selftest::{Failure, Outcome, check, ensure, ensure_near};
 use plimsoll_memory::{ErrorKind, Source, format_bytes};
 use std::thread;
 use std::time::Instant;
@@ -14,7 +15,7 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 /// Tries them all.
-pub(super) fn run(device: &CudaDevice, checks: &mut Vec<Check>) {
+pub(super) fn run(device: &CudaDevice, checks: &mut Vec<SelfTest>) {
     check(checks, "the device describes itself", || describe(device));
     check(checks, "addresses take no memory", || addresses_are_free(device));
     check(checks, "what is written is read back", || write_and_read(device));

@@ -4,7 +4,8 @@
 //! as it does in the CPU's vectorised loops, to a power of two.
 
 use crate::op::{Binary, Op, Unary};
-use crate::program::{Body, Loop, Operand, Scalar};
+use crate::program::{Body, Kernel, Loop, Operand, Scalar};
+use plimsoll_ir::Arithmetic;
 
 /// What an exponential or a logarithm counts for.
 const EXPONENTIAL: u64 = 4;
@@ -18,6 +19,30 @@ pub(crate) fn flops(body: &Body, reads: &[Operand], writes: &[Operand]) -> u64 {
             op_flops(&then.op, &reads[..then.operands], &[then.made()]) + loop_flops(&then.body)
         }
         Body::Copy | Body::Wait => 0,
+    }
+}
+
+/// What kind of operations a kernel's flops are.
+pub(crate) fn arithmetic(kernel: &Kernel) -> Arithmetic {
+    let op = match &kernel.body {
+        Body::Op(op) => op,
+        Body::WithEpilogue(fused) => &fused.op,
+        Body::Loop(_) | Body::Copy | Body::Wait => return Arithmetic::Elementwise,
+    };
+    let half = kernel.reads.first().is_some_and(|read| read.dtype.size() == 2);
+    match (op, half) {
+        (Op::ProjectedCrossEntropy { .. }, true) => Arithmetic::ProjectionHalf,
+        (Op::ProjectedCrossEntropy { .. }, false) => Arithmetic::Projection,
+        (Op::Dot { .. } | Op::Lstm | Op::LstmGrad | Op::Gru | Op::GruGrad, true) => Arithmetic::MatrixHalf,
+        (Op::Dot { .. } | Op::Lstm | Op::LstmGrad | Op::Gru | Op::GruGrad, false) => Arithmetic::Matrix,
+        (Op::Conv2d(_) | Op::Conv2dInputGrad { .. } | Op::Conv2dFilterGrad { .. }, true) => {
+            Arithmetic::ConvolutionHalf
+        }
+        (Op::Conv2d(_) | Op::Conv2dInputGrad { .. } | Op::Conv2dFilterGrad { .. }, false) => {
+            Arithmetic::Convolution
+        }
+        (Op::Attention(_) | Op::AttentionGrad(_) | Op::JointAttentionGrad(_), _) => Arithmetic::Attention,
+        _ => Arithmetic::Elementwise,
     }
 }
 

@@ -1,10 +1,10 @@
 //! What the execution of programs is relied on for, beside what kernels compute.
 
 use super::cases::sloped;
-use super::sides::{Data, Trouble, on_cuda, planned};
+use super::run_on_both::{Data, Trouble, run_on};
 use super::{Report, Verdict};
 use crate::Optimizer;
-use plimsoll_cuda::{ALIGNMENT, CudaDevice};
+use plimsoll_device::{CheckedProgram, Device};
 use plimsoll_graph::op::Unary;
 use plimsoll_graph::program::{Body, Buffer, BufferId, Home, Keep, Kernel, Operand, Program, Role, View};
 use plimsoll_graph::random::{block, normal};
@@ -14,19 +14,18 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// Something to try: what was seen, or why it failed.
-type Attempt = fn(&CudaDevice) -> Result<String, Trouble>;
+type Attempt = fn(&dyn Device) -> Result<String, Trouble>;
 
-pub(super) fn all(cuda: &CudaDevice) -> Vec<(&'static str, Report)> {
-    let checks: [(&'static str, Attempt); 5] = [
+pub(super) fn all(device: &dyn Device) -> Vec<(&'static str, Report)> {
+    let checks: [(&'static str, Attempt); 4] = [
         ("what goes to the host and back is what it was", through_the_host),
-        ("an arena grows and what is loaded in it runs on", growing),
         ("running takes no memory", running_takes_nothing),
         ("a loop that follows a product has the bits it has by itself", followed_as_apart),
         ("updates that are launched together have the bits they have by themselves", together_as_apart),
     ];
     let run = |check: Attempt| {
         let start = Instant::now();
-        let (verdict, detail) = match check(cuda) {
+        let (verdict, detail) = match check(device) {
             Ok(detail) => (Verdict::Passed, detail),
             Err(trouble) => (trouble.verdict, trouble.message),
         };
@@ -83,54 +82,40 @@ fn pattern(bytes: usize, seed: u8) -> Vec<u8> {
     (0..bytes).map(|index| (index as u8).wrapping_mul(31).wrapping_add((index >> 8) as u8) ^ seed).collect()
 }
 
-/// Runs a round trip in memory that grows before the second run if `grow` says so.
-fn trips(cuda: &CudaDevice, elements: usize, grow: u64) -> Result<u64, Trouble> {
-    let program = round_trip(elements)?;
-    let plan = planned(&program, ALIGNMENT, |_| 0)?;
-    let mut memory = cuda.reserve(plan.peak_bytes, plan.host_bytes, None)?;
-    let executable = cuda.load(&program, &plan, &mut memory)?;
+fn through_the_host(device: &dyn Device) -> Result<String, Trouble> {
+    let elements = (64 << 20) / 4;
+    let checked = CheckedProgram::planned(round_trip(elements)?, device)?;
+    let mut memory = device.reserve(checked.arena_bytes(), None)?;
+    let loaded = memory.load(&checked)?;
     for seed in [1, 2, 3] {
         let sent = pattern(4 * elements, seed);
         memory.fill(0xff)?;
-        executable.begin(&mut memory, |_, room| {
+        memory.begin(loaded, &mut |_, room| {
             room.copy_from_slice(&sent);
-            Ok::<(), Trouble>(())
+            Ok(())
         })?;
         let mut returned = vec![];
-        executable.collect(&mut memory, |_, bytes| returned = bytes.to_vec())?;
+        memory.collect(loaded, &mut |_, bytes| returned = bytes.to_vec())?;
         if let Some(byte) = returned.iter().zip(&sent).position(|(a, b)| a != b) {
             let (is, was) = (returned[byte], sent[byte]);
             return Err(failed(format!("run {seed}: byte {byte} came back as {is:#04x}, not {was:#04x}")));
         }
-        memory.grow(memory.device_bytes() + grow, 0, 0, None)?;
     }
-    Ok(memory.device_bytes())
-}
-
-fn through_the_host(cuda: &CudaDevice) -> Result<String, Trouble> {
-    let elements = (64 << 20) / 4;
-    trips(cuda, elements, 0)?;
     Ok(format!("3 runs of {} MiB each way", (4 * elements) >> 20))
 }
 
-fn growing(cuda: &CudaDevice) -> Result<String, Trouble> {
-    let bytes = trips(cuda, 1000, 300 << 20)?;
-    Ok(format!("grown to {} MiB between runs", bytes >> 20))
-}
-
-fn running_takes_nothing(cuda: &CudaDevice) -> Result<String, Trouble> {
-    let program = round_trip(1 << 20)?;
-    let plan = planned(&program, ALIGNMENT, |_| 0)?;
-    let mut memory = cuda.reserve(plan.peak_bytes, plan.host_bytes, None)?;
-    let executable = cuda.load(&program, &plan, &mut memory)?;
+fn running_takes_nothing(device: &dyn Device) -> Result<String, Trouble> {
+    let checked = CheckedProgram::planned(round_trip(1 << 20)?, device)?;
+    let mut memory = device.reserve(checked.arena_bytes(), None)?;
+    let loaded = memory.load(&checked)?;
     let mut run = || -> Result<(), Trouble> {
-        executable.begin(&mut memory, |_, _| Ok::<(), Trouble>(()))?;
-        Ok(executable.collect(&mut memory, |_, _| {})?)
+        memory.begin(loaded, &mut |_, _| Ok(()))?;
+        Ok(memory.collect(loaded, &mut |_, _| {})?)
     };
     run()?;
-    let before = cuda.books()?;
+    let before = device.books()?;
     (0..100).try_for_each(|_| run())?;
-    let after = cuda.books()?;
+    let after = device.books()?;
     if before != after {
         return Err(failed(format!("the books were {before:?}, and are {after:?} after 100 runs")));
     }
@@ -147,7 +132,7 @@ enum Follows {
 
 /// A product with what follows it, and the same where the product is asked for as well and nothing can follow within it:
 /// a bias, and then an activation, a sum with another matrix, or an activation's slope there.
-fn followed_as_apart(cuda: &CudaDevice) -> Result<String, Trouble> {
+fn followed_as_apart(device: &dyn Device) -> Result<String, Trouble> {
     let dims: [&[usize]; 4] = [&[5605, 200], &[200, 1528], &[1528], &[5605, 1528]];
     let step = |follows: Follows, apart: bool| -> Result<Step, Trouble> {
         let mut step = Step::new();
@@ -177,7 +162,7 @@ fn followed_as_apart(cuda: &CudaDevice) -> Result<String, Trouble> {
     let mut kernels = [0; 2];
     for follows in [Follows::Activation, Follows::Sum, Follows::Slope] {
         let (followed, apart) = (lower(&step(follows, false)?), lower(&step(follows, true)?));
-        let [one, two] = [on_cuda(cuda, &followed, &data)?, on_cuda(cuda, &apart, &data)?];
+        let [one, two] = [run_on(device, &followed, &data)?, run_on(device, &apart, &data)?];
         for (output, (have, want)) in one.results[0].iter().zip(&two.results[0]).enumerate() {
             if have != want {
                 let difference = super::first_difference(want, have);
@@ -191,7 +176,7 @@ fn followed_as_apart(cuda: &CudaDevice) -> Result<String, Trouble> {
 
 /// The updates of more small parameters than one launch takes, of sizes that fill blocks and that do not, in one program, and
 /// each in a program of its own.
-fn together_as_apart(cuda: &CudaDevice) -> Result<String, Trouble> {
+fn together_as_apart(device: &dyn Device) -> Result<String, Trouble> {
     const SIZES: [usize; 8] = [1, 7, 100, 255, 256, 257, 3072, 1 << 16];
     let sizes: Vec<usize> = SIZES.into_iter().cycle().take(130).collect();
     let numbers = |size: usize, stream: u64| {
@@ -207,8 +192,7 @@ fn together_as_apart(cuda: &CudaDevice) -> Result<String, Trouble> {
             gradients.push(step.input(&format!("gradient {number}"), &dims, DType::F32)?);
             data.inputs.push(numbers(sizes[number], number as u64));
         }
-        let clock = step.random_state()?;
-        step.apply_gradients(gradients, clock, &Optimizer::adamw(0.01))?;
+        step.apply_gradients(gradients, &Optimizer::adamw(0.01))?;
         for state in &step.states {
             let ty = step.graph.ty(state.value);
             data.states.push(match state.role {
@@ -216,7 +200,7 @@ fn together_as_apart(cuda: &CudaDevice) -> Result<String, Trouble> {
                 _ => vec![0; ty.shape.elements() * ty.dtype.size()],
             });
         }
-        let [results, _] = on_cuda(cuda, &lower(&step), &data)?.results;
+        let [results, _] = run_on(device, &lower(&step), &data)?.results;
         Ok(step.states.iter().map(|state| state.name.clone()).zip(results).collect())
     };
     let together = updated(&(0..sizes.len()).collect::<Vec<usize>>())?;

@@ -3,9 +3,9 @@
 //! Losses must follow the CPU's within what rounding lets them drift apart, the arena must be what was forecast, and a
 //! budget that is met by exact remedies must leave every bit as it was.
 
-use super::sides::Trouble;
+use super::run_on_both::Trouble;
 use super::{Report, Verdict};
-use crate::{DeviceId, Spec, Trained, Trainer};
+use crate::{DeviceName, Spec, Trained, Trainer};
 use std::path::Path;
 use std::time::Instant;
 
@@ -136,14 +136,14 @@ const TRAININGS: [Training; 11] = [
 ];
 
 /// Tries those whose names are wanted, and tells of each what came of it.
-pub(super) fn all(cuda: DeviceId, wanted: &dyn Fn(&str) -> bool, tell: &mut dyn FnMut(String, Report)) {
+pub(super) fn all(device: DeviceName, wanted: &dyn Fn(&str) -> bool, tell: &mut dyn FnMut(String, Report)) {
     for training in &TRAININGS {
         let name = format!("training {}", training.name);
         if !wanted(&name) {
             continue;
         }
         let start = Instant::now();
-        let (verdict, error, detail) = match training.attempt(cuda) {
+        let (verdict, error, detail) = match training.attempt(device) {
             Ok((error, detail)) if error <= 1.0 => (Verdict::Passed, error, detail),
             Ok((error, detail)) => (Verdict::Failed, error, detail),
             Err(Trouble { verdict, message }) => (verdict, f64::INFINITY, message),
@@ -163,7 +163,7 @@ impl Training {
     }
 
     /// How far losses are apart over what they may be, and what was seen.
-    fn attempt(&self, cuda: DeviceId) -> Result<(f64, String), Trouble> {
+    fn attempt(&self, device: DeviceName) -> Result<(f64, String), Trouble> {
         let spec = self.spec()?;
         let (data, _) = spec.datasets()?;
         let fit = |trainer: Trainer| -> Result<Trained, Trouble> {
@@ -178,7 +178,7 @@ impl Training {
             Ok(trained)
         };
         let expected = fit(spec.trainer())?;
-        let actual = fit(spec.trainer().cuda(cuda))?;
+        let actual = fit(spec.trainer().on(device))?;
         let apart = expected.report.losses.iter().zip(&actual.report.losses);
         let apart: Vec<f32> = apart.map(|(a, b)| (a - b).abs() / a.abs().max(0.1)).collect();
         let (first, apart) = (apart.first().copied().unwrap_or(0.0), apart.into_iter().fold(0.0, f32::max));
@@ -191,8 +191,8 @@ impl Training {
         );
         let arena = actual.report.arena_bytes;
         let budget = [80, 90].map(|percent| arena * percent / 100).into_iter().find_map(|budget| {
-            let trainer = spec.trainer().cuda(cuda).exact(true).budget(budget);
-            trainer.forecast(&data).is_ok().then_some((trainer, budget))
+            let trainer = spec.trainer().on(device).exact(true).budget(budget);
+            trainer.forecast(&data, None).is_ok().then_some((trainer, budget))
         });
         if let Some((trainer, budget)) = budget {
             let within = fit(trainer)?;

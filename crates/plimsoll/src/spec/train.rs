@@ -2,7 +2,7 @@
 
 use super::data::Data;
 use super::read::{COUNT, Kind, POSITIVE, SHAPE, TEXT, Table, WHOLE};
-use crate::{Buckets, Device, Precision, Result, Trainer};
+use crate::{Buckets, DeviceName, Precision, Result, Trainer};
 use plimsoll_memory::parse_bytes;
 use std::ops::RangeInclusive;
 
@@ -19,7 +19,7 @@ pub(super) struct Train {
     pub(super) batches: Vec<usize>,
     pub(super) buckets: Option<Buckets>,
     pub(super) budget: Option<u64>,
-    pub(super) device: Device,
+    pub(super) device: DeviceName,
     pub(super) threads: Option<usize>,
 }
 

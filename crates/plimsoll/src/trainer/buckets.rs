@@ -10,7 +10,6 @@ use super::Trainer;
 use crate::loss::Loss;
 use crate::{Error, ErrorKind, Result};
 use plimsoll_data::{Dataset, Element};
-use plimsoll_graph::Op;
 use std::ops::RangeInclusive;
 
 /// The lengths that sequences are padded to: each to the smallest that holds it, and none beyond the longest length.
@@ -123,8 +122,7 @@ impl Trainer {
                     .into(),
             );
         }
-        let sees_all = |op: &Op| matches!(op, Op::Attention(attention) if !attention.causal);
-        if step.graph.nodes().iter().any(|node| sees_all(&node.op)) {
+        if self.sees_all(data)? {
             return refused(
                 "buckets pad sequences at their end, and attention that is not causal would see the padding: make it \
                  causal, or use no buckets"

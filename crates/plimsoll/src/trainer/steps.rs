@@ -1,126 +1,197 @@
-//! The steps of a trainer: which there are, what each computes, and compiling them.
-//!
-//! All steps of one run share an arena and therefore declare the same states in the same order, whatever batch, length
-//! or purpose they are for.
+//! The steps of a trainer, as a run: what each computes, and the shapes that come up.
 
-use super::{Duration, Trainer};
-use crate::compile::Compiled;
-use crate::{Context, DType, Error, ErrorKind, Result, Tensor, metric};
+use super::{Trainer, TrainingLength};
+use crate::run::{Input, Inputs, RunBuilder};
+use crate::{Context, DType, Error, ErrorKind, Result, Run, Tensor, metric};
 use plimsoll_data::{Dataset, Element, Field};
-use plimsoll_graph::{Step, random};
+use plimsoll_graph::{Op, Step, random};
 use std::collections::HashSet;
 
-/// What tells the steps of a run apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Shapes {
-    pub(crate) samples: usize,
-    /// The length of sequences: what they are cropped to, or the bucket that holds that.
-    pub(crate) length: Option<usize>,
-    pub(crate) kind: Kind,
-}
+/// The name of the step that trains.
+pub(super) const TRAIN: &str = "train";
+/// The name of the step that measures.
+pub(super) const EVALUATE: &str = "evaluate";
 
-/// What a step does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
-    /// Trains on a batch at once.
-    Train,
-    /// Adds the gradients of a micro-batch to those of its window.
-    Accumulate,
-    /// Updates parameters by the gradients of a window. The samples are those it was traced with, and of no matter.
-    Apply,
-    /// Measures, in a run whose training steps are split into micro-batches or not.
-    Evaluate { split: bool },
-}
+/// The name of the input, after the data's fields, that says how many positions there are for each that is not padding.
+const PADDED: &str = "bucket/padded";
 
-impl Kind {
-    /// What is done with the samples of a step that is split into so many parts.
-    pub(super) fn of_training(micro_batches: usize) -> Kind {
-        if micro_batches > 1 { Kind::Accumulate } else { Kind::Train }
-    }
-}
+/// How many lengths are tried before training.
+const LENGTHS_TRIED: usize = 8;
+
+/// How many shapes of training steps are few enough for all to be loaded before training.
+const FEW_SHAPES: usize = 32;
+
+/// The stream that lengths are drawn from: one that no op and no parameter has.
+const LENGTHS: u64 = 1 << 30;
+
+/// The stream that samples in a step are drawn from.
+const BATCHES: u64 = LENGTHS + 1;
 
 impl Trainer {
-    /// Samples that are run at once if a batch is split into so many parts.
-    pub(super) fn samples_at_once(&self, micro_batches: usize) -> usize {
-        self.batch.div_ceil(micro_batches)
+    /// The run that trains on `data` and measures `held_out`.
+    pub(super) fn run(&self, data: &Dataset, held_out: Option<&Dataset>) -> Result<RunBuilder> {
+        let fields = two_fields(data)?;
+        let samples = self.batch.min(data.samples());
+        let (train, evaluate) = (self.clone(), self.clone());
+        let mut run = Run::builder()
+            .on(self.device)
+            .precision(self.precision)
+            .seed(self.seed)
+            .exact(self.exact)
+            .plan_seconds(self.plan_seconds)
+            .step(TRAIN, self.inputs(fields, samples), move |cx, inputs| {
+                let (loss, outputs) = train.forward(cx, inputs)?;
+                cx.minimise(&loss, &train.optimizer)?;
+                Ok(outputs)
+            });
+        run.settings.profile.clone_from(&self.profile);
+        run.settings.threads = self.threads;
+        run.settings.budget = self.budget;
+        run =
+            if self.micro_batches > 1 { run.split(TRAIN, self.micro_batches) } else { run.may_split(TRAIN) };
+        for (samples, length) in self.training_shapes(data) {
+            run = self.with_shapes(run, TRAIN, fields, samples, length);
+        }
+        if let Some(held_out) = held_out {
+            let fields = two_fields(held_out)?;
+            let at_once = self.batch.min(held_out.samples()).max(1);
+            run = run.inference(EVALUATE, self.inputs(fields, at_once), move |cx, inputs| {
+                Ok(evaluate.forward(cx, inputs)?.1)
+            });
+            let rest = held_out.samples() % at_once;
+            if rest > 0 {
+                run = self.with_shapes(run, EVALUATE, fields, rest, self.longest());
+            }
+            run = run.may_split(EVALUATE);
+        }
+        Ok(run)
     }
 
-    /// The steps whose shapes are known before training, if batches are split into so many parts: the largest first,
-    /// then what is left of full batches and of the last batch of an epoch, of evaluation, and the lengths that
-    /// sequences are cropped to: all shapes that training comes to if these are few, so that nothing is loaded later.
-    /// `evaluated` samples are measured at once.
-    pub(super) fn known_shapes(
-        &self,
-        data: &Dataset,
-        held_out: Option<&Dataset>,
-        micro_batches: usize,
-        evaluated: usize,
-    ) -> Vec<Shapes> {
-        let most = self.samples_at_once(micro_batches);
-        let largest = self.largest(data, micro_batches);
-        let mut wanted = vec![largest];
-        if largest.kind == Kind::Accumulate {
-            wanted.push(self.end_of_window(data, micro_batches));
+    fn inputs(&self, fields: &[Field; 2], samples: usize) -> Vec<Input> {
+        let [input, target] = fields;
+        let of = |field: &Field| {
+            Input::new(field.name(), &batch_shape(field, samples, self.longest()), dtype(field))
+        };
+        let mut inputs = vec![of(input), of(target).exact()];
+        if self.buckets.is_some() {
+            inputs.push(Input::new(PADDED, &[], DType::F32).exact());
         }
+        inputs
+    }
+
+    fn with_shapes(
+        &self,
+        run: RunBuilder,
+        step: &str,
+        fields: &[Field; 2],
+        samples: usize,
+        length: Option<usize>,
+    ) -> RunBuilder {
+        let shapes = self.input_shapes(fields, samples, length);
+        let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
+        run.shapes(step, &shapes)
+    }
+
+    /// The shapes of the inputs of a step.
+    pub(super) fn input_shapes(
+        &self,
+        fields: &[Field; 2],
+        samples: usize,
+        length: Option<usize>,
+    ) -> Vec<Vec<usize>> {
+        let mut shapes: Vec<Vec<usize>> =
+            fields.iter().map(|field| batch_shape(field, samples, length)).collect();
+        if self.buckets.is_some() {
+            shapes.push(vec![]);
+        }
+        shapes
+    }
+
+    /// Traces the model and its metrics; returns the loss, and what is reported.
+    fn forward(&self, cx: &Context, inputs: &Inputs) -> Result<(Tensor, Vec<(String, Tensor)>)> {
+        let (x, y, padded) = match self.buckets {
+            None => {
+                let [x, y] = inputs.all()?;
+                (x, y, None)
+            }
+            Some(_) => {
+                let [x, y, padded] = inputs.all()?;
+                (x, y, Some(padded))
+            }
+        };
+        // Padding has no loss and is never right: what is a mean over all positions becomes one over those that are real.
+        let over_real = |mean: Tensor| padded.map_or(Ok(mean.clone()), |padded| mean.mul(padded));
+        let prediction = self.model.forward(cx, x)?;
+        let loss = over_real(self.loss.of(&prediction, y)?)?;
+        let mut outputs = vec![("loss".to_string(), loss.clone())];
+        if self.accuracy {
+            outputs.push(("accuracy".into(), over_real(metric::accuracy(&prediction, y)?)?));
+        }
+        Ok((loss, outputs))
+    }
+
+    /// The training step on a full batch of `data`, as it is before lowering.
+    ///
+    /// # Errors
+    /// If the model does not take the data.
+    pub fn step(&self, data: &Dataset) -> Result<Step> {
+        let samples = self.batch.min(data.samples());
+        let cx = Context::trace(true, self.precision);
+        let fields = two_fields(data)?;
+        let [input, target] = fields;
+        let shape = |field: &Field| batch_shape(field, samples, self.longest());
+        let x = cx.input(input.name(), &shape(input), dtype(input))?;
+        let y = cx.target(target.name(), &shape(target), dtype(target))?;
+        let prediction = self.model.forward(&cx, &x)?;
+        let loss = self.loss.of(&prediction, &y)?;
+        cx.output("loss", &loss)?;
+        cx.minimise(&loss, &self.optimizer)?;
+        cx.take_step()
+    }
+
+    /// The shape of what the model makes of a sample of the data.
+    pub(super) fn prediction_shape(&self, data: &Dataset) -> Result<Vec<usize>> {
+        let cx = Context::trace(false, self.precision);
+        let input = &data.fields()[0];
+        let x = cx.input(input.name(), &batch_shape(input, 1, self.longest()), dtype(input))?;
+        Ok(self.model.forward(&cx, &x)?.shape().to_vec())
+    }
+
+    /// The samples and lengths that training comes to besides the largest: the last batch of an epoch, and the lengths
+    /// that sequences are cropped to; all shapes if these are few, so that nothing is compiled later.
+    pub(super) fn training_shapes(&self, data: &Dataset) -> Vec<(usize, Option<usize>)> {
+        let samples = self.batch.min(data.samples());
+        let mut wanted = vec![];
         match &self.lengths {
             Some(lengths) => {
                 // A shorter step can need a larger workspace; trying some lengths finds that out before training.
                 let step = self.bucketed(lengths).count().div_ceil(LENGTHS_TRIED).max(1);
-                let tried = self.bucketed(lengths).step_by(step);
-                wanted.extend(tried.map(|length| Shapes { length: Some(length), ..largest }));
+                wanted.extend(self.bucketed(lengths).step_by(step).map(|length| (samples, Some(length))));
             }
-            None => {
-                let windows = [self.batch.min(data.samples()), data.samples() % self.batch];
-                let parts = windows.into_iter().flat_map(|window| [most.min(window), window % most]);
-                wanted.extend(parts.map(|samples| Shapes { samples, ..largest }));
-                if let Some(held_out) = held_out {
-                    let parts = [evaluated.min(held_out.samples()), held_out.samples() % evaluated];
-                    wanted.extend(parts.map(|samples| self.evaluation(samples, micro_batches)));
-                }
-            }
+            None => wanted.push((data.samples() % self.batch.max(1), None)),
         }
-        let coming = self.coming_shapes(data, micro_batches);
+        let coming = self.coming_shapes(data);
         if coming.len() <= FEW_SHAPES {
             wanted.extend(coming);
         }
-        let mut known: Vec<Shapes> = vec![];
-        for shapes in wanted {
-            if shapes.samples > 0 && !known.contains(&shapes) {
-                known.push(shapes);
-            }
-        }
-        known
-    }
-
-    /// How many steps will be compiled while training because their shapes come up: other lengths and numbers of samples
-    /// than those of the steps that are `known`.
-    pub(super) fn later_steps(
-        &self,
-        data: &Dataset,
-        known: &[(Shapes, Compiled)],
-        micro_batches: usize,
-    ) -> usize {
-        let coming = self.coming_shapes(data, micro_batches);
-        coming.iter().filter(|shapes| known.iter().all(|(known, _)| known != *shapes)).count()
+        wanted.retain(|&(samples, _)| samples > 0);
+        wanted
     }
 
     /// The shapes of training steps where these are drawn, in the order in which they come up.
-    fn coming_shapes(&self, data: &Dataset, micro_batches: usize) -> Vec<Shapes> {
+    pub(super) fn coming_shapes(&self, data: &Dataset) -> Vec<(usize, Option<usize>)> {
         /// By then, hardly a shape that has not come up.
         const MOST: usize = 1 << 16;
         if self.lengths.is_none() && self.batches.is_empty() {
             return vec![];
         }
-        let most = self.samples_at_once(micro_batches);
-        let kind = Kind::of_training(micro_batches);
         let (mut seen, mut coming) = (HashSet::new(), vec![]);
         for number in 0..self.training_steps(data).min(MOST) {
             let samples = self.samples(number, self.batch.min(data.samples()));
-            let length = self.length(number).map(|length| self.bucket(length));
-            let parts = [most.min(samples), samples % most].into_iter().filter(|&samples| samples > 0);
-            coming.extend(
-                parts.map(|samples| Shapes { samples, length, kind }).filter(|&part| seen.insert(part)),
-            );
+            let shape = (samples, self.length(number).map(|length| self.bucket(length)));
+            if seen.insert(shape) {
+                coming.push(shape);
+            }
         }
         coming
     }
@@ -128,26 +199,11 @@ impl Trainer {
     /// How many training steps there will be.
     fn training_steps(&self, data: &Dataset) -> usize {
         match self.length {
-            Duration::Steps(steps) => steps,
-            Duration::Epochs(epochs) => epochs.saturating_mul(data.samples().div_ceil(self.batch.max(1))),
+            TrainingLength::Steps(steps) => steps,
+            TrainingLength::Epochs(epochs) => {
+                epochs.saturating_mul(data.samples().div_ceil(self.batch.max(1)))
+            }
         }
-    }
-
-    /// The largest training step.
-    pub(super) fn largest(&self, data: &Dataset, micro_batches: usize) -> Shapes {
-        let samples = self.samples_at_once(micro_batches).min(data.samples());
-        Shapes { samples, length: self.longest(), kind: Kind::of_training(micro_batches) }
-    }
-
-    /// The step that ends a window.
-    pub(super) fn end_of_window(&self, data: &Dataset, micro_batches: usize) -> Shapes {
-        let samples = self.samples_at_once(micro_batches).min(data.samples());
-        Shapes { samples, length: self.longest(), kind: Kind::Apply }
-    }
-
-    /// The step that measures so many samples.
-    pub(super) fn evaluation(&self, samples: usize, micro_batches: usize) -> Shapes {
-        Shapes { samples, length: self.longest(), kind: Kind::Evaluate { split: micro_batches > 1 } }
     }
 
     /// The length that sequences are cropped to in the training step of that number.
@@ -174,99 +230,31 @@ impl Trainer {
         self.lengths.as_ref().map(|lengths| *lengths.end())
     }
 
-    /// Traces the step for some shapes, with the states that all steps of its run have.
-    pub(super) fn trace(&self, data: &Dataset, shapes: Shapes) -> Result<Step> {
-        match shapes.kind {
-            Kind::Train => {
-                let cx = Context::trace(true, self.precision);
-                let loss = self.forward(&cx, data, shapes)?;
-                cx.minimise(&loss, &self.optimizer)?;
-                cx.take_step()
-            }
-            Kind::Accumulate => {
-                let mut step = self.accumulate(data, shapes)?;
-                let end = step.end_of_window(&self.optimizer)?;
-                step.adopt_states(&end)?;
-                Ok(step)
-            }
-            Kind::Apply => Ok(self.accumulate(data, shapes)?.end_of_window(&self.optimizer)?),
-            Kind::Evaluate { split } => {
-                let kind = if split { Kind::Apply } else { Kind::Train };
-                let training = self.trace(data, Shapes { kind, ..shapes })?;
-                let cx = Context::trace(false, self.precision);
-                self.forward(&cx, data, shapes)?;
-                let mut step = cx.take_step()?;
-                step.adopt_states(&training)?;
-                Ok(step)
-            }
-        }
-    }
-
-    /// A step that adds gradients to those of its window, without the optimizer's states.
-    fn accumulate(&self, data: &Dataset, shapes: Shapes) -> Result<Step> {
-        let other = Context::trace(true, self.precision);
-        self.forward(&other, data, Shapes { samples: shapes.samples + 1, ..shapes })?;
-        let cx = Context::trace_part(self.precision, shapes.samples, &other.take_step()?);
-        let loss = self.forward(&cx, data, shapes)?;
-        cx.accumulate(&loss, shapes.samples)?;
-        cx.take_step()
-    }
-
-    /// Traces the model and its metrics; returns the loss.
-    fn forward(&self, cx: &Context, data: &Dataset, shapes: Shapes) -> Result<Tensor> {
-        let [input, target] = data.fields() else {
-            let names: Vec<&str> = data.fields().iter().map(Field::name).collect();
-            let message = format!(
-                "a data set to train on has two fields, the input and the target; this one has {} ({})",
-                names.len(),
-                names.join(", ")
-            );
-            return Err(Error::new(ErrorKind::Data, message));
-        };
-        // First, so that it lies at the same offset whether the model draws random numbers or not.
-        cx.declare_random_state()?;
-        let x = cx.input(input.name(), &batch_shape(input, shapes), dtype(input))?;
-        let y = cx.target(target.name(), &batch_shape(target, shapes), dtype(target))?;
-        // Padding has no loss and is never right: what is a mean over all positions becomes one over those that are real.
-        let padded = self.buckets.as_ref().map(|_| cx.target(PADDED, &[], DType::F32)).transpose()?;
-        let over_real = |mean: Tensor| padded.as_ref().map_or(Ok(mean.clone()), |padded| mean.mul(padded));
-        let prediction = self.model.forward(cx, &x)?;
-        let loss = over_real(self.loss.of(&prediction, &y)?)?;
-        cx.output("loss", &loss)?;
-        if self.accuracy {
-            cx.output("accuracy", &over_real(metric::accuracy(&prediction, &y)?)?)?;
-        }
-        Ok(loss)
-    }
-
-    /// The shape of what the model makes of a sample of the data.
-    pub(super) fn prediction_shape(&self, data: &Dataset) -> Result<Vec<usize>> {
-        let cx = Context::trace(false, self.precision);
-        let (input, shapes) = (&data.fields()[0], self.evaluation(1, 1));
-        let x = cx.input(input.name(), &batch_shape(input, shapes), dtype(input))?;
-        Ok(self.model.forward(&cx, &x)?.shape().to_vec())
+    /// Whether attention in the model sees positions after its own.
+    pub(super) fn sees_all(&self, data: &Dataset) -> Result<bool> {
+        let sees_all = |op: &Op| matches!(op, Op::Attention(attention) if !attention.causal);
+        Ok(self.step(data)?.graph.nodes().iter().any(|node| sees_all(&node.op)))
     }
 }
 
-/// The name of the input, after the data's fields, that says how many positions there are for each that is not padding.
-const PADDED: &str = "bucket/padded";
+/// The input and the target of a data set.
+pub(super) fn two_fields(data: &Dataset) -> Result<&[Field; 2]> {
+    data.fields().try_into().map_err(|_| {
+        let names: Vec<&str> = data.fields().iter().map(Field::name).collect();
+        let message = format!(
+            "a data set to train on has two fields, the input and the target; this one has {} ({}): a `Run` takes any \
+             number of inputs",
+            names.len(),
+            names.join(", ")
+        );
+        Error::new(ErrorKind::Data, message)
+    })
+}
 
-/// How many lengths are tried before training.
-const LENGTHS_TRIED: usize = 32;
-
-/// How many shapes of training steps are few enough for all to be loaded before training.
-const FEW_SHAPES: usize = 32;
-
-/// The stream that lengths are drawn from: one that no op and no parameter has.
-const LENGTHS: u64 = 1 << 30;
-
-/// The stream that samples in a step are drawn from.
-const BATCHES: u64 = LENGTHS + 1;
-
-fn batch_shape(field: &Field, shapes: Shapes) -> Vec<usize> {
-    let mut shape = vec![shapes.samples];
+fn batch_shape(field: &Field, samples: usize, length: Option<usize>) -> Vec<usize> {
+    let mut shape = vec![samples];
     shape.extend(field.shape());
-    if let (Some(length), true) = (shapes.length, shape.len() > 1) {
+    if let (Some(length), true) = (length, shape.len() > 1) {
         shape[1] = length;
     }
     shape

@@ -1,0 +1,210 @@
+//! Making it fit: the frontier between memory and time, and the plan for a budget.
+//!
+//! Each descent goes through all budgets, and the best points of all descents are the frontier; a budget picks its
+//! fastest point that fits. So a larger budget never gives a slower plan and a smaller one never a larger plan, by
+//! construction: both choose from one list.
+//! Offsets come last. If packing needs a little more than the live bytes, the next point is taken.
+
+use crate::Error;
+use crate::costs::Costs;
+use crate::plan::{Options, orders, plan_in_order};
+use crate::recompute::descent::{Offload, Point, descend, prices};
+use crate::schedule::Schedule;
+use crate::schedule::order::{early_copies, late_updates, patient_updates};
+use crate::schedule::search_context::SearchContext;
+use plimsoll_ir::{BufferIndex, Home, Keep, KernelIndex, LaunchSource, Plan, Work};
+
+/// Work with remedies applied, and its plan.
+#[derive(Debug, Clone)]
+pub struct Fitted {
+    /// The work that is run: that of the step, with what is made again and copied.
+    pub work: Work,
+    /// Where each of its kernels comes from.
+    pub sources: Vec<LaunchSource>,
+    /// The buffer of the step that each of its buffers is, or is a copy of.
+    pub origins: Vec<BufferIndex>,
+    /// When and where.
+    pub plan: Plan,
+    /// The seconds that a step takes by the costs.
+    pub seconds: f64,
+    /// What was done.
+    pub remedies: Remedies,
+}
+
+/// What a plan does to fit, and what that costs.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Remedies {
+    /// How many launches make something again.
+    pub recomputed: usize,
+    /// The bytes they make.
+    pub recomputed_bytes: u64,
+    /// The seconds they take.
+    pub recompute_seconds: f64,
+    /// The bytes of states that are kept in host memory.
+    pub offloaded_state_bytes: u64,
+    /// The seconds that copies of those take in a step, beside kernels or not.
+    pub state_copy_seconds: f64,
+    /// The bytes of other values that go to host memory and back in every step.
+    pub offloaded_bytes: u64,
+    /// The seconds that copies of those take.
+    pub copy_seconds: f64,
+}
+
+/// Plans of one piece of work, from the most memory to the least.
+pub struct Frontier {
+    work: Work,
+    costs: Costs,
+    options: Options,
+    offload: Offload,
+    points: Vec<Point>,
+    /// How many prices of copies have been tried.
+    tried: usize,
+}
+
+/// An update that frees as little as a scalar comes last in any case.
+const SCALAR_UPDATE_BYTES: u64 = 64;
+
+/// Kernels times prices of copies that are tried at first.
+const EFFORT: usize = 3300;
+
+/// The least memory that any plan of some work needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Floor {
+    /// What survives the step plus the hungriest kernel.
+    pub bytes: u64,
+    /// Of that, what survives the step.
+    pub persistent_bytes: u64,
+    /// The kernel.
+    pub kernel: Option<KernelIndex>,
+}
+
+impl Frontier {
+    /// Finds the frontier of some work, with an effort that goes by its size: in under a second for a thousand
+    /// kernels on two cores.
+    pub fn new(work: Work, costs: Costs, options: &Options, offload: Offload) -> Frontier {
+        let mut frontier = Frontier { work, costs, options: *options, offload, points: vec![], tried: 0 };
+        let tries = (EFFORT / frontier.work.kernels.len().max(1)).clamp(1, prices(offload).min(4));
+        frontier.search(tries);
+        frontier
+    }
+
+    /// Searches on for as long as `keep_going` says yes and there is something left to try. It is asked now and
+    /// then; nothing that is known gets worse.
+    pub fn improve(&mut self, keep_going: &dyn Fn() -> bool) {
+        while self.tried < prices(self.offload) && keep_going() {
+            self.search(1);
+        }
+    }
+
+    fn search(&mut self, tries: usize) {
+        let context = SearchContext::new(&self.work, &self.costs, self.options.alignment);
+        let mut orders = Vec::from(orders(&self.work));
+        if self.offload != Offload::Nothing {
+            orders.push(patient_updates(&self.work, &self.costs, &orders[1]));
+        }
+        let small = self.options.together_bytes;
+        let orders = orders
+            .into_iter()
+            .map(|order| early_copies(&self.work, order, small))
+            .map(|order| late_updates(&self.work, order, small.max(SCALAR_UPDATE_BYTES)));
+        let schedules: Vec<Schedule> = orders.map(|order| Schedule::new(&context, &order)).collect();
+        let known = std::mem::take(&mut self.points);
+        self.points = descend(&context, &schedules, self.offload, self.tried..self.tried + tries, known);
+        self.tried += tries;
+    }
+
+    /// The work that was planned.
+    pub fn work(&self) -> &Work {
+        &self.work
+    }
+
+    /// The most bytes that live at once and the seconds of a step, from the most memory to the least.
+    pub fn points(&self) -> impl ExactSizeIterator<Item = (u64, f64)> {
+        self.points.iter().map(|p| (p.live_bytes, p.seconds))
+    }
+
+    /// The fastest plan within a budget; `None` if none is.
+    ///
+    /// # Errors
+    /// If the work needs more bytes than can be addressed.
+    pub fn within(&self, budget: u64) -> Result<Option<Fitted>, Error> {
+        for point in self.points.iter().filter(|p| p.live_bytes <= budget) {
+            let fitted = self.fit(point)?;
+            if fitted.plan.peak_bytes <= budget {
+                return Ok(Some(fitted));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The plan of a point, by its number.
+    ///
+    /// # Errors
+    /// If the work needs more bytes than can be addressed.
+    pub fn at(&self, point: usize) -> Result<Option<Fitted>, Error> {
+        self.points.get(point).map(|p| self.fit(p)).transpose()
+    }
+
+    fn fit(&self, point: &Point) -> Result<Fitted, Error> {
+        let context = SearchContext::new(&self.work, &self.costs, self.options.alignment);
+        let (work, sources, origins) = point.schedule.expand(&context);
+        let order = (0..work.kernels.len() as u32).collect();
+        let plan = plan_in_order(&work, order, &self.options)?;
+        let remedies = remedies(&context, &work, &sources);
+        Ok(Fitted { work, sources, origins, plan, seconds: point.seconds, remedies })
+    }
+}
+
+/// What a schedule does to fit.
+fn remedies(context: &SearchContext<'_>, work: &Work, sources: &[LaunchSource]) -> Remedies {
+    let mut remedies = Remedies::default();
+    for (kernel, &source) in work.kernels.iter().zip(sources) {
+        match source {
+            LaunchSource::Again(_) | LaunchSource::Rematerialize(_) => {
+                remedies.recomputed += 1;
+                let made = kernel.writes.iter().map(|&b| work.buffers[b as usize].bytes);
+                remedies.recomputed_bytes += made.sum::<u64>();
+                remedies.recompute_seconds += context.seconds(source);
+            }
+            LaunchSource::Copy => {
+                let [from, to] = [kernel.reads[0], kernel.writes[0]].map(|b| &work.buffers[b as usize]);
+                let seconds = context.costs.copies.seconds(to.bytes);
+                if from.keep == Keep::Always || to.keep == Keep::Always {
+                    remedies.state_copy_seconds += seconds;
+                } else {
+                    remedies.copy_seconds += seconds;
+                    remedies.offloaded_bytes += if to.home == Home::Host { to.bytes } else { 0 };
+                }
+            }
+            LaunchSource::Kernel(_) | LaunchSource::Wait => {}
+        }
+    }
+    let on_host = work.buffers.iter().filter(|b| b.home == Home::Host && b.keep == Keep::Always);
+    remedies.offloaded_state_bytes = on_host.map(|b| b.bytes).sum();
+    remedies
+}
+
+/// The floor of some work: no plan without offloaded states needs less.
+pub fn floor(work: &Work, alignment: u64) -> Floor {
+    let aligned = |bytes: u64| bytes.next_multiple_of(alignment);
+    let survives = |b: &&plimsoll_ir::Buffer| b.keep == Keep::Always && b.home == Home::Device;
+    let persistent_bytes = work.buffers.iter().filter(survives).map(|b| aligned(b.bytes)).sum();
+    let needs = |k: &plimsoll_ir::Kernel| {
+        let passing = |b: &u32| work.buffers[*b as usize].keep != Keep::Always;
+        let size = |b: u32| aligned(work.buffers[b as usize].bytes);
+        let all: u64 = k.operands().filter(passing).map(size).sum();
+        // Each result may take the place of one operand.
+        let mut saved = 0;
+        let mut used: Vec<u32> = vec![];
+        for &(w, r) in &k.in_place {
+            if !used.contains(&w) && !used.contains(&r) && passing(&r) && size(w) == size(r) {
+                used.extend([w, r]);
+                saved += size(w);
+            }
+        }
+        all - saved + aligned(k.workspace)
+    };
+    let hungriest = (0..work.kernels.len()).max_by_key(|&k| needs(&work.kernels[k]));
+    let kernel_bytes = hungriest.map_or(0, |k| needs(&work.kernels[k]));
+    Floor { bytes: persistent_bytes + kernel_bytes, persistent_bytes, kernel: hungriest.map(|k| k as u32) }
+}

@@ -1,0 +1,374 @@
+//! The descent: from the schedule that takes the most memory down to the least, at the lowest price in time.
+//!
+//! Buffers wait: between two uses, often from the forward to the backward pass, a buffer does nothing but take
+//! bytes. Each such *gap* is an offer: drop the buffer there and make it again, or move it to the host
+//! meanwhile, for so many seconds. The descent lowers a target step by step. While the simulated peak is above
+//! it, it takes the offers that relieve the most bytes over the most positions above the target for each
+//! second they cost; when the target is met, it takes back what turned out not to be needed. What every step
+//! leaves is a point of the frontier. Nothing is believed but the simulator: a round of offers that does not
+//! bring the schedule closer to its target is undone.
+
+use crate::recompute::offers::{Idle, Remedy, over};
+use crate::schedule::search_context::SearchContext;
+use crate::schedule::simulate::Simulation;
+use crate::schedule::{LaunchId, Schedule};
+use crate::transfer::time_copies;
+use plimsoll_ir::{BufferIndex, Home, Keep, LaunchSource};
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+/// The most steps of a descent, and the least: each goes down by as much.
+const STEPS: [usize; 2] = [48, 14];
+
+/// Kernels times steps of one descent.
+const EFFORT: usize = 150_000;
+
+/// A schedule, and what it takes.
+#[derive(Debug, Clone)]
+pub(crate) struct Point {
+    pub(crate) schedule: Schedule,
+    /// The most bytes that live at once.
+    pub(crate) live_bytes: u64,
+    pub(crate) seconds: f64,
+}
+
+/// What a second of copying is priced at beside kernels that run meanwhile, in the descents that are made. Where
+/// lanes are idle nearly nothing is right; where they are busy, copies are for what would take long to make again.
+const COPY_PRICES: [f64; 8] = [0.03, 0.2, 0.01, 0.05, 0.1, 0.005, 0.4, 0.02];
+
+/// How many rounds may come to nothing before a target is given up.
+const FAILURES: usize = 16;
+
+/// What may be moved to host memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Offload {
+    /// Nothing.
+    Nothing,
+    /// Values inside a step. States stay where they are.
+    Values,
+    /// Values, and states between steps.
+    ValuesAndStates,
+}
+
+/// How many prices are worth trying.
+pub(crate) fn prices(offload: Offload) -> usize {
+    if offload == Offload::Nothing { 1 } else { COPY_PRICES.len() }
+}
+
+/// The schedules of the frontier, from the most memory to the least, each slower than the one before. The first is
+/// one of those given, without any remedy; those of `known` are among them. Descents are made side by side, at the
+/// prices of those numbers: with copies from all schedules but the first, the order as written, which is of little
+/// use to copies.
+pub(crate) fn descend(
+    context: &SearchContext<'_>,
+    from: &[Schedule],
+    offload: Offload,
+    prices: Range<usize>,
+    known: Vec<Point>,
+) -> Vec<Point> {
+    let plain = from.iter().map(|s| Descent::new(context, s.clone(), offload, 0.0).point());
+    let plain = plain.min_by_key(|point| point.live_bytes);
+    let from = if offload == Offload::Nothing { from } else { &from[1..] };
+    let prices = &COPY_PRICES[prices];
+    let starts = from.iter().flat_map(|schedule| prices.iter().map(move |&price| (schedule, price)));
+    let points = std::thread::scope(|scope| {
+        let descents: Vec<_> = starts
+            .map(|(schedule, price)| {
+                scope.spawn(move || walk(Descent::new(context, schedule.clone(), offload, price)))
+            })
+            .collect();
+        let points = descents
+            .into_iter()
+            .map(|descent| descent.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        points.flatten().chain(known).collect()
+    });
+    frontier(plain, points)
+}
+
+/// One descent, all the way down.
+fn walk(mut descent: Descent<'_>) -> Vec<Point> {
+    let highest = descent.simulation.peak() as i64;
+    let mut points = vec![descent.point()];
+    let kernels = descent.context.work.kernels.len().max(1);
+    let steps = (EFFORT / kernels).clamp(STEPS[1], STEPS[0]) as i64;
+    for step in 1..steps {
+        let target = highest - highest * step / steps;
+        if (descent.simulation.peak() as i64) <= target {
+            continue;
+        }
+        let reached = descent.reach(target);
+        let met = (descent.simulation.peak() as i64).max(target);
+        descent.take_back(met);
+        points.push(descent.point());
+        if !reached {
+            break;
+        }
+    }
+    points
+}
+
+/// The points below the plain one that no other one beats in both memory and time.
+fn frontier(plain: Option<Point>, mut points: Vec<Point>) -> Vec<Point> {
+    points.retain(|point| plain.as_ref().is_some_and(|plain| point.live_bytes < plain.live_bytes));
+    points.sort_by(|a, b| a.live_bytes.cmp(&b.live_bytes).then(a.seconds.total_cmp(&b.seconds)));
+    let mut fastest = f64::INFINITY;
+    points.retain(|point| {
+        let better = point.seconds < fastest * (1.0 - 1e-9);
+        fastest = fastest.min(point.seconds);
+        better
+    });
+    // Sums in another order may differ in their last digit.
+    points.extend(plain.map(|plain| Point { seconds: plain.seconds.min(fastest), ..plain }));
+    points.reverse();
+    points
+}
+
+pub(crate) struct Descent<'a> {
+    pub(crate) context: &'a SearchContext<'a>,
+    pub(crate) schedule: Schedule,
+    pub(crate) simulation: Simulation,
+    pub(crate) offload: Offload,
+    /// What a second of copying is priced at beside kernels that run meanwhile.
+    pub(crate) copy_price: f64,
+    /// What was tried alone and did not help.
+    pub(crate) refused: HashSet<Idle>,
+    /// The seconds that kernels waited when something was to be copied, beyond what that was priced at.
+    pub(crate) stalls: HashMap<Idle, f64>,
+}
+
+/// What a round did.
+struct Round {
+    taken: Vec<Idle>,
+    copied: Vec<Idle>,
+    /// The seconds it was to cost.
+    seconds: f64,
+}
+
+impl<'a> Descent<'a> {
+    fn new(
+        context: &'a SearchContext<'a>,
+        mut schedule: Schedule,
+        offload: Offload,
+        copy_price: f64,
+    ) -> Descent<'a> {
+        let simulation = Simulation::new(context, &mut schedule);
+        let (refused, stalls) = (HashSet::new(), HashMap::new());
+        Descent { context, schedule, simulation, offload, copy_price, refused, stalls }
+    }
+
+    fn point(&self) -> Point {
+        Point {
+            schedule: self.schedule.clone(),
+            live_bytes: self.simulation.peak(),
+            seconds: self.simulation.seconds(),
+        }
+    }
+
+    fn simulate(&mut self) {
+        self.simulation = Simulation::new(self.context, &mut self.schedule);
+    }
+
+    /// Gives copies their places for a target, and simulates that.
+    fn settle(&mut self, target: i64) {
+        time_copies(self.context, &mut self.schedule, target);
+        self.simulate();
+    }
+
+    /// Takes offers until no more than `target` bytes live at once. Returns whether that was possible.
+    fn reach(&mut self, target: i64) -> bool {
+        self.refused.clear();
+        self.stalls.clear();
+        self.schedule.launches.iter_mut().for_each(|l| l.hurried = false);
+        self.settle(target);
+        let mut limit = usize::MAX;
+        let mut offers = None;
+        let mut failures = 0;
+        while self.simulation.peak() as i64 > target {
+            let over = over(&self.simulation, target);
+            // As long as nothing is taken, the offers stay.
+            let ranked = offers.get_or_insert_with(|| self.ranked(&over));
+            let before = (self.simulation.excess(&self.schedule, target), self.simulation.peak());
+            let seconds = self.simulation.seconds();
+            let kept = (self.schedule.clone(), self.simulation.clone());
+            let round = self.round(ranked, &over, target, limit);
+            if round.taken.is_empty() {
+                return false;
+            }
+            self.settle(target);
+            let after = (self.simulation.excess(&self.schedule, target), self.simulation.peak());
+            let dearer = self.simulation.seconds() - seconds - round.seconds;
+            let stalls = !round.copied.is_empty() && dearer > 0.002 * seconds;
+            if !stalls && after < before {
+                limit = limit.saturating_mul(2);
+                offers = None;
+                continue;
+            }
+            (self.schedule, self.simulation) = kept;
+            failures += 1;
+            if failures > FAILURES {
+                return false;
+            }
+            if stalls {
+                // Not all are to blame, and those that were worth the least are suspected first.
+                let blamed = &round.copied[round.copied.len() / 2..];
+                for &idle in blamed {
+                    *self.stalls.entry(idle).or_default() += dearer / blamed.len() as f64;
+                }
+                self.rank_again(ranked, blamed, &over);
+            } else {
+                if round.taken.len() == 1 {
+                    self.refused.extend(round.taken);
+                }
+                limit = (limit.min(512) / 8).max(1);
+            }
+        }
+        true
+    }
+
+    /// What is idle, by how good the offer for it is.
+    fn ranked(&self, over: &[u32]) -> Vec<(Idle, f64)> {
+        let offers = self.offers(over).into_iter();
+        let mut ranked: Vec<(Idle, f64)> = offers.map(|offer| (offer.idle, offer.score)).collect();
+        ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
+        ranked
+    }
+
+    /// Ranks some anew, whose offers got worse.
+    fn rank_again(&self, ranked: &mut Vec<(Idle, f64)>, some: &[Idle], over: &[u32]) {
+        for (idle, score) in ranked.iter_mut().filter(|(idle, _)| some.contains(idle)) {
+            *score = self.offer(*idle, over).map_or(0.0, |now| now.score);
+        }
+        ranked.retain(|&(_, score)| score > 0.0);
+        ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
+    }
+
+    /// Takes the best offers, at most `limit` of them.
+    fn round(&mut self, ranked: &[(Idle, f64)], over: &[u32], target: i64, limit: usize) -> Round {
+        let mut round = Round { taken: vec![], copied: vec![], seconds: 0.0 };
+        for &(idle, score) in ranked {
+            if round.taken.len() >= limit || self.simulation.tree.peak() <= target {
+                break;
+            }
+            if !self.is_idle_above(idle, target) {
+                continue;
+            }
+            // Others that were taken may have made this one dearer.
+            let Some(offer) = self.offer(idle, over).filter(|now| now.score >= 0.5 * score) else {
+                continue;
+            };
+            if self.take(&offer).is_some() {
+                round.taken.push(idle);
+                round.seconds += offer.seconds;
+                if matches!(offer.remedy, Remedy::Offload(_)) {
+                    round.copied.push(idle);
+                }
+            }
+        }
+        round
+    }
+
+    /// Takes back what is not needed to stay within `target`, the dearest first.
+    fn take_back(&mut self, target: i64) {
+        self.schedule.sweep_all();
+        self.simulate();
+        self.bring_states_home(target);
+        loop {
+            let mut inserted: Vec<LaunchId> = self.simulation.order.clone();
+            inserted.retain(|&l| {
+                matches!(
+                    self.schedule.launches[l as usize].source,
+                    LaunchSource::Again(_) | LaunchSource::Rematerialize(_) | LaunchSource::Copy
+                )
+            });
+            inserted.sort_by(|&a, &b| self.price(b).total_cmp(&self.price(a)));
+            let mut any = false;
+            for launch in inserted {
+                any |= self.try_without(launch, target);
+            }
+            if !any {
+                break;
+            }
+            self.simulate();
+        }
+        let kept = (self.schedule.clone(), self.simulation.clone());
+        self.settle(target);
+        if self.simulation.peak() as i64 > target || self.simulation.seconds() > kept.1.seconds() {
+            (self.schedule, self.simulation) = kept;
+        }
+    }
+
+    /// Lets states stay in device memory for which there is room.
+    fn bring_states_home(&mut self, target: i64) {
+        let mut any = false;
+        for buffer in 0..self.context.work.buffers.len() as BufferIndex {
+            let of = &self.context.work.buffers[buffer as usize];
+            let away = self.schedule.instances[buffer as usize].home == Home::Host;
+            if of.keep != Keep::Always || of.home == Home::Host || !away {
+                continue;
+            }
+            let mut stays = vec![];
+            let mut from = 0;
+            for instance in self.schedule.on_device(buffer) {
+                let uses = &self.schedule.instances[instance as usize].uses;
+                if let (Some(&first), Some(&last)) = (uses.first(), uses.last()) {
+                    stays.push(from..self.simulation.position(first));
+                    from = self.simulation.position(last) + 1;
+                }
+            }
+            stays.push(from..self.simulation.order.len());
+            let bytes = self.context.bytes(buffer) as i64;
+            if stays.iter().all(|range| self.simulation.tree.most(range.clone()) + bytes <= target) {
+                stays.into_iter().for_each(|range| self.simulation.tree.add(range, bytes));
+                self.schedule.bring_home(buffer);
+                any = true;
+            }
+        }
+        if any {
+            self.simulate();
+        }
+    }
+
+    fn price(&self, launch: LaunchId) -> f64 {
+        let of = &self.schedule.launches[launch as usize];
+        match of.source {
+            LaunchSource::Copy => {
+                let buffer = self.schedule.instances[of.reads[0] as usize].buffer;
+                self.copy_price
+                    * self.context.costs.copies.seconds(self.context.work.buffers[buffer as usize].bytes)
+            }
+            source => self.context.seconds(source),
+        }
+    }
+
+    /// Keeps what a launch makes again instead, if there is room for it in every gap that opens.
+    fn try_without(&mut self, launch: LaunchId, target: i64) -> bool {
+        let mut joins = vec![];
+        for &made in self.schedule.launches[launch as usize].writes.iter() {
+            let instance = &self.schedule.instances[made as usize];
+            let at_home = self.context.work.buffers[instance.buffer as usize].home == Home::Device;
+            if instance.uses.first() != Some(&launch) || instance.home == Home::Host || !at_home {
+                return false;
+            }
+            if instance.uses.len() == 1 {
+                continue;
+            }
+            let Some(before) = self.schedule.predecessor(made) else { return false };
+            let Some(&last) = self.schedule.instances[before as usize].uses.last() else { return false };
+            let range = self.simulation.position(last)..self.simulation.position(launch) + 1;
+            joins.push((before, made, range, self.context.bytes(instance.buffer) as i64));
+        }
+        for (n, (_, _, range, bytes)) in joins.iter().enumerate() {
+            if self.simulation.tree.most(range.clone()) + bytes > target {
+                joins[..n].iter().for_each(|(_, _, range, bytes)| {
+                    self.simulation.tree.add(range.clone(), -bytes);
+                });
+                return false;
+            }
+            self.simulation.tree.add(range.clone(), *bytes);
+        }
+        for (before, made, _, _) in &joins {
+            self.schedule.join(*before, *made);
+        }
+        !joins.is_empty()
+    }
+}

@@ -1,0 +1,76 @@
+//! What a run is planned for: a device that is here, or one that is only known by its profile.
+
+use crate::forecast::device_use::DeviceUse;
+use crate::run::Settings;
+use crate::{Precision, Result, device, devices};
+use plimsoll_cpu::CpuDevice;
+use plimsoll_device::{Device, PlanningTraits, ProfiledDevice};
+use plimsoll_graph::{Program, Step, lower, stage_inputs};
+use plimsoll_plan::{Effort, Options, Profile};
+use std::rc::Rc;
+
+/// Logits of fewer bytes are not worth making some rows at a time, however little memory there is.
+pub(crate) const LEAST_LOGITS: usize = 1 << 20;
+
+/// The name of the profile of the machine that runs.
+const CPU: &str = "cpu";
+
+/// A device to plan for, what is known of its times, and the host's threads.
+pub(crate) struct Target {
+    pub(crate) device: Rc<dyn Device>,
+    pub(crate) traits: PlanningTraits,
+    pub(crate) profile: Profile,
+    /// How long to look for better plans of each program, beyond what is done in any case.
+    pub(crate) plan_seconds: f64,
+    /// What prepares inputs and draws first weights; the device itself where that is the CPU.
+    pub(crate) host: CpuDevice,
+}
+
+impl Target {
+    /// The device that a run is to be planned for.
+    ///
+    /// # Errors
+    /// If it cannot be had, or nothing is known of its times.
+    pub(crate) fn open(settings: &Settings, precision: Precision) -> Result<Target> {
+        let host = CpuDevice::new(settings.threads)?;
+        let elsewhere =
+            settings.profile.as_ref().filter(|profile| profile.name != CPU && settings.device.is_cpu());
+        let (device, profile): (Rc<dyn Device>, Profile) = match elsewhere {
+            Some(profile) => (Rc::new(ProfiledDevice::new(profile.clone())), profile.clone()),
+            None => {
+                let device = device::open(&settings.device, &host, precision)?;
+                let profile = match &settings.profile {
+                    Some(profile) => profile.clone(),
+                    None => devices::of_device(&*device, &settings.device)?,
+                };
+                (device, profile)
+            }
+        };
+        let traits = device.planning_traits();
+        Ok(Target { device, traits, profile, plan_seconds: settings.plan_seconds, host })
+    }
+
+    /// What the device's driver will count as taken, once an arena of so many bytes is reserved and steps of so many kernels
+    /// in all are loaded. It is asked before that, when what kernels need has been asked for, so that libraries and code are
+    /// there. `None` where no driver counts, or what it takes is not known.
+    ///
+    /// # Errors
+    /// If the driver does not say what is taken.
+    pub(crate) fn device_use(&self, arena: u64, kernels: u64) -> Result<Option<DeviceUse>> {
+        let books = self.device.books()?;
+        Ok(books.map(|books| DeviceUse::new(arena, kernels, books.used_bytes, books.page_bytes)))
+    }
+
+    /// The kernels of a step. Where inputs are copied to the device they have a place of their own there, so that those
+    /// of the next step come in while this one runs.
+    pub(crate) fn lower(&self, step: &Step) -> Program {
+        let program = lower(step);
+        if self.traits.stages_inputs { stage_inputs(program) } else { program }
+    }
+
+    /// How to plan for it.
+    pub(crate) fn options(&self) -> Options {
+        let PlanningTraits { alignment, group_bytes, .. } = self.traits;
+        Options { alignment, effort: Effort::default(), together_bytes: group_bytes }
+    }
+}

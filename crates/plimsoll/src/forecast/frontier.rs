@@ -1,0 +1,136 @@
+//! The frontier between memory and time, to be read by people and programs.
+
+use crate::forecast::remedy::{Remedy, in_words};
+use plimsoll_memory::format_bytes;
+use serde_json::{Value, json};
+use std::fmt;
+
+/// What less memory costs in time.
+#[derive(Debug, Clone)]
+pub struct FrontierReport {
+    /// Budgets and the fastest plans within them, from the most memory to the least.
+    pub points: Vec<FrontierPoint>,
+    /// The least that training can be made to take.
+    pub floor_bytes: u64,
+    /// What that is made of, in words.
+    pub floor_reason: String,
+    /// The budget that was asked about, if one was.
+    pub budget_bytes: Option<u64>,
+    /// The device that times are for.
+    pub device: String,
+}
+
+/// The fastest plan within a budget.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FrontierPoint {
+    /// The budget.
+    pub budget_bytes: u64,
+    /// What the plan takes of it.
+    pub peak_bytes: u64,
+    /// Host memory for what is kept there between its uses.
+    pub host_bytes: u64,
+    /// The seconds of a step by the device's profile.
+    pub step_seconds: f64,
+    /// How many parts each step is run in.
+    pub micro_batches: usize,
+    /// What is done to fit.
+    pub remedies: Vec<Remedy>,
+}
+
+/// The largest batch that fits a budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MaxBatch {
+    /// The budget.
+    pub budget_bytes: u64,
+    /// As the step is; 0 if not even one sample fits.
+    pub without_remedies: usize,
+    /// With exact remedies, all samples at once.
+    pub with_remedies: usize,
+    /// The largest batch that was looked at: that of all samples.
+    pub limit: usize,
+}
+
+impl FrontierReport {
+    /// Whether the budget that was asked about can be met.
+    pub fn fits(&self) -> Option<bool> {
+        self.budget_bytes.map(|budget| self.floor_bytes <= budget)
+    }
+
+    /// The report as data.
+    pub fn to_json(&self) -> Value {
+        let points: Vec<Value> = self
+            .points
+            .iter()
+            .map(|p| {
+                json!({
+                    "budget_bytes": p.budget_bytes,
+                    "peak_bytes": p.peak_bytes,
+                    "host_bytes": p.host_bytes,
+                    "step_seconds": p.step_seconds,
+                    "micro_batches": p.micro_batches,
+                    "remedies": p.remedies.iter().map(Remedy::to_json).collect::<Vec<_>>(),
+                })
+            })
+            .collect();
+        json!({
+            "device": self.device,
+            "frontier": points,
+            "floor_bytes": self.floor_bytes,
+            "floor_reason": self.floor_reason,
+            "budget_bytes": self.budget_bytes,
+            "fits": self.fits(),
+        })
+    }
+}
+
+impl fmt::Display for FrontierReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let most = self.points.iter().map(|p| p.peak_bytes).max().unwrap_or(1).max(1);
+        let fastest = self.points.iter().map(|p| p.step_seconds).fold(f64::INFINITY, f64::min);
+        writeln!(f, "    budget        peak  {:24}  step on {}", "", self.device)?;
+        for point in &self.points {
+            let bar = "█".repeat((24.0 * point.peak_bytes as f64 / most as f64).round() as usize);
+            writeln!(
+                f,
+                "{:>10}  {:>10}  {bar:<24}  {:>9.3} ms {:>+7.1} %  {}",
+                format_bytes(point.budget_bytes),
+                format_bytes(point.peak_bytes),
+                1e3 * point.step_seconds,
+                100.0 * (point.step_seconds / fastest - 1.0),
+                if point.remedies.is_empty() { "as it is".into() } else { in_words(&point.remedies) }
+            )?;
+        }
+        writeln!(
+            f,
+            "floor       {} ({} bytes), {}",
+            format_bytes(self.floor_bytes),
+            self.floor_bytes,
+            self.floor_reason
+        )?;
+        match (self.budget_bytes, self.fits()) {
+            (Some(budget), Some(true)) => writeln!(f, "{} fits", format_bytes(budget)),
+            (Some(budget), _) => writeln!(f, "{} does not fit", format_bytes(budget)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl MaxBatch {
+    /// The answer as data.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "budget_bytes": self.budget_bytes,
+            "max_batch": self.without_remedies,
+            "max_batch_with_remedies": self.with_remedies,
+        })
+    }
+}
+
+impl fmt::Display for MaxBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limit = |batch| if batch == self.limit { " (all samples there are)" } else { "" };
+        writeln!(f, "largest batch in {}", format_bytes(self.budget_bytes))?;
+        writeln!(f, "  as it is            {}{}", self.without_remedies, limit(self.without_remedies))?;
+        writeln!(f, "  with exact remedies {}{}", self.with_remedies, limit(self.with_remedies))
+    }
+}

@@ -1,0 +1,136 @@
+//! What a step's time goes to, kernel by kernel.
+
+use crate::measure::bench::hold;
+use crate::trainer::Trainer;
+use crate::{Error, ErrorKind, Result};
+use plimsoll_data::Dataset;
+use plimsoll_graph::program::Kernel;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// How often each kernel is timed; its median counts.
+const REPEATS: usize = 7;
+
+/// The kernels of a training step and their times. Each is timed alone, so that they sum to a little more than the
+/// step takes. On a CUDA device small loops of one kind are one launch: its time is that of the first of them.
+#[derive(Debug, Clone)]
+pub struct KernelTimes {
+    /// In the order in which they run.
+    pub kernels: Vec<KernelTime>,
+}
+
+/// A kernel of a step.
+#[derive(Debug, Clone)]
+pub struct KernelTime {
+    /// What it computes.
+    pub name: &'static str,
+    /// The layer it belongs to.
+    pub scope: String,
+    /// The types and shapes of what it reads and writes.
+    pub operands: String,
+    /// The median time of a run.
+    pub seconds: f64,
+    /// Floating-point operations.
+    pub flops: u64,
+    /// Bytes read and written.
+    pub bytes: u64,
+}
+
+impl Trainer {
+    /// Times the kernels of the training step on a full batch.
+    ///
+    /// # Errors
+    /// As [`Trainer::fit`].
+    pub fn kernel_times(&self, data: &Dataset) -> Result<KernelTimes> {
+        let batch = self.batch.min(data.samples());
+        let data = &hold(data, batch)?;
+        let mut runner = self.compile(data, None)?;
+        let batches = data.batches(batch)?;
+        let Some(batch) = batches.epoch(0).next() else {
+            return Err(Error::new(ErrorKind::Data, "there is no batch to run"));
+        };
+        runner.train(&batch, 0)?;
+        let mut kernels: Vec<KernelTime> = vec![];
+        let mut seconds: Vec<Vec<f64>> = vec![];
+        for _ in 0..REPEATS {
+            let timed = runner.time_kernels()?;
+            if kernels.is_empty() {
+                kernels = timed.iter().map(|(kernel, _)| describe(kernel)).collect();
+                seconds = vec![vec![]; kernels.len()];
+            }
+            seconds.iter_mut().zip(timed).for_each(|(all, (_, seconds))| all.push(seconds));
+        }
+        for (kernel, mut seconds) in kernels.iter_mut().zip(seconds) {
+            seconds.sort_by(f64::total_cmp);
+            kernel.seconds = seconds[seconds.len() / 2];
+        }
+        Ok(KernelTimes { kernels })
+    }
+}
+
+fn describe(kernel: &Kernel) -> KernelTime {
+    let list = |operands: &[plimsoll_graph::program::Operand]| {
+        let each = operands.iter().map(|o| format!("{}{}", o.dtype, o.view.shape));
+        each.collect::<Vec<_>>().join(" ")
+    };
+    KernelTime {
+        name: kernel.name(),
+        scope: kernel.scope.to_string(),
+        operands: format!("{} -> {}", list(&kernel.reads), list(&kernel.writes)),
+        seconds: 0.0,
+        flops: kernel.flops,
+        bytes: kernel.bytes,
+    }
+}
+
+impl KernelTimes {
+    /// The times as data.
+    pub fn to_json(&self) -> Value {
+        let kernel = |k: &KernelTime| {
+            json!({
+                "name": k.name,
+                "scope": k.scope,
+                "operands": k.operands,
+                "seconds": k.seconds,
+                "flops": k.flops,
+                "bytes": k.bytes,
+            })
+        };
+        json!({ "kernels": self.kernels.iter().map(kernel).collect::<Vec<_>>() })
+    }
+}
+
+impl fmt::Display for KernelTimes {
+    /// Kernels of one kind on operands of one shape are a line, the most time first.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut kinds: BTreeMap<(&str, &str), Vec<&KernelTime>> = BTreeMap::new();
+        for kernel in &self.kernels {
+            kinds.entry((kernel.name, &kernel.operands)).or_default().push(kernel);
+        }
+        let seconds = |kernels: &[&KernelTime]| kernels.iter().map(|k| k.seconds).sum::<f64>();
+        let mut kinds: Vec<Vec<&KernelTime>> = kinds.into_values().collect();
+        kinds.sort_by(|a, b| seconds(b).total_cmp(&seconds(a)));
+        let total: f64 = self.kernels.iter().map(|k| k.seconds).sum();
+        writeln!(f, "{:>10} {:>6} {:>5} {:>9} {:>8}  kernel", "ms", "part", "times", "GFLOP/s", "GB/s")?;
+        for kernels in &kinds {
+            let (seconds, first) = (seconds(kernels), kernels[0]);
+            let rate = |of: fn(&KernelTime) -> u64| {
+                kernels.iter().map(|k| of(k) as f64).sum::<f64>() / seconds.max(1e-12) * 1e-9
+            };
+            writeln!(
+                f,
+                "{:>10.3} {:>5.1}% {:>5} {:>9.0} {:>8.0}  {} ({}) {}",
+                1e3 * seconds,
+                100.0 * seconds / total.max(1e-12),
+                kernels.len(),
+                rate(|k| k.flops),
+                rate(|k| k.bytes),
+                first.name,
+                first.scope,
+                first.operands,
+            )?;
+        }
+        writeln!(f, "{:>10.3} in all, {} kernels", 1e3 * total, self.kernels.len())
+    }
+}

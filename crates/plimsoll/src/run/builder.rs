@@ -1,0 +1,256 @@
+//! Describing a run before it is compiled.
+
+use super::declared::{Declared, DeclaredStep, Input, Inputs, Outputs, Split};
+use super::fit::Planner;
+use super::{PlannedRun, Run, Settings};
+use crate::device::target::Target;
+use crate::model::context::OptimizerNames;
+use crate::{Context, DeviceName, Error, ErrorKind, FrontierReport, Precision, Result, Shape};
+use plimsoll_plan::Profile;
+use std::rc::Rc;
+
+/// A run that is being described: its steps, device, precision and budget.
+#[derive(Clone)]
+pub struct RunBuilder {
+    steps: Vec<DeclaredStep>,
+    precision: Precision,
+    pub(crate) settings: Settings,
+    /// The first thing that is wrong with the description.
+    error: Option<Rc<str>>,
+}
+
+impl Default for RunBuilder {
+    fn default() -> Self {
+        RunBuilder::new()
+    }
+}
+
+impl RunBuilder {
+    /// A run without steps, on the CPU, in `f32`, from seed 0, without a budget.
+    pub fn new() -> RunBuilder {
+        RunBuilder { steps: vec![], precision: Precision::F32, settings: Settings::default(), error: None }
+    }
+
+    /// Adds a step in which layers behave as in training. `function` is traced, once or more often; what it returns is
+    /// what the step reports. To train, it calls [`Context::minimise`].
+    pub fn step<O: Into<Outputs>>(
+        self,
+        name: &str,
+        inputs: impl IntoIterator<Item = Input>,
+        function: impl Fn(&Context, &Inputs) -> Result<O> + 'static,
+    ) -> RunBuilder {
+        self.add(name, inputs, true, function)
+    }
+
+    /// Adds a step in which layers behave as in inference: no dropout, running statistics.
+    pub fn inference<O: Into<Outputs>>(
+        self,
+        name: &str,
+        inputs: impl IntoIterator<Item = Input>,
+        function: impl Fn(&Context, &Inputs) -> Result<O> + 'static,
+    ) -> RunBuilder {
+        self.add(name, inputs, false, function)
+    }
+
+    fn add<O: Into<Outputs>>(
+        mut self,
+        name: &str,
+        inputs: impl IntoIterator<Item = Input>,
+        training: bool,
+        function: impl Fn(&Context, &Inputs) -> Result<O> + 'static,
+    ) -> RunBuilder {
+        let inputs: Vec<Input> = inputs.into_iter().collect();
+        if self.steps.iter().any(|step| &*step.name == name) {
+            self.wrong(format!("there is already a step `{name}`"));
+        }
+        let shapes: std::result::Result<Vec<Shape>, _> =
+            inputs.iter().map(|input| Shape::new(&input.shape)).collect();
+        match shapes {
+            Ok(shapes) => self.steps.push(DeclaredStep {
+                name: name.into(),
+                training,
+                inputs,
+                shapes: vec![shapes.into()],
+                split: Split::Never,
+                function: Rc::new(move |cx, inputs| function(cx, inputs).map(Into::into)),
+            }),
+            Err(error) => self.wrong(format!("step `{name}`: {error}")),
+        }
+        self
+    }
+
+    /// Compiles a step for other shapes of its inputs as well: a last batch of fewer samples, other lengths. The shapes
+    /// it was declared with are the largest.
+    pub fn shapes(mut self, step: &str, shapes: &[&[usize]]) -> RunBuilder {
+        let made: std::result::Result<Vec<Shape>, _> = shapes.iter().map(|shape| Shape::new(shape)).collect();
+        let message = match (self.steps.iter_mut().find(|known| &*known.name == step), made) {
+            (Some(known), Ok(made)) if made.len() == known.inputs.len() => {
+                let made = made.into();
+                if !known.shapes.contains(&made) {
+                    known.shapes.push(made);
+                }
+                return self;
+            }
+            (Some(known), Ok(made)) => {
+                format!("step `{step}` has {} inputs, was given {} shapes", known.inputs.len(), made.len())
+            }
+            (Some(_), Err(error)) => format!("step `{step}`: {error}"),
+            (None, _) => format!("there is no step `{step}` to compile for other shapes"),
+        };
+        self.wrong(message);
+        self
+    }
+
+    /// Lets the samples of a step be run in parts where a budget demands it. The first axis of every input that has one
+    /// counts samples; losses and other float scalars that the step reports are means over them, other scalars sums, and
+    /// all else has a first axis of samples too. A training step then gives the same up to rounding, as long as samples
+    /// are not normalised by statistics of their batch.
+    pub fn may_split(self, step: &str) -> RunBuilder {
+        self.split_as(step, Split::AsNeeded)
+    }
+
+    /// Runs the samples of a step in so many parts, whatever the budget: see [`RunBuilder::may_split`].
+    pub fn split(self, step: &str, parts: usize) -> RunBuilder {
+        self.split_as(step, Split::Into(parts))
+    }
+
+    fn split_as(mut self, step: &str, split: Split) -> RunBuilder {
+        match self.steps.iter_mut().find(|known| &*known.name == step) {
+            Some(known) => known.split = split,
+            None => self.wrong(format!("there is no step `{step}` to split")),
+        }
+        self
+    }
+
+    /// Runs on a device of this machine: on the CPU unless this says otherwise.
+    pub fn on(mut self, device: DeviceName) -> RunBuilder {
+        self.settings.device = device;
+        self
+    }
+
+    /// The profile by which times are weighed; of a device that is not here, the one that is planned for: such a run can
+    /// be forecast, and not run.
+    pub fn profile(mut self, profile: Profile) -> RunBuilder {
+        self.settings.profile = Some(profile);
+        self
+    }
+
+    /// The element type that models compute in.
+    pub fn precision(mut self, precision: Precision) -> RunBuilder {
+        self.precision = precision;
+        self
+    }
+
+    /// What first weights and random numbers are drawn from.
+    pub fn seed(mut self, seed: u64) -> RunBuilder {
+        self.settings.seed = seed;
+        self
+    }
+
+    /// The most bytes of device memory that the run may take, everything included.
+    pub fn budget(mut self, bytes: u64) -> RunBuilder {
+        self.settings.budget = Some(bytes);
+        self
+    }
+
+    /// Whether to fit the budget by exact remedies alone: results are then the same to the bit as without one.
+    pub fn exact(mut self, exact: bool) -> RunBuilder {
+        self.settings.exact = exact;
+        self
+    }
+
+    /// How long to look for better plans of each program if there is a budget: without this, about as long as it takes
+    /// to find good ones.
+    pub fn plan_seconds(mut self, seconds: f64) -> RunBuilder {
+        self.settings.plan_seconds = seconds;
+        self
+    }
+
+    /// How many threads to compute on; where the device is not the CPU, to prepare inputs on.
+    pub fn threads(mut self, threads: usize) -> RunBuilder {
+        self.settings.threads = Some(threads);
+        self
+    }
+
+    /// Traces, lowers and plans all steps. Nothing is reserved before the first step, or the first look at a state.
+    ///
+    /// # Errors
+    /// If the description is wrong, a step cannot be traced, the device cannot be had, or nothing fits the budget: then
+    /// the error says how much would.
+    pub fn compile(self) -> Result<Run> {
+        let target = self.target()?;
+        Ok(self.compile_for(&target)?.on(target))
+    }
+
+    /// Traces, lowers and plans all steps for a target.
+    pub(crate) fn compile_for(self, target: &Target) -> Result<PlannedRun> {
+        let settings = self.settings.clone();
+        Run::plan(self.declared()?, target, settings)
+    }
+
+    /// What the run costs in time at budgets from the least to what it takes without one. Every row is a budget that
+    /// gives the peak it shows.
+    ///
+    /// # Errors
+    /// As [`RunBuilder::compile`], but for the budget.
+    pub fn frontier(self) -> Result<FrontierReport> {
+        let (target, settings) = (self.target()?, self.settings.clone());
+        let declared = self.declared()?;
+        Planner::new(&declared, &target, settings.exact)?.report(settings.budget)
+    }
+
+    /// The least memory of a run that is not split, or split as far as it may be.
+    pub(crate) fn roughly_least(self, target: &Target) -> Result<u64> {
+        let exact = self.settings.exact;
+        Planner::new(&self.declared()?, target, exact)?.roughly_least()
+    }
+
+    /// The bytes that the run takes without remedies, and whether it fits so many with them.
+    pub(crate) fn fits(self, target: &Target, budget: u64, with_remedies: bool) -> Result<bool> {
+        let (exact, declared) = (self.settings.exact, self.declared()?);
+        let planner = Planner::new(&declared, target, exact)?;
+        match with_remedies {
+            true => Ok(planner.fit(budget)?.is_some()),
+            false => Ok(planner.plain()?.peak_bytes <= budget),
+        }
+    }
+
+    /// The device that is planned for.
+    pub(crate) fn target(&self) -> Result<Target> {
+        Target::open(&self.settings, self.precision)
+    }
+
+    fn declared(self) -> Result<Declared> {
+        let argument = |message: String| Err(Error::new(ErrorKind::Argument, message));
+        if let Some(error) = self.error {
+            return argument(error.to_string());
+        }
+        if self.steps.is_empty() {
+            return argument("a run needs at least one step".into());
+        }
+        for step in &self.steps {
+            let uneven = |shapes: &&std::rc::Rc<[Shape]>| {
+                let samples = DeclaredStep::samples(shapes);
+                shapes.iter().any(|shape| shape.rank() > 0 && shape[0] != samples)
+            };
+            if step.split != Split::Never
+                && let Some(shapes) = step.shapes.iter().find(uneven)
+            {
+                let shapes: Vec<String> = shapes.iter().map(|shape| shape.to_string()).collect();
+                return argument(format!(
+                    "step `{}` is to be split by samples, but the first axes of its inputs differ: {}",
+                    step.name,
+                    shapes.join(", ")
+                ));
+            }
+            if step.split == Split::Into(0) {
+                return argument(format!("step `{}` cannot be run in 0 parts; use at least 1", step.name));
+            }
+        }
+        Ok(Declared { steps: self.steps, precision: self.precision, optimizers: OptimizerNames::default() })
+    }
+
+    fn wrong(&mut self, message: String) {
+        self.error.get_or_insert_with(|| message.into());
+    }
+}

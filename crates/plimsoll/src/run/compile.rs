@@ -1,0 +1,174 @@
+//! From a traced step to a checked plan: lowering it, asking the device what kernels need, planning.
+
+use super::limits::{InputLimit, input_limits};
+use crate::Result;
+use crate::device::target::Target;
+use plimsoll_device::CheckedProgram;
+use plimsoll_graph::program::Home;
+use plimsoll_graph::{Program, Step, ValueType};
+use plimsoll_ir::Work;
+use plimsoll_plan::{Costs, Fitted, Frontier, Offload, Remedies, check_remedies, plan};
+use std::cell::OnceCell;
+use std::time::Instant;
+
+/// A step that has been lowered and planned for a device.
+#[derive(Debug)]
+pub(crate) struct Compiled {
+    /// Its kernels, and when and where they run.
+    pub(crate) program: CheckedProgram,
+    /// What the planner saw of them.
+    pub(crate) work: Work,
+    /// What was done to fit it.
+    pub(crate) remedies: Remedies,
+    /// The modelled seconds of a run.
+    pub(crate) seconds: f64,
+    /// How long lowering and planning took.
+    pub(crate) plan_seconds: f64,
+    /// How many elements optimizers change.
+    pub(crate) trainable_parameters: u64,
+    /// The names and types of what is reported.
+    pub(crate) outputs: Vec<(Box<str>, ValueType)>,
+    /// What the numbers of each input must be below, where they are looked up by.
+    pub(crate) limits: Vec<Option<InputLimit>>,
+}
+
+/// What is kept of a step besides its kernels.
+struct About {
+    trainable_parameters: u64,
+    outputs: Vec<(Box<str>, ValueType)>,
+    limits: Vec<Option<InputLimit>>,
+}
+
+/// A step that has been lowered for a device, to be planned.
+pub(crate) struct Lowered {
+    program: Program,
+    work: Work,
+    costs: Costs,
+    about: About,
+    offload: Offload,
+    frontier: OnceCell<Frontier>,
+    lower_seconds: f64,
+}
+
+impl Lowered {
+    /// Lowers a step. `homes` says where each state is, if that is settled; what may be moved to the host besides is for
+    /// the caller to say.
+    pub(crate) fn new(
+        step: &Step,
+        target: &Target,
+        homes: Option<&[Home]>,
+        offload: Offload,
+    ) -> Result<Lowered> {
+        let start = Instant::now();
+        let mut program = target.lower(step);
+        if let Some(homes) = homes {
+            for (state, &home) in program.states.clone().into_iter().zip(homes) {
+                program.buffers[state.index()].home = home;
+            }
+        }
+        let work = program.work(target.device.workspaces(&program)?);
+        let costs = target.profile.costs(&work);
+        let trainable = step.states.iter().filter(|state| state.trainable);
+        let about = About {
+            trainable_parameters: trainable.map(|s| step.graph.shape(s.value).elements() as u64).sum(),
+            outputs: step.outputs.iter().map(|o| (o.name.clone(), step.graph.ty(o.value))).collect(),
+            limits: input_limits(step),
+        };
+        let (frontier, lower_seconds) = (OnceCell::new(), start.elapsed().as_secs_f64());
+        Ok(Lowered { program, work, costs, about, offload, frontier, lower_seconds })
+    }
+
+    /// The modelled seconds without any remedy. No plan is faster.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.costs.kernels.iter().sum()
+    }
+
+    /// Whether values may rest on the host.
+    pub(crate) fn offloads(&self) -> bool {
+        self.offload != Offload::Nothing
+    }
+
+    /// The kernels.
+    pub(crate) fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The plan without remedies.
+    pub(crate) fn plain(self, target: &Target) -> Result<Compiled> {
+        let start = Instant::now();
+        let plan = plan(&self.work, &target.options())?;
+        let Lowered { mut program, work, about, lower_seconds, .. } = self;
+        let seconds = self.costs.kernels.iter().sum();
+        program.rematerializations = vec![];
+        let program = CheckedProgram::new(program, plan)?;
+        let plan_seconds = lower_seconds + start.elapsed().as_secs_f64();
+        Ok(Compiled::new(program, work, Remedies::default(), seconds, plan_seconds, about))
+    }
+
+    /// All plans, from the most memory to the least.
+    pub(crate) fn frontier(&self, target: &Target) -> &Frontier {
+        self.frontier.get_or_init(|| {
+            let start = Instant::now();
+            let (work, costs) = (self.work.clone(), self.costs.clone());
+            let mut frontier = Frontier::new(work, costs, &target.options(), self.offload);
+            frontier.improve(&|| start.elapsed().as_secs_f64() < target.plan_seconds);
+            frontier
+        })
+    }
+
+    /// The fastest plan within a budget.
+    pub(crate) fn within(&self, target: &Target, budget: u64) -> Result<Option<Fitted>> {
+        Ok(self.frontier(target).within(budget)?)
+    }
+
+    /// The smallest plan there is.
+    pub(crate) fn smallest(&self, target: &Target) -> Result<Option<Fitted>> {
+        let frontier = self.frontier(target);
+        Ok(frontier.at(frontier.points().len().saturating_sub(1))?)
+    }
+
+    /// The step with one of its plans.
+    pub(crate) fn compiled(&self, fitted: Fitted) -> Result<Compiled> {
+        let start = Instant::now();
+        check_remedies(&self.work, &fitted)?;
+        let program = self.program.relaunched(&fitted.work, &fitted.sources, &fitted.origins);
+        let Fitted { work, plan, remedies, seconds, .. } = fitted;
+        let program = CheckedProgram::new(program, plan)?;
+        let plan_seconds = self.lower_seconds + start.elapsed().as_secs_f64();
+        Ok(Compiled::new(program, work, remedies, seconds, plan_seconds, self.about.clone()))
+    }
+
+    /// Where a plan has each of the states.
+    pub(crate) fn homes(&self, fitted: &Fitted) -> Vec<Home> {
+        self.program.states.iter().map(|id| fitted.work.buffers[id.index()].home).collect()
+    }
+}
+
+impl Clone for About {
+    fn clone(&self) -> About {
+        About {
+            trainable_parameters: self.trainable_parameters,
+            outputs: self.outputs.clone(),
+            limits: self.limits.clone(),
+        }
+    }
+}
+
+impl Compiled {
+    fn new(
+        program: CheckedProgram,
+        work: Work,
+        remedies: Remedies,
+        seconds: f64,
+        plan_seconds: f64,
+        about: About,
+    ) -> Compiled {
+        let About { trainable_parameters, outputs, limits } = about;
+        Compiled { program, work, remedies, seconds, plan_seconds, trainable_parameters, outputs, limits }
+    }
+
+    /// The bytes of its arena.
+    pub(crate) fn peak_bytes(&self) -> u64 {
+        self.program.plan().peak_bytes
+    }
+}

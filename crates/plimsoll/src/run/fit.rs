@@ -1,0 +1,673 @@
+//! Fitting a whole run into a budget.
+//!
+//! The outermost choice is how many parts batches are split into; inside each such variant the planner knows the whole
+//! frontier of rematerializing and offloading of the training step that needs the most, the *main* one. A candidate is a
+//! point of that frontier together with the plans of all other programs of the run (other steps, shapes, the last batch,
+//! the end of a window, evaluation), which agree on where the states rest. The candidates do not depend on the budget: a
+//! budget takes the fastest of those that fit. So a larger budget is never slower, a smaller one never takes more, and
+//! the peak that a budget gives is itself a budget that gives the same.
+
+use super::compile::{Compiled, Lowered};
+use super::declared::{Declared, DeclaredStep, Key, Kind, Split};
+use crate::device::target::{LEAST_LOGITS, Target};
+use crate::{Error, ErrorKind, Result};
+use plimsoll_graph::program::Home;
+use plimsoll_graph::{StateTable, Step, chunk_loss};
+use plimsoll_plan::{Fitted, Offload};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+/// What is done to a whole run so that it fits.
+#[derive(Clone)]
+pub(crate) struct Choice {
+    /// How many parts the batches of each step are run in.
+    pub(crate) parts: Vec<usize>,
+    /// Whether logits of training steps are made and used up some rows at a time.
+    pub(crate) chunked: bool,
+    /// Where each state rests.
+    pub(crate) homes: Rc<[Home]>,
+    /// All states, in the order in which every program has them.
+    pub(crate) table: Rc<StateTable>,
+}
+
+/// A run that fits.
+pub(crate) struct Fit {
+    pub(crate) choice: Choice,
+    /// Its programs, the main one first.
+    pub(crate) programs: Vec<(Key, Rc<Compiled>)>,
+    /// The modelled seconds of the main step, all its parts included.
+    pub(crate) seconds: f64,
+    /// The bytes of its arena: what the program that needs the most takes.
+    pub(crate) peak_bytes: u64,
+    pub(crate) host_bytes: u64,
+}
+
+/// What is known of a step before it is planned.
+#[derive(Clone, Copy)]
+pub(crate) struct StepTraits {
+    trains: bool,
+    has_batch_statistics: bool,
+}
+
+/// Plans a run for a target. What was lowered and searched is kept, so that several budgets can be asked for.
+pub(crate) struct Planner<'a> {
+    pub(crate) declared: &'a Declared,
+    pub(crate) target: &'a Target,
+    exact: bool,
+    about: Vec<StepTraits>,
+    /// Traces of whole steps at their largest shapes, which were made to know about the steps and are used once.
+    traces: RefCell<HashMap<Key, Step>>,
+    plain: OnceCell<Rc<Fit>>,
+    variants: RefCell<HashMap<(usize, Offload), Rc<Variant>>>,
+    /// How many programs have been planned, each search counted once.
+    plans: Cell<u64>,
+}
+
+/// A run whose batches are split into so many parts, with all plans of its main step.
+pub(crate) struct Variant {
+    parts: Vec<usize>,
+    chunked: bool,
+    table: Rc<StateTable>,
+    main: Key,
+    pub(crate) lowered: Lowered,
+    /// The modelled seconds of the main step without any remedy, all parts included.
+    least_seconds: f64,
+    /// The other programs of training steps.
+    others: Vec<Key>,
+    plain: RefCell<HashMap<Key, Rc<Compiled>>>,
+    searched: RefCell<HashMap<Placed, Rc<Lowered>>>,
+}
+
+/// A program with states that rest where these say.
+type Placed = (Key, Rc<[Home]>);
+
+/// Plans of programs, and the parts that each step is run in.
+type Around = (Vec<(Key, Planned)>, Vec<usize>);
+
+/// A point of a variant's frontier, with plans of everything else.
+pub(crate) struct Candidate {
+    variant: Rc<Variant>,
+    pub(crate) fitted: Fitted,
+    homes: Rc<[Home]>,
+    others: Vec<(Key, Planned)>,
+    parts: Vec<usize>,
+    pub(crate) peak_bytes: u64,
+    pub(crate) seconds: f64,
+}
+
+/// A program within a budget: as it is, or by a plan of its frontier.
+enum Planned {
+    Plain(Rc<Compiled>),
+    Fitted(Rc<Lowered>, Box<Fitted>),
+}
+
+impl Planned {
+    fn peak_bytes(&self) -> u64 {
+        match self {
+            Planned::Plain(compiled) => compiled.peak_bytes(),
+            Planned::Fitted(_, fitted) => fitted.plan.peak_bytes,
+        }
+    }
+
+    fn seconds(&self) -> f64 {
+        match self {
+            Planned::Plain(compiled) => compiled.seconds,
+            Planned::Fitted(_, fitted) => fitted.seconds,
+        }
+    }
+}
+
+/// The least that a run can be made to take.
+pub(crate) struct Least {
+    pub(crate) bytes: u64,
+    /// What its peak is made of, in words.
+    pub(crate) because: String,
+}
+
+/// The price in time of what is done without a budget where memory is scarce. Nothing leaves the device for it.
+const NEARLY_FREE: f64 = 1.02;
+
+impl<'a> Planner<'a> {
+    /// A planner of a run; `exact` leaves out what changes rounding.
+    pub(crate) fn new(declared: &'a Declared, target: &'a Target, exact: bool) -> Result<Planner<'a>> {
+        let (mut about, mut traces) = (vec![], HashMap::new());
+        for (step, of) in declared.steps.iter().enumerate() {
+            let key = Key { step, kind: Kind::Whole, shapes: of.shapes[0].clone() };
+            let traced = declared.trace(&key)?;
+            about.push(StepTraits {
+                trains: !traced.objectives.is_empty(),
+                has_batch_statistics: traced.has_batch_statistics(),
+            });
+            traces.insert(key, traced);
+        }
+        let traces = RefCell::new(traces);
+        Ok(Planner { traces, ..Planner::of_known_steps(declared, target, exact, about) })
+    }
+
+    /// A planner of a run whose steps are known already.
+    pub(crate) fn of_known_steps(
+        declared: &'a Declared,
+        target: &'a Target,
+        exact: bool,
+        about: Vec<StepTraits>,
+    ) -> Planner<'a> {
+        Planner {
+            declared,
+            target,
+            exact,
+            about,
+            traces: RefCell::default(),
+            plain: OnceCell::new(),
+            variants: RefCell::default(),
+            plans: Cell::new(0),
+        }
+    }
+
+    /// What is known of the steps.
+    pub(crate) fn into_known_steps(self) -> Vec<StepTraits> {
+        self.about
+    }
+
+    /// How many programs have been planned, each search counted once.
+    pub(crate) fn plans(&self) -> u64 {
+        self.plans.get()
+    }
+
+    /// Whether batches may be split without the user's word: not where that would change what is computed.
+    fn may_split(&self) -> bool {
+        let splits = |step: usize| self.declared.steps[step].split == Split::AsNeeded;
+        let trained = || (0..self.about.len()).filter(|&step| self.about[step].trains);
+        !self.exact
+            && trained().any(splits)
+            && trained().all(|s| !splits(s) || !self.about[s].has_batch_statistics)
+    }
+
+    /// The numbers of parts that training steps may be split into: first as the user says.
+    fn split_counts(&self) -> Vec<usize> {
+        let mut counts = vec![1];
+        if self.may_split() {
+            let splits = |step: &usize| {
+                self.about[*step].trains && self.declared.steps[*step].split == Split::AsNeeded
+            };
+            let most =
+                (0..self.about.len()).filter(splits).map(|step| self.declared.steps[step].most_parts()).max();
+            counts.extend((1..).map(|n| 1usize << n).take_while(|&parts| parts <= most.unwrap_or(1)));
+        }
+        counts
+    }
+
+    /// The parts of each step, if training steps that may be are split into so many.
+    fn parts(&self, count: usize) -> Vec<usize> {
+        let of_step = |(declared, about): (&DeclaredStep, &StepTraits)| match declared.split {
+            Split::Into(parts) => parts.min(declared.most_parts()).max(1),
+            Split::AsNeeded if about.trains => count.min(declared.most_parts()),
+            Split::AsNeeded | Split::Never => 1,
+        };
+        self.declared.steps.iter().zip(&self.about).map(of_step).collect()
+    }
+
+    /// The run as it is without a budget.
+    pub(crate) fn plain(&self) -> Result<Rc<Fit>> {
+        if let Some(plain) = self.plain.get() {
+            return Ok(Rc::clone(plain));
+        }
+        let parts = self.parts(1);
+        let table = Rc::new(self.state_table(&parts)?);
+        let mut programs: Vec<(Key, Rc<Compiled>)> = vec![];
+        let mut chunked = false;
+        for (step, &count) in parts.iter().enumerate() {
+            for key in self.declared.keys(step, count, self.about[step].trains)? {
+                let (traced, rewritten) = self.traced(&key, &table, self.target.traits.chunk_logits_bytes)?;
+                chunked |= rewritten;
+                programs.push((key, Rc::new(self.plan_plain(&traced)?)));
+            }
+        }
+        let homes: Rc<[Home]> = vec![Home::Device; table.iter().len()].into();
+        let main = self.main_of(&programs);
+        programs.swap(0, main);
+        let seconds = self.step_seconds(&programs[0].0, programs[0].1.seconds, &parts, |key| {
+            programs.iter().find(|(other, _)| other == key).map(|(_, compiled)| compiled.seconds)
+        })?;
+        let choice = Choice { parts, chunked, homes, table };
+        let fit = Rc::new(Fit {
+            peak_bytes: programs.iter().map(|(_, c)| c.peak_bytes()).max().unwrap_or(0),
+            host_bytes: programs.iter().map(|(_, c)| c.program.plan().host_bytes).max().unwrap_or(0),
+            choice,
+            programs,
+            seconds,
+        });
+        Ok(Rc::clone(self.plain.get_or_init(|| fit)))
+    }
+
+    /// The position of the main program: of the training steps, or else of all, the one that needs the most. Of those
+    /// that need the same, the first.
+    fn main_of(&self, programs: &[(Key, Rc<Compiled>)]) -> usize {
+        let weight = |index: usize| {
+            let (key, compiled) = &programs[index];
+            let first = key.kind != Kind::Apply && key.shapes == self.largest(key);
+            (self.about[key.step].trains, first, compiled.peak_bytes())
+        };
+        (0..programs.len()).rev().max_by_key(|&index| weight(index)).unwrap_or(0)
+    }
+
+    /// The largest shapes of a program's step, in the parts that it is of.
+    fn largest(&self, key: &Key) -> super::declared::InputShapes {
+        let declared = &self.declared.steps[key.step];
+        let whole = &declared.shapes[0];
+        match key.kind {
+            Kind::Whole => whole.clone(),
+            _ => {
+                let samples = DeclaredStep::samples(&key.shapes);
+                DeclaredStep::with_samples(whole, samples).unwrap_or_else(|_| whole.clone())
+            }
+        }
+    }
+
+    /// The modelled seconds of a step whose part takes so long, all parts and the end of the window included.
+    fn step_seconds(
+        &self,
+        main: &Key,
+        part: f64,
+        parts: &[usize],
+        seconds: impl Fn(&Key) -> Option<f64>,
+    ) -> Result<f64> {
+        if main.kind != Kind::Accumulate {
+            return Ok(part);
+        }
+        let end = self.declared.end_of_window(main.step, parts[main.step])?;
+        Ok(part * parts[main.step] as f64 + seconds(&end).unwrap_or(0.0))
+    }
+
+    /// The states of all steps that are run in so many parts each.
+    fn state_table(&self, parts: &[usize]) -> Result<StateTable> {
+        let mut table = StateTable::default();
+        for (step, declared) in self.declared.steps.iter().enumerate() {
+            let key = if self.about[step].trains && parts[step] > 1 {
+                // The end of a window has the states of its parts as well.
+                self.declared.end_of_window(step, parts[step])?
+            } else {
+                Key { step, kind: Kind::Whole, shapes: declared.shapes[0].clone() }
+            };
+            match self.traces.borrow().get(&key) {
+                Some(traced) => table.extend(traced)?,
+                None => table.extend(&self.declared.trace(&key)?)?,
+            }
+        }
+        Ok(table)
+    }
+
+    /// Traces a program with the states of its run, its logits chunked where they have at least so many bytes; and
+    /// whether any are.
+    fn traced(&self, key: &Key, table: &StateTable, logits: usize) -> Result<(Step, bool)> {
+        let known = self.traces.borrow_mut().remove(key);
+        let mut step = known.map_or_else(|| self.declared.trace(key), Ok)?;
+        let trains = self.about[key.step].trains && key.kind != Kind::Apply;
+        let rewritten = trains.then(|| chunk_loss(&step, logits)).flatten();
+        let chunked = rewritten.is_some();
+        step = rewritten.unwrap_or(step);
+        let name = &self.declared.steps[key.step].name;
+        step.adopt_states(table).map_err(|error| Error::from(error).in_step(name))?;
+        Ok((step, chunked))
+    }
+
+    fn plan_plain(&self, step: &Step) -> Result<Compiled> {
+        self.plans.set(self.plans.get() + 1);
+        Lowered::new(step, self.target, None, Offload::Nothing)?.plain(self.target)
+    }
+
+    /// The run split into so many parts, its logits chunked where there are any worth it.
+    pub(crate) fn variant(&self, count: usize, offload: Offload) -> Result<Rc<Variant>> {
+        if let Some(variant) = self.variants.borrow().get(&(count, offload)) {
+            return Ok(Rc::clone(variant));
+        }
+        let parts = self.parts(count);
+        let table = Rc::new(self.state_table(&parts)?);
+        let plain = self.plain()?;
+        let main_step = plain.programs[0].0.step;
+        let trains = self.about[main_step].trains;
+        let main = self.declared.keys(main_step, parts[main_step], trains)?.swap_remove(0);
+        let (step, chunked) = self.traced(&main, &table, LEAST_LOGITS)?;
+        self.plans.set(self.plans.get() + 1);
+        let lowered = Lowered::new(&step, self.target, None, offload)?;
+        let mut others = vec![];
+        for step in
+            (0..self.declared.steps.len()).filter(|&step| self.about[step].trains || step == main_step)
+        {
+            let keys = self.declared.keys(step, parts[step], self.about[step].trains)?;
+            others.extend(keys.into_iter().filter(|key| *key != main));
+        }
+        let count_of_main = if main.kind == Kind::Accumulate { parts[main_step] } else { 1 };
+        let variant = Rc::new(Variant {
+            least_seconds: lowered.seconds() * count_of_main as f64,
+            parts,
+            chunked,
+            table,
+            main,
+            lowered,
+            others,
+            plain: RefCell::default(),
+            searched: RefCell::default(),
+        });
+        self.variants.borrow_mut().insert((count, offload), Rc::clone(&variant));
+        Ok(variant)
+    }
+
+    /// The fastest candidate that fits, other than the run as it is.
+    pub(crate) fn candidate(&self, budget: u64) -> Result<Option<Candidate>> {
+        let mut best: Option<Candidate> = None;
+        for count in self.split_counts() {
+            let variant = self.variant(count, Offload::ValuesAndStates)?;
+            if best.as_ref().is_some_and(|best| variant.least_seconds >= best.seconds) {
+                continue;
+            }
+            let candidate = self.within(&variant, budget)?;
+            if let Some(candidate) = candidate
+                && best.as_ref().is_none_or(|best| candidate.seconds < best.seconds)
+            {
+                best = Some(candidate);
+            }
+        }
+        Ok(best)
+    }
+
+    /// The run within a budget, if there is a way.
+    pub(crate) fn fit(&self, budget: u64) -> Result<Option<Rc<Fit>>> {
+        let plain = self.plain()?;
+        if plain.peak_bytes <= budget {
+            return Ok(Some(plain));
+        }
+        self.candidate(budget)?.map(|candidate| self.fit_of(candidate).map(Rc::new)).transpose()
+    }
+
+    /// The run without a budget: as it is, or with the remedies that are nearly free where memory is scarce.
+    pub(crate) fn unbounded(&self) -> Result<Rc<Fit>> {
+        let plain = self.plain()?;
+        if !self.target.traits.memory_is_scarce {
+            return Ok(plain);
+        }
+        let variant = self.variant(1, Offload::Nothing)?;
+        let points: Vec<(u64, f64)> = variant.lowered.frontier(self.target).points().collect();
+        let fastest = points.iter().map(|point| point.1).fold(f64::INFINITY, f64::min);
+        let cheap = points.iter().filter(|point| point.1 <= NEARLY_FREE * fastest);
+        let Some(least) = cheap.map(|point| point.0).min() else { return Ok(plain) };
+        // Placement may need a little more than what lives at once.
+        let aim = least + least / 200;
+        match self.within(&variant, aim)? {
+            Some(candidate) if candidate.peak_bytes < plain.peak_bytes => {
+                Ok(Rc::new(self.fit_of(candidate)?))
+            }
+            _ => Ok(plain),
+        }
+    }
+
+    /// The fastest point of a variant that fits with all other programs.
+    fn within(&self, variant: &Rc<Variant>, budget: u64) -> Result<Option<Candidate>> {
+        let frontier = variant.lowered.frontier(self.target);
+        let mut refused: HashSet<Rc<[Home]>> = HashSet::new();
+        for (point, (live, _)) in frontier.points().enumerate() {
+            if live > budget {
+                continue;
+            }
+            let Some(fitted) = frontier.at(point)?.filter(|fitted| fitted.plan.peak_bytes <= budget) else {
+                continue;
+            };
+            let homes: Rc<[Home]> = variant.lowered.homes(&fitted).into();
+            if refused.contains(&homes) {
+                continue;
+            }
+            match self.others_within(variant, &homes, budget)? {
+                Some((others, parts)) => {
+                    return self.candidate_of(variant, fitted, homes, others, parts).map(Some);
+                }
+                None => _ = refused.insert(homes),
+            }
+        }
+        Ok(None)
+    }
+
+    fn candidate_of(
+        &self,
+        variant: &Rc<Variant>,
+        fitted: Fitted,
+        homes: Rc<[Home]>,
+        others: Vec<(Key, Planned)>,
+        parts: Vec<usize>,
+    ) -> Result<Candidate> {
+        let largest = others.iter().map(|(_, planned)| planned.peak_bytes()).max().unwrap_or(0);
+        let seconds = self.step_seconds(&variant.main, fitted.seconds, &parts, |key| {
+            others.iter().find(|(other, _)| other == key).map(|(_, planned)| planned.seconds())
+        })?;
+        let peak_bytes = fitted.plan.peak_bytes.max(largest);
+        Ok(Candidate { variant: Rc::clone(variant), fitted, homes, others, parts, peak_bytes, seconds })
+    }
+
+    /// Plans of all programs but the main one within a budget, and the parts of each step: inference is split as far as
+    /// it must be.
+    fn others_within(&self, variant: &Variant, homes: &Rc<[Home]>, budget: u64) -> Result<Option<Around>> {
+        let (mut planned, mut parts) = (vec![], variant.parts.clone());
+        for key in &variant.others {
+            match self.other_within(variant, key, homes, budget)? {
+                Some(plan) => planned.push((key.clone(), plan)),
+                None => return Ok(None),
+            }
+        }
+        for step in (0..parts.len()).filter(|&s| !self.about[s].trains && s != variant.main.step) {
+            let mut fits = None;
+            for count in self.inference_counts(step) {
+                fits =
+                    self.inference_within(variant, step, count, homes, budget)?.map(|plans| (count, plans));
+                if fits.is_some() {
+                    break;
+                }
+            }
+            let Some((count, plans)) = fits else { return Ok(None) };
+            parts[step] = count;
+            planned.extend(plans);
+        }
+        Ok(Some((planned, parts)))
+    }
+
+    /// The numbers of parts that a step of inference may be run in.
+    fn inference_counts(&self, step: usize) -> Vec<usize> {
+        let declared = &self.declared.steps[step];
+        match declared.split {
+            Split::Never => vec![1],
+            Split::Into(parts) => vec![parts.min(declared.most_parts()).max(1)],
+            Split::AsNeeded => {
+                (0..).map(|n| 1usize << n).take_while(|&parts| parts < 2 * declared.most_parts()).collect()
+            }
+        }
+    }
+
+    fn inference_within(
+        &self,
+        variant: &Variant,
+        step: usize,
+        count: usize,
+        homes: &Rc<[Home]>,
+        budget: u64,
+    ) -> Result<Option<Vec<(Key, Planned)>>> {
+        let mut plans = vec![];
+        for key in self.declared.keys(step, count, false)? {
+            match self.other_within(variant, &key, homes, budget)? {
+                Some(plan) => plans.push((key, plan)),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(plans))
+    }
+
+    /// A plan of one program within a budget, with states where they rest.
+    fn other_within(
+        &self,
+        variant: &Variant,
+        key: &Key,
+        homes: &Rc<[Home]>,
+        budget: u64,
+    ) -> Result<Option<Planned>> {
+        if !homes.contains(&Home::Host) {
+            let plain = self.plain_of(variant, key)?;
+            if plain.peak_bytes() <= budget {
+                return Ok(Some(Planned::Plain(plain)));
+            }
+        }
+        let lowered = self.searched(variant, key, homes)?;
+        let fitted = lowered.within(self.target, budget)?;
+        Ok(fitted.map(|fitted| Planned::Fitted(lowered, Box::new(fitted))))
+    }
+
+    /// A program of a variant without remedies.
+    fn plain_of(&self, variant: &Variant, key: &Key) -> Result<Rc<Compiled>> {
+        if let Some(plain) = variant.plain.borrow().get(key) {
+            return Ok(Rc::clone(plain));
+        }
+        let logits = self.target.traits.chunk_logits_bytes;
+        let (step, _) = self.traced(key, &variant.table, logits)?;
+        let plain = Rc::new(self.plan_plain(&step)?);
+        variant.plain.borrow_mut().insert(key.clone(), Rc::clone(&plain));
+        Ok(plain)
+    }
+
+    /// A program of a variant with all its plans.
+    fn searched(&self, variant: &Variant, key: &Key, homes: &Rc<[Home]>) -> Result<Rc<Lowered>> {
+        let id = (key.clone(), Rc::clone(homes));
+        if let Some(lowered) = variant.searched.borrow().get(&id) {
+            return Ok(Rc::clone(lowered));
+        }
+        let (step, _) = self.traced(key, &variant.table, LEAST_LOGITS)?;
+        self.plans.set(self.plans.get() + 1);
+        let offload = if variant.offloads() { Offload::Values } else { Offload::Nothing };
+        let lowered = Rc::new(Lowered::new(&step, self.target, Some(homes), offload)?);
+        variant.searched.borrow_mut().insert(id, Rc::clone(&lowered));
+        Ok(lowered)
+    }
+
+    fn fit_of(&self, candidate: Candidate) -> Result<Fit> {
+        let Candidate { variant, fitted, homes, others, parts, peak_bytes, seconds } = candidate;
+        let mut programs = vec![(variant.main.clone(), Rc::new(variant.lowered.compiled(fitted)?))];
+        for (key, planned) in others {
+            let compiled = match planned {
+                Planned::Plain(compiled) => compiled,
+                Planned::Fitted(lowered, fitted) => Rc::new(lowered.compiled(*fitted)?),
+            };
+            programs.push((key, compiled));
+        }
+        let host_bytes = programs.iter().map(|(_, c)| c.program.plan().host_bytes).max().unwrap_or(0);
+        let choice = Choice { parts, chunked: variant.chunked, homes, table: Rc::clone(&variant.table) };
+        Ok(Fit { choice, programs, seconds, peak_bytes, host_bytes })
+    }
+
+    /// A program whose shapes were not known when a run was fitted, within the bytes that the run has.
+    pub(crate) fn later(&self, choice: &Choice, key: &Key, arena_bytes: u64) -> Result<Compiled> {
+        let logits = if choice.chunked { self.target.traits.chunk_logits_bytes } else { usize::MAX };
+        if !choice.homes.contains(&Home::Host) {
+            let plain = self.plan_plain(&self.traced(key, &choice.table, logits)?.0)?;
+            if plain.peak_bytes() <= arena_bytes {
+                return Ok(plain);
+            }
+        }
+        let (step, _) = self.traced(key, &choice.table, LEAST_LOGITS)?;
+        self.plans.set(self.plans.get() + 1);
+        let offload = if choice.homes.contains(&Home::Host) { Offload::Values } else { Offload::Nothing };
+        let lowered = Lowered::new(&step, self.target, Some(&choice.homes), offload)?;
+        match lowered.within(self.target, arena_bytes)? {
+            Some(fitted) => lowered.compiled(fitted),
+            None => {
+                let of = &self.declared.steps[key.step];
+                let shapes: Vec<String> = of
+                    .inputs
+                    .iter()
+                    .zip(key.shapes.iter())
+                    .map(|(input, shape)| format!("`{}` {}{shape}", input.name, input.dtype))
+                    .collect();
+                let message = format!(
+                    "the step `{}` for {} does not fit the {arena_bytes} bytes that the run has: compile it for this \
+                     shape as well",
+                    of.name,
+                    shapes.join(", ")
+                );
+                Err(Error::new(ErrorKind::Budget, message))
+            }
+        }
+    }
+
+    /// The least memory that any candidate takes. A budget of as much is met.
+    pub(crate) fn least(&self) -> Result<Least> {
+        self.least_of(&self.split_counts())
+    }
+
+    /// The least memory of a run that is not split, or split as far as it may be: what a change is judged by.
+    pub(crate) fn roughly_least(&self) -> Result<u64> {
+        let counts = self.split_counts();
+        let ends: Vec<usize> =
+            if counts.len() > 1 { vec![counts[0], counts[counts.len() - 1]] } else { counts };
+        Ok(self.least_of(&ends)?.bytes)
+    }
+
+    fn least_of(&self, counts: &[usize]) -> Result<Least> {
+        let plain = self.plain()?;
+        let mut least: Option<Least> = None;
+        for &count in counts {
+            let variant = self.variant(count, Offload::ValuesAndStates)?;
+            let Some(fitted) = variant.lowered.smallest(self.target)? else { continue };
+            let homes: Rc<[Home]> = variant.lowered.homes(&fitted).into();
+            let mut largest =
+                (fitted.plan.peak_bytes, super::advice::reason(variant.lowered.program(), &fitted));
+            let mut add = |lowered: &Lowered| -> Result<u64> {
+                let Some(smallest) = lowered.smallest(self.target)? else { return Ok(0) };
+                let bytes = smallest.plan.peak_bytes;
+                if bytes > largest.0 {
+                    largest = (bytes, super::advice::reason(lowered.program(), &smallest));
+                }
+                Ok(bytes)
+            };
+            for key in &variant.others {
+                add(&*self.searched(&variant, key, &homes)?)?;
+            }
+            for step in (0..self.about.len()).filter(|&s| !self.about[s].trains && s != variant.main.step) {
+                let most = self.inference_counts(step).into_iter().max().unwrap_or(1);
+                for key in self.declared.keys(step, most, false)? {
+                    add(&*self.searched(&variant, &key, &homes)?)?;
+                }
+            }
+            if least.as_ref().is_none_or(|least| largest.0 < least.bytes) {
+                least = Some(Least { bytes: largest.0, because: largest.1 });
+            }
+        }
+        let least = least.ok_or_else(|| Error::new(ErrorKind::Argument, "there are no steps to run"))?;
+        Ok(Least { bytes: least.bytes.min(plain.peak_bytes), ..least })
+    }
+}
+
+impl Variant {
+    /// Whether values may rest on the host.
+    fn offloads(&self) -> bool {
+        self.lowered.offloads()
+    }
+}
+
+impl Candidate {
+    /// What is done to fit: remedies of the main step, the parts it is run in, and whether its logits are chunked.
+    pub(crate) fn remedies(&self) -> Vec<crate::Remedy> {
+        crate::Remedy::list(&self.fitted.remedies, self.parts[self.variant.main.step], self.variant.chunked)
+    }
+
+    /// How many parts batches of the main step are run in.
+    pub(crate) fn main_parts(&self) -> usize {
+        self.parts[self.variant.main.step]
+    }
+}
+
+impl Fit {
+    /// How many parts batches of the main step are run in.
+    pub(crate) fn main_parts(&self) -> usize {
+        self.choice.parts[self.programs[0].0.step]
+    }
+
+    /// The program that needs the most memory. Of those that need the same, the first.
+    pub(crate) fn most(&self) -> &Compiled {
+        let most = self.programs.iter().map(|(_, compiled)| compiled).rev().max_by_key(|c| c.peak_bytes());
+        most.unwrap_or(&self.programs[0].1)
+    }
+}

@@ -1,0 +1,51 @@
+//! The frontier of a run: what less memory costs in time.
+
+use super::fit::Planner;
+use crate::Result;
+use crate::forecast::frontier::{FrontierPoint, FrontierReport};
+use crate::forecast::remedy::Remedy;
+use plimsoll_plan::Remedies;
+
+/// How many budgets a frontier has, from the least to what is taken without one.
+const BUDGETS: u64 = 11;
+
+impl Planner<'_> {
+    /// What the run costs in time at budgets from the least to what it takes without one. `budget` is the one that was
+    /// asked about, if any was.
+    pub(crate) fn report(&self, budget: Option<u64>) -> Result<FrontierReport> {
+        let plain = self.plain()?;
+        let floor = self.least()?;
+        let (most, least) = (plain.peak_bytes, floor.bytes);
+        let mut points: Vec<FrontierPoint> = vec![];
+        for n in (0..BUDGETS).rev() {
+            let asked = least + (most - least) * n / (BUDGETS - 1);
+            let point = if asked >= most {
+                Some(FrontierPoint {
+                    budget_bytes: asked,
+                    peak_bytes: most,
+                    host_bytes: plain.host_bytes,
+                    step_seconds: plain.seconds,
+                    micro_batches: plain.main_parts(),
+                    remedies: Remedy::list(&Remedies::default(), plain.main_parts(), plain.choice.chunked),
+                })
+            } else {
+                self.candidate(asked)?.map(|candidate| FrontierPoint {
+                    budget_bytes: asked,
+                    peak_bytes: candidate.peak_bytes,
+                    host_bytes: candidate.fitted.plan.host_bytes,
+                    step_seconds: candidate.seconds,
+                    micro_batches: candidate.main_parts(),
+                    remedies: candidate.remedies(),
+                })
+            };
+            points.extend(point);
+        }
+        Ok(FrontierReport {
+            points,
+            floor_bytes: floor.bytes,
+            floor_reason: floor.because,
+            budget_bytes: budget,
+            device: self.target.profile.name.clone(),
+        })
+    }
+}

@@ -1,0 +1,685 @@
+//! The run: named steps over one set of states in one arena, compiled once, for a device and a budget.
+//!
+//! Training, evaluation, prediction, the two halves of a GAN, a bare function: all are steps. The forecast of a run is
+//! what it reserves, because it is made of the very plans that are loaded.
+
+mod advice;
+mod builder;
+mod compile;
+mod declared;
+mod fit;
+mod frontier;
+mod limits;
+mod session;
+
+pub use builder::RunBuilder;
+pub(crate) use compile::Compiled;
+pub use declared::{Input, Inputs, Outputs};
+pub(crate) use declared::{InputShapes, Key};
+pub(crate) use limits::tightest;
+pub(crate) use session::draw;
+
+use crate::device::target::Target;
+use crate::forecast::device_use::DeviceUse;
+use crate::forecast::remedy::Remedy;
+use crate::forecast::{Forecast, StepForecast};
+use crate::{Array, DType, DeviceName, Error, ErrorKind, Result, Shape};
+use declared::{Declared, DeclaredStep, Kind};
+use fit::{Fit, Planner, StepTraits};
+use plimsoll_device::Books;
+use plimsoll_graph::program::Kernel;
+use plimsoll_graph::program::Role;
+use plimsoll_plan::Profile;
+use session::Session;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::rc::Rc;
+
+/// How a run is compiled.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Settings {
+    pub(crate) device: DeviceName,
+    pub(crate) profile: Option<Profile>,
+    pub(crate) threads: Option<usize>,
+    pub(crate) seed: u64,
+    pub(crate) budget: Option<u64>,
+    pub(crate) exact: bool,
+    pub(crate) plan_seconds: f64,
+}
+
+/// Named steps over one set of states in one arena, compiled once.
+///
+/// ```
+/// use plimsoll::layers::{Activation, Dense, Layer, Sequential};
+/// use plimsoll::{Array, DType, Input, Optimizer, Run, loss};
+///
+/// let model = Sequential::new().then(Dense::new(8).activation(Activation::Tanh)).then(Dense::new(1));
+/// let adam = Optimizer::adam(1e-2);
+/// let mut run = Run::builder()
+///     .step("train", [Input::new("x", &[4, 2], DType::F32), Input::new("y", &[4, 1], DType::F32)], move |cx, inputs| {
+///         let [x, y] = inputs.all()?;
+///         let loss = loss::mse(&model.forward(cx, x)?, y)?;
+///         cx.minimise(&loss, &adam)?;
+///         Ok([("loss", loss)])
+///     })
+///     .budget(64 << 10)
+///     .compile()?;
+/// println!("{}", run.forecast());
+///
+/// let x = Array::new(&[4, 2], &[0.0f32, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0])?;
+/// let y = Array::new(&[4, 1], &[0.0f32, 1.0, 1.0, 0.0])?;
+/// let first = run.step("train", &[("x", &x), ("y", &y)])?["loss"].item::<f32>()?;
+/// for _ in 0..200 {
+///     run.step("train", &[("x", &x), ("y", &y)])?;
+/// }
+/// let last = run.step("train", &[("x", &x), ("y", &y)])?["loss"].item::<f32>()?;
+/// assert!(last < 0.5 * first);
+/// # Ok::<(), plimsoll::Error>(())
+/// ```
+pub struct Run {
+    declared: Declared,
+    target: Target,
+    settings: Settings,
+    fit: Rc<Fit>,
+    known: Vec<StepTraits>,
+    plans: u64,
+    device_use: Option<DeviceUse>,
+    session: Option<Session>,
+    /// What each run in flight is of its step.
+    parts: VecDeque<PartInFlight>,
+    /// What came of the last run of each step.
+    results: Vec<StepResult>,
+    /// Steps that have ended.
+    ended: VecDeque<EndedStep>,
+    /// The shapes of parts, by those of the whole and the samples of the part, so that stepping makes none.
+    part_shapes: HashMap<(InputShapes, usize), InputShapes>,
+}
+
+/// A step that has ended, and the `f32` scalars that it reported.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EndedStep {
+    scalars: [f32; EndedStep::MOST],
+    count: usize,
+}
+
+impl EndedStep {
+    /// More than these are not noted here; all are among the step's results.
+    const MOST: usize = 16;
+
+    fn new(arrays: &[Array]) -> EndedStep {
+        let mut ended = EndedStep { scalars: [0.0; EndedStep::MOST], count: 0 };
+        let scalars = arrays.iter().filter(|array| array.shape().is_empty()).filter_map(|a| a.item().ok());
+        for (slot, scalar) in ended.scalars.iter_mut().zip(scalars) {
+            *slot = scalar;
+            ended.count += 1;
+        }
+        ended
+    }
+
+    /// The scalars, in the order in which they were reported.
+    pub(crate) fn scalars(&self) -> &[f32] {
+        &self.scalars[..self.count]
+    }
+}
+
+/// A run that is planned for a target that is still the caller's.
+pub(crate) struct PlannedRun {
+    declared: Declared,
+    settings: Settings,
+    fit: Rc<Fit>,
+    known: Vec<StepTraits>,
+    plans: u64,
+    device_use: Option<DeviceUse>,
+}
+
+/// A part of a batch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BatchPart {
+    /// The position of its first sample.
+    pub(crate) first: usize,
+    pub(crate) samples: usize,
+    /// Its samples over those of the batch.
+    pub(crate) weight: f64,
+}
+
+/// Writes an input of a part, by its position.
+pub(crate) type FillPart<'a> = &'a mut dyn FnMut(BatchPart, usize, &mut [u8]) -> Result<()>;
+
+/// A run in flight as a part of a step.
+struct PartInFlight {
+    key: Key,
+    part: BatchPart,
+    /// The samples of the whole.
+    samples: usize,
+    /// Whether it is the step's first, and its last.
+    first: bool,
+    last: bool,
+}
+
+/// What a step reports.
+#[derive(Default)]
+struct StepResult {
+    names: Vec<Box<str>>,
+    arrays: Vec<Array>,
+    /// The float scalars of the parts so far, weighted.
+    means: Vec<f64>,
+}
+
+/// A state of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StateInfo {
+    /// What it is called.
+    pub name: String,
+    /// Its extents.
+    pub shape: Vec<usize>,
+    /// Its element type.
+    pub dtype: DType,
+    /// Whether it is a parameter or a statistic, which models are made of; else it is an optimizer's, or counts something.
+    pub of_model: bool,
+    /// Whether an optimizer changes it.
+    pub trainable: bool,
+}
+
+impl Run {
+    /// A run to be described.
+    pub fn builder() -> RunBuilder {
+        RunBuilder::new()
+    }
+
+    /// Plans a run.
+    pub(crate) fn plan(declared: Declared, target: &Target, settings: Settings) -> Result<PlannedRun> {
+        let planner = Planner::new(&declared, target, settings.exact)?;
+        let fit = match settings.budget {
+            None => planner.unbounded()?,
+            Some(budget) => match planner.fit(budget)? {
+                Some(fit) => fit,
+                None => return Err(planner.infeasible(budget)?),
+            },
+        };
+        let plans = planner.plans();
+        let known = planner.into_known_steps();
+        let kernels: usize = fit.programs.iter().map(|(_, c)| c.program.plan().order.len()).sum();
+        let device_use = target.device_use(fit.peak_bytes, kernels as u64)?;
+        Ok(PlannedRun { declared, settings, fit, known, plans, device_use })
+    }
+
+    /// What this run reserves, and what each byte of that is for: all its steps and shapes included.
+    pub fn forecast(&self) -> Forecast {
+        let Fit { programs, seconds, peak_bytes, host_bytes, .. } = &*self.fit;
+        let main = &programs[0].1;
+        let of_step = |(key, compiled): &(Key, Rc<Compiled>)| StepForecast {
+            name: self.declared.steps[key.step].name.to_string(),
+            inputs: self.describe(key.step, &key.shapes),
+            part: match key.kind {
+                Kind::Whole => None,
+                Kind::Accumulate => Some("a part that adds up gradients"),
+                Kind::Apply => Some("the update at the end"),
+            },
+            peak_bytes: compiled.peak_bytes(),
+            kernels: compiled.program.plan().order.len(),
+        };
+        Forecast {
+            peak_bytes: *peak_bytes,
+            host_bytes: *host_bytes,
+            step_seconds: *seconds,
+            micro_batches: self.fit.main_parts(),
+            remedies: Remedy::list(&main.remedies, self.fit.main_parts(), self.fit.choice.chunked),
+            device_use: self.device_use,
+            plan_seconds: programs.iter().map(|(_, compiled)| compiled.plan_seconds).sum(),
+            steps: programs.iter().map(of_step).collect(),
+            plans: self.plans,
+            ..Forecast::of(self.fit.most())
+        }
+    }
+
+    /// The bytes of the arena, once it is reserved.
+    pub fn reserved_bytes(&self) -> Option<u64> {
+        self.session.as_ref().map(Session::arena_bytes)
+    }
+
+    /// Runs a step on arrays, given by the names of its inputs in any order, and returns what it reports.
+    ///
+    /// # Errors
+    /// If there is no such step, an input is missing, has another type or a shape that the step was not compiled for,
+    /// or holds numbers that something would be looked up by out of range; or if the device refuses.
+    pub fn step(&mut self, name: &str, inputs: &[(&str, &Array)]) -> Result<StepOutputs> {
+        let step = self.find(name)?;
+        let (order, shapes) = self.arrange(step, inputs)?;
+        // All of it is looked at before any part of it is run.
+        if let Some((_, compiled)) = self.fit.programs.iter().find(|(key, _)| key.step == step) {
+            for (limit, &given) in compiled.limits.iter().zip(&order) {
+                let array = inputs[given].1;
+                limit.as_ref().map_or(Ok(()), |limit| limit.check_shaped(array.shape(), array.bytes()))?;
+            }
+        }
+        self.begin(step, &shapes, &mut |part, index, bytes| {
+            let array = inputs[order[index]].1;
+            let sample = array.bytes().len() / array.shape().first().copied().unwrap_or(1).max(1);
+            let from = if array.shape().is_empty() { 0 } else { part.first * sample };
+            bytes.copy_from_slice(&array.bytes()[from..][..bytes.len()]);
+            Ok(())
+        })?;
+        self.finish()?;
+        self.ended.clear();
+        let StepResult { names, arrays, .. } = &self.results[step];
+        Ok(StepOutputs { named: names.iter().map(|n| n.to_string()).zip(arrays.iter().cloned()).collect() })
+    }
+
+    /// The states, in the order in which they were declared.
+    pub fn states(&self) -> Vec<StateInfo> {
+        let info = |(state, ty): &(plimsoll_graph::step::State, plimsoll_graph::ValueType)| StateInfo {
+            name: state.name.to_string(),
+            shape: ty.shape.to_vec(),
+            dtype: ty.dtype,
+            of_model: state.role == Role::Parameter,
+            trainable: state.trainable,
+        };
+        self.fit.choice.table.iter().map(info).collect()
+    }
+
+    /// The present value of a state.
+    ///
+    /// # Errors
+    /// If there is none of that name, or the device fails.
+    pub fn state(&mut self, name: &str) -> Result<Array> {
+        let index = self.find_state(name)?;
+        self.finish()?;
+        self.session()?.state(index)
+    }
+
+    /// Overwrites a state.
+    ///
+    /// # Errors
+    /// If there is none of that name, shape and type, or the device fails.
+    pub fn set_state(&mut self, name: &str, value: &Array) -> Result<()> {
+        let index = self.find_state(name)?;
+        if let Some((_, ty)) = self.fit.choice.table.iter().nth(index)
+            && (ty.shape[..] != *value.shape() || ty.dtype != value.dtype())
+        {
+            let message = format!("`{name}` is {ty}, was given {value}");
+            return Err(Error::new(ErrorKind::Shape, message));
+        }
+        self.finish()?;
+        self.session()?.set_state(index, value.bytes())
+    }
+
+    fn find_state(&self, name: &str) -> Result<usize> {
+        let table = &self.fit.choice.table;
+        table.position(name).ok_or_else(|| {
+            let known: Vec<&str> = table.iter().map(|(state, _)| &*state.name).take(8).collect();
+            let message = format!("the run has no state `{name}`; it has {}, …", known.join(", "));
+            Error::new(ErrorKind::Name, message)
+        })
+    }
+
+    fn find(&self, name: &str) -> Result<usize> {
+        self.declared.steps.iter().position(|step| &*step.name == name).ok_or_else(|| {
+            let known: Vec<&str> = self.declared.steps.iter().map(|step| &*step.name).collect();
+            let message = format!("the run has no step `{name}`; it has: {}", known.join(", "));
+            Error::new(ErrorKind::Name, message)
+        })
+    }
+
+    /// Which of the given arrays each input is, and the shapes, if the step was compiled for them.
+    fn arrange(&self, step: usize, given: &[(&str, &Array)]) -> Result<(Vec<usize>, InputShapes)> {
+        let declared = &self.declared.steps[step];
+        let wrong = |kind, message: String| Err(Error::new(kind, message).in_step(&declared.name));
+        let (mut order, mut shapes) = (vec![], vec![]);
+        for input in &declared.inputs {
+            let Some(index) = given.iter().position(|(name, _)| *name == &*input.name) else {
+                return wrong(ErrorKind::Name, format!("the input `{}` is missing", input.name));
+            };
+            let array = given[index].1;
+            if array.dtype() != input.dtype {
+                let message = format!("the input `{}` is {}, was given {array}", input.name, input.dtype);
+                return wrong(ErrorKind::DType, message);
+            }
+            order.push(index);
+            shapes.push(Shape::new(array.shape())?);
+        }
+        if given.len() > declared.inputs.len() {
+            let extra =
+                given.iter().find(|(name, _)| declared.inputs.iter().all(|input| &*input.name != *name));
+            let message = format!("there is no input `{}`", extra.map_or("", |(name, _)| name));
+            return wrong(ErrorKind::Name, message);
+        }
+        let shapes: InputShapes = shapes.into();
+        if !declared.shapes.contains(&shapes) {
+            let known: Vec<String> = declared.shapes.iter().map(|known| self.describe(step, known)).collect();
+            let message = format!(
+                "it was not compiled for {}; it was for {}",
+                self.describe(step, &shapes),
+                known.join(" and for ")
+            );
+            return wrong(ErrorKind::Shape, message);
+        }
+        Ok((order, shapes))
+    }
+
+    /// Inputs of some shapes, in words.
+    fn describe(&self, step: usize, shapes: &InputShapes) -> String {
+        let inputs = self.declared.steps[step].inputs.iter().zip(shapes.iter());
+        let words: Vec<String> =
+            inputs.map(|(input, shape)| format!("`{}` {}{shape}", input.name, input.dtype)).collect();
+        if words.is_empty() { "no inputs".into() } else { words.join(", ") }
+    }
+
+    // What loops over runs use, which fill inputs in place and read results as they come.
+
+    /// The memory with everything loaded, which is reserved now if it was not.
+    pub(crate) fn session(&mut self) -> Result<&mut Session> {
+        if self.session.is_none() {
+            let session = Session::new(&self.fit, &self.target, self.settings.budget, self.settings.seed)?;
+            self.session = Some(session);
+            for (step, parts) in self.fit.choice.parts.clone().into_iter().enumerate() {
+                for shapes in self.declared.steps[step].shapes.clone() {
+                    let counts = self.declared.steps[step].parts(&shapes, parts);
+                    counts.map(|samples| self.part_shapes(&shapes, samples)).collect::<Result<Vec<_>>>()?;
+                }
+            }
+        }
+        self.session.as_mut().ok_or_else(|| Error::new(ErrorKind::Internal, "no session, which is a bug"))
+    }
+
+    /// Begins to run a step on inputs of some shapes, part by part: `fill` writes each input of each part. On a device
+    /// that runs beside the host it may end later; [`Run::finish`] waits for it.
+    pub(crate) fn begin(&mut self, step: usize, shapes: &InputShapes, fill: FillPart<'_>) -> Result<()> {
+        let parts = self.fit.choice.parts[step];
+        let samples = DeclaredStep::samples(shapes);
+        let trains = parts > 1 && self.accumulates(step);
+        let mut counts = self.declared.steps[step].parts(shapes, parts).enumerate().peekable();
+        let mut first = 0;
+        while let Some((number, count)) = counts.next() {
+            let kind = if trains { Kind::Accumulate } else { Kind::Whole };
+            let of_part = self.part_shapes(shapes, count)?;
+            let weight = count as f64 / samples.max(1) as f64;
+            let part = BatchPart { first, samples: count, weight };
+            let key = Key { step, kind, shapes: of_part };
+            let (begins, ends) = (number == 0, counts.peek().is_none() && !trains);
+            self.begin_part(key, part, samples, [begins, ends], fill)?;
+            first += count;
+        }
+        if trains {
+            let end = self.fit.programs.iter().find(|(key, _)| key.step == step && key.kind == Kind::Apply);
+            let Some(key) = end.map(|(key, _)| key.clone()) else { return Ok(()) };
+            let part = BatchPart { first, samples: 0, weight: 0.0 };
+            self.begin_part(key, part, samples, [false, true], fill)?;
+        }
+        Ok(())
+    }
+
+    /// The shapes of so many samples.
+    fn part_shapes(&mut self, shapes: &InputShapes, samples: usize) -> Result<InputShapes> {
+        let key = (shapes.clone(), samples);
+        if let Some(known) = self.part_shapes.get(&key) {
+            return Ok(known.clone());
+        }
+        let made = match samples == DeclaredStep::samples(shapes) {
+            true => shapes.clone(),
+            false => DeclaredStep::with_samples(shapes, samples)?,
+        };
+        self.part_shapes.insert(key, made.clone());
+        Ok(made)
+    }
+
+    /// Whether a step that is split adds up gradients.
+    fn accumulates(&self, step: usize) -> bool {
+        self.fit.programs.iter().any(|(key, _)| key.step == step && key.kind == Kind::Apply)
+    }
+
+    fn begin_part(
+        &mut self,
+        key: Key,
+        part: BatchPart,
+        samples: usize,
+        [first, last]: [bool; 2],
+        fill: FillPart<'_>,
+    ) -> Result<()> {
+        let compiled = self.ensure(&key)?;
+        let inputs = self.declared.steps[key.step].inputs.len();
+        self.session()?.begin(&key, &mut |index, bytes| {
+            if index < inputs {
+                fill(part, index, bytes)?;
+            } else {
+                // The part of the window that this is.
+                bytes.copy_from_slice(&(part.weight as f32).to_ne_bytes());
+            }
+            compiled.limits[index].as_ref().map_or(Ok(()), |limit| limit.check(bytes))
+        })?;
+        self.parts.push_back(PartInFlight { key, part, samples, first, last });
+        while self.session()?.in_flight() > self.session()?.ahead() {
+            self.collect()?;
+        }
+        Ok(())
+    }
+
+    /// The program of a key, which is compiled and loaded if that has not been done.
+    fn ensure(&mut self, key: &Key) -> Result<Rc<Compiled>> {
+        if let Some(compiled) = self.session()?.compiled(key) {
+            return Ok(Rc::clone(compiled));
+        }
+        self.finish()?;
+        let arena_bytes = self.session()?.arena_bytes();
+        let Run { declared, target, settings, known, .. } = self;
+        let planner = Planner::of_known_steps(declared, target, settings.exact, known.clone());
+        let compiled = Rc::new(planner.later(&self.fit.choice, key, arena_bytes)?);
+        self.session()?.load(key.clone(), Rc::clone(&compiled))?;
+        Ok(compiled)
+    }
+
+    /// Waits for everything that has begun.
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        while !self.parts.is_empty() {
+            self.collect()?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the oldest part in flight.
+    fn collect(&mut self) -> Result<()> {
+        let Some(PartInFlight { key, part, samples, first, last }) = self.parts.pop_front() else {
+            return Ok(());
+        };
+        let (Some(session), result) = (&mut self.session, &mut self.results[key.step]) else { return Ok(()) };
+        let compiled = session.compiled(&key).map(Rc::clone);
+        let outputs = compiled.as_ref().map_or(&[][..], |compiled| &compiled.outputs);
+        if key.kind != Kind::Apply {
+            result.prepare(outputs, samples, part, first);
+        }
+        session.collect(&mut |index, bytes| result.take(index, bytes, outputs, part, [first, last]))?;
+        if last {
+            self.ended.push_back(EndedStep::new(&result.arrays));
+        }
+        Ok(())
+    }
+
+    /// The next step that has ended.
+    pub(crate) fn ended(&mut self) -> Option<EndedStep> {
+        self.ended.pop_front()
+    }
+
+    /// How often memory has been reserved.
+    pub(crate) fn reservations(&self) -> u64 {
+        self.session.as_ref().map_or(0, Session::reservations)
+    }
+
+    /// Whether a step was compiled for inputs of these shapes.
+    pub(crate) fn is_declared(&self, step: usize, shapes: &[Vec<usize>]) -> bool {
+        let same =
+            |known: &InputShapes| known.iter().map(|shape| &shape[..]).eq(shapes.iter().map(|s| &s[..]));
+        self.declared.steps[step].shapes.iter().any(same)
+    }
+
+    /// How many runs may be in flight when the next begins.
+    pub(crate) fn ahead(&mut self) -> Result<usize> {
+        Ok(self.session()?.ahead())
+    }
+
+    /// The program of a step's largest shape, once more on the inputs that are there: its kernels in the plan's order,
+    /// with the seconds of each.
+    pub(crate) fn time_kernels(&mut self) -> Result<Vec<(&Kernel, f64)>> {
+        self.finish()?;
+        let main = self.fit.programs[0].0.clone();
+        self.session()?.time_kernels(&main)
+    }
+
+    /// The program that needs the most memory.
+    pub(crate) fn most(&self) -> &Compiled {
+        self.fit.most()
+    }
+
+    pub(crate) fn host(&self) -> &plimsoll_cpu::CpuDevice {
+        &self.target.host
+    }
+
+    /// What the device's bytes are taken by, where a driver counts them.
+    pub(crate) fn books(&self) -> Option<Books> {
+        self.target.device.books().ok().flatten().filter(|_| self.session.is_some())
+    }
+}
+
+impl PlannedRun {
+    /// The run on the target that it was planned for.
+    pub(crate) fn on(self, target: Target) -> Run {
+        let PlannedRun { declared, settings, fit, known, plans, device_use } = self;
+        let results = declared.steps.iter().map(|_| StepResult::default()).collect();
+        let (parts, ended, part_shapes) = (VecDeque::new(), VecDeque::new(), HashMap::new());
+        Run {
+            declared,
+            target,
+            settings,
+            fit,
+            known,
+            plans,
+            device_use,
+            session: None,
+            parts,
+            results,
+            ended,
+            part_shapes,
+        }
+    }
+}
+
+impl StepResult {
+    /// Makes room for the outputs of a step of so many samples, of which `part` comes now.
+    fn prepare(
+        &mut self,
+        outputs: &[(Box<str>, plimsoll_graph::ValueType)],
+        samples: usize,
+        part: BatchPart,
+        first: bool,
+    ) {
+        if !first {
+            return;
+        }
+        self.arrays.resize(outputs.len(), Array::of_bytes(&[], DType::F32, vec![]));
+        self.means.clear();
+        self.means.resize(outputs.len(), 0.0);
+        if self.names.len() != outputs.len() {
+            self.names = outputs.iter().map(|(name, _)| name.clone()).collect();
+        }
+        for (array, (_, ty)) in self.arrays.iter_mut().zip(outputs) {
+            let mut shape = [0; plimsoll_graph::MAX_RANK];
+            let shape = &mut shape[..ty.shape.rank()];
+            shape.copy_from_slice(&ty.shape);
+            if part.samples != samples
+                && let Some(extent) = shape.first_mut()
+            {
+                *extent = samples;
+            }
+            let elements: usize = shape.iter().product();
+            array.reuse(shape, ty.dtype).resize(elements * ty.dtype.size(), 0);
+        }
+    }
+
+    /// Takes an output of a part.
+    fn take(
+        &mut self,
+        index: usize,
+        bytes: &[u8],
+        outputs: &[(Box<str>, plimsoll_graph::ValueType)],
+        part: BatchPart,
+        [first, last]: [bool; 2],
+    ) {
+        let (Some(array), Some((_, ty))) = (self.arrays.get_mut(index), outputs.get(index)) else { return };
+        let whole = first && last;
+        if ty.shape.rank() > 0 || whole {
+            let at = if whole { 0 } else { bytes.len() / part.samples.max(1) * part.first };
+            let all = array.bytes_mut();
+            if let Some(room) = all.get_mut(at..at + bytes.len()) {
+                room.copy_from_slice(bytes);
+            }
+            return;
+        }
+        let value = scalar_of(ty.dtype, bytes);
+        self.means[index] += if ty.dtype.is_float() { part.weight * value } else { value };
+        write_scalar(ty.dtype, self.means[index], array.bytes_mut());
+    }
+}
+
+/// A scalar as a number.
+fn scalar_of(dtype: DType, bytes: &[u8]) -> f64 {
+    fn read<const N: usize>(bytes: &[u8]) -> [u8; N] {
+        bytes.try_into().unwrap_or([0; N])
+    }
+    match dtype {
+        DType::F32 => f64::from(f32::from_ne_bytes(read(bytes))),
+        DType::F64 => f64::from_ne_bytes(read(bytes)),
+        DType::BF16 => half::bf16::from_ne_bytes(read(bytes)).to_f64(),
+        DType::F16 => half::f16::from_ne_bytes(read(bytes)).to_f64(),
+        DType::I32 => f64::from(i32::from_ne_bytes(read(bytes))),
+        DType::I64 => i64::from_ne_bytes(read(bytes)) as f64,
+        DType::U8 | DType::Bool => bytes.first().map_or(0.0, |&byte| f64::from(byte)),
+    }
+}
+
+/// Writes a number as a scalar.
+fn write_scalar(dtype: DType, value: f64, out: &mut Vec<u8>) {
+    out.clear();
+    match dtype {
+        DType::F32 => out.extend((value as f32).to_ne_bytes()),
+        DType::F64 => out.extend(value.to_ne_bytes()),
+        DType::BF16 => out.extend(half::bf16::from_f64(value).to_ne_bytes()),
+        DType::F16 => out.extend(half::f16::from_f64(value).to_ne_bytes()),
+        DType::I32 => out.extend((value as i32).to_ne_bytes()),
+        DType::I64 => out.extend((value as i64).to_ne_bytes()),
+        DType::U8 | DType::Bool => out.push(value as u8),
+    }
+}
+
+/// What a step reported, by name.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StepOutputs {
+    named: BTreeMap<String, Array>,
+}
+
+impl StepOutputs {
+    /// The output of that name.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn get(&self, name: &str) -> Result<&Array> {
+        self.named.get(name).ok_or_else(|| {
+            let known: Vec<&str> = self.named.keys().map(String::as_str).collect();
+            let message = format!("the step reports no `{name}`; it reports: {}", known.join(", "));
+            Error::new(ErrorKind::Name, message)
+        })
+    }
+
+    /// All outputs by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Array)> {
+        self.named.iter().map(|(name, array)| (name.as_str(), array))
+    }
+}
+
+impl std::ops::Index<&str> for StepOutputs {
+    type Output = Array;
+
+    /// The output of that name.
+    ///
+    /// # Panics
+    /// If there is none; [`StepOutputs::get`] returns an error instead.
+    fn index(&self, name: &str) -> &Array {
+        &self.named[name]
+    }
+}

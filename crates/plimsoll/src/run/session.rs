@@ -1,0 +1,171 @@
+//! A run in memory: one arena, its programs bound to it, and its states.
+//!
+//! Programs for other batch sizes, lengths or purposes are planned apart and share the arena: what survives a step lies
+//! at its bottom, at the same offsets in every plan.
+
+use super::compile::Compiled;
+use super::declared::Key;
+use super::fit::Fit;
+use crate::device::target::Target;
+use crate::{Array, DType, Error, ErrorKind, Result};
+use plimsoll_cpu::CpuDevice;
+use plimsoll_device::{ArenaBytes, DeviceMemory, Handle, InputRefused};
+use plimsoll_graph::StateTable;
+use plimsoll_graph::program::Kernel;
+use plimsoll_graph::step::Initial;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+/// Programs of one run in one arena.
+pub(crate) struct Session {
+    memory: Box<dyn DeviceMemory>,
+    loaded: HashMap<Key, Loaded>,
+    /// The programs whose runs were begun and not collected, oldest first.
+    in_flight: VecDeque<Handle>,
+    table: Rc<StateTable>,
+    /// Any program, to reach states by.
+    any: Handle,
+    /// How often memory has been reserved.
+    reservations: u64,
+}
+
+/// A program, bound to the arena.
+struct Loaded {
+    handle: Handle,
+    compiled: Rc<Compiled>,
+}
+
+impl Session {
+    /// Reserves memory for a run, loads its programs, and gives states their first values, drawn on the host's threads.
+    pub(crate) fn new(fit: &Fit, target: &Target, limit: Option<u64>, seed: u64) -> Result<Session> {
+        let bytes = ArenaBytes { device: fit.peak_bytes, host: fit.host_bytes };
+        let mut session = Session {
+            memory: target.device.reserve(bytes, limit)?,
+            loaded: HashMap::new(),
+            in_flight: VecDeque::new(),
+            table: Rc::clone(&fit.choice.table),
+            any: Handle(0),
+            reservations: 1,
+        };
+        for (key, compiled) in &fit.programs {
+            session.load(key.clone(), Rc::clone(compiled))?;
+        }
+        session.any = session.loaded[&fit.programs[0].0].handle;
+        session.initialize(&target.host, seed)?;
+        Ok(session)
+    }
+
+    /// The program of that key, if it is loaded.
+    pub(crate) fn compiled(&self, key: &Key) -> Option<&Rc<Compiled>> {
+        self.loaded.get(key).map(|loaded| &loaded.compiled)
+    }
+
+    /// Binds a program to the arena. No run may be in flight.
+    pub(crate) fn load(&mut self, key: Key, compiled: Rc<Compiled>) -> Result<()> {
+        let handle = self.memory.load(&compiled.program)?;
+        self.loaded.insert(key, Loaded { handle, compiled });
+        Ok(())
+    }
+
+    /// Begins a run of a program: `fill` writes each input's bytes. Runs are collected in the order in which they begin.
+    pub(crate) fn begin(
+        &mut self,
+        key: &Key,
+        fill: &mut dyn FnMut(usize, &mut [u8]) -> Result<()>,
+    ) -> Result<()> {
+        let Some(&Loaded { handle, .. }) = self.loaded.get(key) else {
+            return Err(Error::new(ErrorKind::Internal, "a program that was not loaded, which is a bug"));
+        };
+        let mut refused = None;
+        let begun = self.memory.begin(handle, &mut |index, bytes| {
+            fill(index, bytes).map_err(|error| {
+                refused = Some(error);
+                InputRefused
+            })
+        });
+        if let Some(error) = refused {
+            return Err(error);
+        }
+        begun?;
+        self.in_flight.push_back(handle);
+        Ok(())
+    }
+
+    /// How many runs are in flight.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// How many runs may be in flight when the next begins.
+    pub(crate) fn ahead(&self) -> usize {
+        self.memory.ahead()
+    }
+
+    /// Waits for the oldest run in flight, if there is one; `read` sees each output's bytes.
+    pub(crate) fn collect(&mut self, read: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
+        let Some(handle) = self.in_flight.pop_front() else { return Ok(()) };
+        Ok(self.memory.collect(handle, read)?)
+    }
+
+    /// Runs a program once more, on the inputs that are there: its kernels in the plan's order, with the seconds of each.
+    /// No run may be in flight.
+    pub(crate) fn time_kernels(&mut self, key: &Key) -> Result<Vec<(&Kernel, f64)>> {
+        let Some(Loaded { handle, compiled }) = self.loaded.get(key) else {
+            return Err(Error::new(ErrorKind::Internal, "a program that was not loaded, which is a bug"));
+        };
+        let seconds = self.memory.time_kernels(*handle)?;
+        let (program, plan) = (compiled.program.program(), compiled.program.plan());
+        let kernels = plan.order.iter().map(|&index| &program.kernels[index as usize]);
+        Ok(kernels.zip(seconds).collect())
+    }
+
+    /// The bytes of the device's arena.
+    pub(crate) fn arena_bytes(&self) -> u64 {
+        self.memory.bytes().device
+    }
+
+    /// How often memory has been reserved.
+    pub(crate) fn reservations(&self) -> u64 {
+        self.reservations
+    }
+
+    /// A state. No run may be in flight.
+    pub(crate) fn state(&self, index: usize) -> Result<Array> {
+        let Some((_, ty)) = self.table.iter().nth(index) else {
+            return Err(Error::new(ErrorKind::Name, "there is no such state"));
+        };
+        let mut bytes = vec![];
+        self.memory.read_state(self.any, index, &mut |state| bytes = state.to_vec())?;
+        Ok(Array::of_bytes(&ty.shape, ty.dtype, bytes))
+    }
+
+    /// Overwrites a state, of as many bytes. No run may be in flight.
+    pub(crate) fn set_state(&mut self, index: usize, bytes: &[u8]) -> Result<()> {
+        Ok(self.memory.write_state(self.any, index, &mut |state| state.copy_from_slice(bytes))?)
+    }
+
+    fn initialize(&mut self, host: &CpuDevice, seed: u64) -> Result<()> {
+        for (index, (state, ty)) in self.table.iter().enumerate() {
+            let mut write = |bytes: &mut [u8]| match (ty.dtype, state.initial) {
+                (DType::I64, Initial::Seed) => bytes[..8].copy_from_slice(&seed.to_ne_bytes()),
+                (DType::F32, initial) => draw(host, initial, seed, &state.name, bytes),
+                // Parameters and slots are f32; other states begin at zero.
+                _ => {}
+            };
+            self.memory.write_state(self.any, index, &mut write)?;
+        }
+        Ok(())
+    }
+}
+
+/// Gives an `f32` state of zeros its first values, functions of the seed, the state's name and the position alone, so
+/// that adding a layer leaves the others' first weights as they were.
+pub(crate) fn draw(host: &CpuDevice, initial: Initial, seed: u64, name: &str, zeros: &mut [u8]) {
+    host.initialize(initial, seed, stream(name), zeros);
+}
+
+/// A number for a name (FNV-1a), with the upper half of the 32 bits a stream has set, where no op's are.
+fn stream(name: &str) -> u64 {
+    let hash = name.bytes().fold(0x811c_9dc5_u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
+    u64::from(hash | 1 << 31)
+}

@@ -1,0 +1,189 @@
+//! What training leaves behind: a report, and the trained weights.
+
+use crate::forecast::memory_trace::{MEMORY_TRACE, memory_trace_bytes};
+use crate::forecast::remedy::Remedy;
+use crate::save::Files;
+use crate::{DType, Error, ErrorKind, PredictedVsActual, Result, Run};
+use plimsoll_graph::scaling;
+use plimsoll_memory::{Ledger, TraceFile};
+use safetensors::tensor::TensorView;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Instant;
+
+/// What happened in training.
+#[derive(Debug, Clone)]
+pub struct TrainingReport {
+    /// The peak that was forecast.
+    pub predicted_peak_bytes: u64,
+    /// The bytes of the arena that was reserved.
+    pub arena_bytes: u64,
+    /// How often memory was reserved after the first step.
+    pub allocations_after_first_step: u64,
+    /// What the arena's bytes are for at the peak.
+    pub ledger: Ledger,
+    /// The loss of each step, before its update.
+    pub losses: Vec<f32>,
+    /// Steps in a second, the first step left out.
+    pub steps_per_second: f64,
+    /// Metrics on the held-out data after the last step; without such data, the last loss.
+    pub final_metrics: BTreeMap<String, f64>,
+    /// Samples in a step.
+    pub batch: usize,
+    /// How many parts each step was run in.
+    pub micro_batches: usize,
+    /// The budget, if there was one.
+    pub budget_bytes: Option<u64>,
+    /// What was done to fit it.
+    pub remedies: Vec<Remedy>,
+    /// Host memory for what was kept there between its uses.
+    pub host_bytes: u64,
+    /// What the run's random numbers were drawn from.
+    pub seed: u64,
+    /// The device it ran on.
+    pub device: String,
+    /// The threads it ran on; those that prepare inputs, where the device is not the CPU.
+    pub threads: usize,
+    /// The element type that the model computed in.
+    pub precision: String,
+    /// How the loss was scaled, if it was: in `f16`.
+    pub loss_scale: Option<LossScale>,
+    /// What was foretold of the device's memory, and what its driver counted in the end, where there is one.
+    pub device_use: Option<PredictedVsActual>,
+}
+
+/// What became of the scale of a loss.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LossScale {
+    /// The scale after the last step.
+    pub last: f32,
+    /// How many steps changed nothing but the scale, because a gradient was not finite.
+    pub skipped_steps: u64,
+}
+
+impl LossScale {
+    /// That of a run whose steps scale their losses.
+    pub(super) fn of(run: &mut Run) -> Result<Option<LossScale>> {
+        if !run.states().iter().any(|state| state.name == scaling::SCALE) {
+            return Ok(None);
+        }
+        let (scale, skipped) = (run.state(scaling::SCALE)?, run.state(scaling::SKIPPED_STEPS)?);
+        Ok(Some(LossScale { last: scale.item()?, skipped_steps: skipped.item::<i64>()? as u64 }))
+    }
+}
+
+impl TrainingReport {
+    /// The report as data.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "predicted_peak_bytes": self.predicted_peak_bytes,
+            "arena_bytes": self.arena_bytes,
+            "allocations_after_first_step": self.allocations_after_first_step,
+            "ledger": self.ledger,
+            "losses": self.losses,
+            "steps": self.losses.len(),
+            "steps_per_second": self.steps_per_second,
+            "final_metrics": self.final_metrics,
+            "batch": self.batch,
+            "micro_batches": self.micro_batches,
+            "budget_bytes": self.budget_bytes,
+            "remedies": self.remedies.iter().map(Remedy::to_json).collect::<Vec<_>>(),
+            "host_bytes": self.host_bytes,
+            "seed": self.seed,
+            "device": self.device,
+            "threads": self.threads,
+            "precision": self.precision,
+            "loss_scale": self.loss_scale.map(|scale| {
+                json!({ "last": scale.last, "skipped_steps": scale.skipped_steps })
+            }),
+            "predicted_device_bytes": self.device_use.map(|of| of.predicted_bytes),
+            "device_used_bytes": self.device_use.map(|of| of.used_bytes),
+            "device_difference_percent": self.device_use.map(|of| of.difference_percent()),
+            "version": env!("CARGO_PKG_VERSION"),
+        })
+    }
+}
+
+/// A trained model: its weights, and what happened.
+#[derive(Debug, Clone)]
+pub struct Trained {
+    /// What happened.
+    pub report: TrainingReport,
+    /// Parameters and statistics by name.
+    pub weights: BTreeMap<String, Weight>,
+    /// What the step that needs the most memory does with it.
+    pub memory: TraceFile,
+}
+
+/// A parameter or statistic.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Weight {
+    /// Its extents.
+    pub shape: Vec<usize>,
+    /// Its numbers, row-major.
+    pub values: Vec<f32>,
+}
+
+impl Trained {
+    pub(super) fn new(report: TrainingReport, memory: TraceFile, run: &mut Run) -> Result<Trained> {
+        let mut weights = BTreeMap::new();
+        for state in run.states().into_iter().filter(|state| state.of_model && state.dtype == DType::F32) {
+            let values = run.state(&state.name)?.to_vec()?;
+            weights.insert(state.name, Weight { shape: state.shape, values });
+        }
+        Ok(Trained { report, weights, memory })
+    }
+
+    /// Writes `weights.safetensors`, `run.json` and `memory.jsonl` into a directory, which is made if it is not there.
+    /// They are complete or not there at all; files of an earlier run stay until then.
+    ///
+    /// # Errors
+    /// If the directory cannot be made or a file cannot be written.
+    pub fn save(&self, directory: &Path) -> Result<()> {
+        let bytes: Vec<(String, Vec<u8>)> = self
+            .weights
+            .iter()
+            .map(|(name, w)| (name.clone(), w.values.iter().flat_map(|v| v.to_le_bytes()).collect()))
+            .collect();
+        let mut views = Vec::with_capacity(bytes.len());
+        for ((name, bytes), weight) in bytes.iter().zip(self.weights.values()) {
+            let view = TensorView::new(safetensors::Dtype::F32, weight.shape.clone(), bytes);
+            views.push((name, view.map_err(unsaveable)?));
+        }
+        let weights = safetensors::serialize(views, None).map_err(unsaveable)?;
+        let mut report = serde_json::to_vec_pretty(&self.report.to_json()).map_err(unsaveable)?;
+        report.push(b'\n');
+        let mut files = Files::in_directory(directory)?;
+        files.write(directory.join("weights.safetensors"), &weights)?;
+        files.write(directory.join("run.json"), &report)?;
+        files.write(directory.join(MEMORY_TRACE), &memory_trace_bytes(&self.memory)?)?;
+        files.publish()
+    }
+}
+
+fn unsaveable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::new(ErrorKind::File, format!("the results cannot be written as a file: {error}")).caused_by(error)
+}
+
+/// Counts steps and the time they take, the first left out: it pays for what later ones find warm.
+pub(super) struct Clock {
+    steps: u64,
+    after_first: Option<Instant>,
+}
+
+impl Clock {
+    pub(super) fn start() -> Clock {
+        Clock { steps: 0, after_first: None }
+    }
+
+    pub(super) fn step_done(&mut self) {
+        self.steps += 1;
+        self.after_first.get_or_insert_with(Instant::now);
+    }
+
+    pub(super) fn steps_per_second(&self) -> f64 {
+        let seconds = self.after_first.map_or(0.0, |t| t.elapsed().as_secs_f64());
+        if self.steps > 1 && seconds > 0.0 { (self.steps - 1) as f64 / seconds } else { 0.0 }
+    }
+}

@@ -1,0 +1,296 @@
+//! Training under way: a loop over a run.
+
+use super::batch_reader::BatchReader;
+use super::report::Clock;
+use super::steps::two_fields;
+use super::{LossScale, Progress, RunMemory, Trained, Trainer, TrainingLength, TrainingReport};
+use crate::forecast::Forecast;
+use crate::forecast::memory_trace;
+use crate::run::InputShapes;
+use crate::{Error, ErrorKind, PredictedVsActual, Result, Run, Shape};
+use plimsoll_data::{Batch, Dataset};
+use plimsoll_graph::program::Kernel;
+use std::collections::BTreeMap;
+
+/// Training that is compiled: its forecast is what it will reserve.
+pub struct Training<'a> {
+    trainer: Trainer,
+    data: &'a Dataset,
+    held_out: Option<&'a Dataset>,
+    run: Run,
+    notes: Vec<String>,
+    reader: Option<BatchReader>,
+    /// The shapes of steps that have come up, by samples and length.
+    shapes: BTreeMap<(usize, Option<usize>), InputShapes>,
+}
+
+/// The positions of the steps in their run.
+const TRAINING: usize = 0;
+const EVALUATION: usize = 1;
+
+impl<'a> Training<'a> {
+    pub(super) fn new(
+        trainer: &Trainer,
+        data: &'a Dataset,
+        held_out: Option<&'a Dataset>,
+    ) -> Result<Training<'a>> {
+        let asked = trainer.batch;
+        let trainer = trainer.cut_to(data);
+        trainer.check_shapes(data)?;
+        trainer.check_data(data)?;
+        if let Some(held_out) = held_out {
+            trainer.check_data(held_out)?;
+        }
+        let described = trainer.run(data, held_out)?;
+        let target = described.target()?;
+        let run = match described.compile_for(&target) {
+            Ok(compiled) => compiled.on(target),
+            Err(refused) => return Err(trainer.advised(data, held_out, &target, refused)?),
+        };
+        let mut notes = vec![];
+        if asked > trainer.batch {
+            notes
+                .push(format!("a batch of {asked} is more than the {} samples: cut to that", data.samples()));
+        }
+        let (reader, shapes) = (None, BTreeMap::new());
+        Ok(Training { trainer, data, held_out, run, notes, reader, shapes })
+    }
+
+    /// What training will take: exactly what it reserves.
+    pub fn forecast(&self) -> Forecast {
+        let forecast = self.run.forecast();
+        let later = self.later_kernels(&forecast);
+        let device_use = match later {
+            0 => forecast.device_use,
+            _ => forecast.device_use.map(|of| of.with_later_kernels(later)),
+        };
+        Forecast { notes: self.notes.clone(), device_use, ..forecast }
+    }
+
+    /// How many kernels will be loaded while training because their shapes come up then.
+    fn later_kernels(&self, forecast: &Forecast) -> u64 {
+        let known = |samples: usize, length: Option<usize>| {
+            let Ok(fields) = two_fields(self.data) else { return true };
+            let shapes = self.trainer.input_shapes(fields, samples, length);
+            self.run.is_declared(TRAINING, &shapes)
+        };
+        let later = self.trainer.coming_shapes(self.data).into_iter().filter(|&(s, l)| !known(s, l)).count();
+        let kernels = forecast.steps.first().map_or(0, |step| step.kernels);
+        later as u64 * kernels as u64
+    }
+
+    /// The run that is looped over: its states, its steps `train` and, with held-out data, `evaluate`.
+    pub fn run(&mut self) -> &mut Run {
+        &mut self.run
+    }
+
+    /// Trains; `watch` is told of every step.
+    ///
+    /// # Errors
+    /// If memory cannot be reserved, data cannot be read, or a loss is not finite.
+    pub fn fit(&mut self, watch: &mut dyn FnMut(&Progress)) -> Result<Trained> {
+        self.open()?;
+        let forecast = self.forecast();
+        let mean = memory_trace::mean_ledger(self.run.most());
+        let trainer = self.trainer.clone();
+        let batches = self.data.batches(trainer.batch)?;
+        let batches = if trainer.shuffle { batches.shuffled(trainer.seed) } else { batches };
+        let per_epoch = batches.per_epoch();
+        let (epochs, steps) = match trainer.length {
+            TrainingLength::Epochs(epochs) => (epochs, epochs * per_epoch),
+            TrainingLength::Steps(steps) => (steps.div_ceil(per_epoch.max(1)), steps),
+        };
+        let mut losses = Vec::with_capacity(steps);
+        let mut clock = Clock::start();
+        let mut first = None;
+        let mut ended = |training: &mut Training<'_>| {
+            while let Some(ended) = training.run.ended() {
+                let loss = ended.scalars().first().copied().unwrap_or(f32::NAN);
+                let epoch = losses.len() / per_epoch.max(1);
+                if !loss.is_finite() {
+                    return Err(diverged(loss, losses.len(), epoch));
+                }
+                losses.push(loss);
+                clock.step_done();
+                let arena_bytes = training.run.reserved_bytes().unwrap_or(0);
+                let (_, first_bytes) = *first.get_or_insert((training.run.reservations(), arena_bytes));
+                watch(&Progress {
+                    epoch: epoch + 1,
+                    epochs,
+                    step: losses.len(),
+                    steps,
+                    loss,
+                    steps_per_second: clock.steps_per_second(),
+                    memory: RunMemory {
+                        peak: forecast.ledger,
+                        mean,
+                        arena_bytes,
+                        host_bytes: forecast.host_bytes,
+                        budget_bytes: trainer.budget,
+                        grown_bytes: arena_bytes - first_bytes,
+                    },
+                });
+            }
+            Ok(())
+        };
+        for (number, batch) in
+            (0..epochs).flat_map(|epoch| batches.epoch(epoch as u64)).take(steps).enumerate()
+        {
+            self.train(&batch, number)?;
+            ended(self)?;
+        }
+        self.finish()?;
+        ended(self)?;
+        let steps_per_second = clock.steps_per_second();
+        let mut final_metrics = BTreeMap::new();
+        if self.held_out.is_some() {
+            final_metrics = self.evaluate()?;
+        } else if let Some(&last) = losses.last() {
+            final_metrics.insert("loss".into(), f64::from(last));
+        }
+        let reservations = self.run.reservations();
+        let report = TrainingReport {
+            predicted_peak_bytes: forecast.peak_bytes,
+            arena_bytes: self.run.reserved_bytes().unwrap_or(0),
+            allocations_after_first_step: reservations - first.map_or(reservations, |(before, _)| before),
+            ledger: forecast.ledger,
+            losses,
+            steps_per_second,
+            final_metrics,
+            batch: trainer.batch,
+            micro_batches: forecast.micro_batches,
+            budget_bytes: trainer.budget,
+            remedies: forecast.remedies,
+            host_bytes: forecast.host_bytes,
+            seed: trainer.seed,
+            device: trainer.device.to_string(),
+            threads: self.threads(),
+            precision: trainer.precision.to_string(),
+            loss_scale: LossScale::of(&mut self.run)?,
+            device_use: PredictedVsActual::of(forecast.device_use, self.run.books()),
+        };
+        let trace = memory_trace::of_plan(self.run.most(), trainer.budget, report.micro_batches);
+        Trained::new(report, trace, &mut self.run)
+    }
+
+    /// Reserves memory, unless that is done, and gives states their first values.
+    pub(crate) fn open(&mut self) -> Result<()> {
+        if self.reader.is_some() {
+            return Ok(());
+        }
+        for (name, values) in &self.trainer.weights {
+            let state = self.run.states().into_iter().find(|state| state.name == *name);
+            let Some(state) = state else {
+                let known: Vec<String> =
+                    self.run.states().into_iter().filter(|s| s.of_model).take(8).map(|s| s.name).collect();
+                let message = format!("the model has no parameter `{name}`; it has {}, …", known.join(", "));
+                return Err(Error::new(ErrorKind::Name, message));
+            };
+            if values.len() != state.shape.iter().product::<usize>() {
+                let message = format!(
+                    "parameter `{name}` is {}{:?}, was given {} numbers",
+                    state.dtype,
+                    state.shape,
+                    values.len()
+                );
+                return Err(Error::new(ErrorKind::Shape, message));
+            }
+            self.run.set_state(name, &crate::Array::new(&state.shape, values)?)?;
+        }
+        let leaves = self.run.ahead()? > 0;
+        let most = self.held_out.map_or(0, Dataset::samples).min(self.trainer.batch).max(self.trainer.batch);
+        let (full, longest) = (self.trainer.batch.min(self.data.samples()), self.trainer.longest());
+        let rest = self.held_out.map(|held_out| held_out.samples() % full.max(1)).filter(|&rest| rest > 0);
+        let evaluated = rest.map(|rest| (rest, longest));
+        for (samples, length) in
+            self.trainer.training_shapes(self.data).into_iter().chain([(full, longest)]).chain(evaluated)
+        {
+            self.shapes_of(samples, length)?;
+        }
+        self.reader = Some(BatchReader::new(self.data.fields(), most, self.run.host().clone(), leaves));
+        Ok(())
+    }
+
+    /// The threads that the host's part is done on.
+    pub(crate) fn threads(&self) -> usize {
+        self.run.host().threads()
+    }
+
+    /// Begins to train on a batch in the step of that number. On a device that runs beside the host it may end later.
+    pub(crate) fn train(&mut self, batch: &Batch<'_>, number: usize) -> Result<()> {
+        let samples = self.trainer.samples(number, batch.samples());
+        let length = self.trainer.length(number);
+        let batch = batch.part(0, samples);
+        self.begin(TRAINING, &batch, length)
+    }
+
+    fn begin(&mut self, step: usize, batch: &Batch<'_>, length: Option<usize>) -> Result<()> {
+        self.open()?;
+        let bucket = length.map(|length| self.trainer.bucket(length));
+        let shapes = self.shapes_of(batch.samples(), bucket)?;
+        let padded = match (length, bucket) {
+            (Some(length), Some(bucket)) => bucket as f32 / length as f32,
+            _ => 1.0,
+        };
+        let Some(reader) = &mut self.reader else { return Ok(()) };
+        self.run.begin(step, &shapes, &mut |part, input, out| {
+            reader.fill(&batch.part(part.first, part.samples), input, length, padded, out)
+        })
+    }
+
+    fn shapes_of(&mut self, samples: usize, length: Option<usize>) -> Result<InputShapes> {
+        if let Some(known) = self.shapes.get(&(samples, length)) {
+            return Ok(known.clone());
+        }
+        let fields = two_fields(self.data)?;
+        let shapes = self.trainer.input_shapes(fields, samples, length);
+        let shapes: InputShapes =
+            shapes.iter().map(|shape| Ok(Shape::new(shape)?)).collect::<Result<Vec<Shape>>>()?.into();
+        self.shapes.insert((samples, length), shapes.clone());
+        Ok(shapes)
+    }
+
+    /// Waits for everything that has begun.
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        self.run.finish()
+    }
+
+    /// The metrics on the held-out data with the present weights.
+    fn evaluate(&mut self) -> Result<BTreeMap<String, f64>> {
+        let Some(held_out) = self.held_out else { return Ok(BTreeMap::new()) };
+        self.finish()?;
+        let mut sums = [0.0; 2];
+        let at_once = self.trainer.batch.min(held_out.samples()).max(1);
+        for batch in held_out.batches(at_once)?.epoch(0) {
+            self.begin(EVALUATION, &batch, self.trainer.longest())?;
+            self.finish()?;
+            let Some(ended) = self.run.ended() else { continue };
+            for (sum, &value) in sums.iter_mut().zip(ended.scalars()) {
+                *sum += f64::from(value) * batch.samples() as f64;
+            }
+        }
+        let mean = |sum: f64| sum / held_out.samples() as f64;
+        let mut metrics = BTreeMap::from([("loss".to_string(), mean(sums[0]))]);
+        if self.trainer.accuracy {
+            metrics.insert("accuracy".into(), mean(sums[1]));
+        }
+        Ok(metrics)
+    }
+
+    /// Runs the step for a full batch, the largest there is, once more: its kernels in the plan's order, with the seconds
+    /// of each.
+    pub(crate) fn time_kernels(&mut self) -> Result<Vec<(&Kernel, f64)>> {
+        self.finish()?;
+        self.run.time_kernels()
+    }
+}
+
+fn diverged(loss: f32, step: usize, epoch: usize) -> Error {
+    let message = format!(
+        "the loss is {loss} in step {} of epoch {}: training has diverged; lower the learning rate, clip \
+         gradients, or look for inputs outside of the range the model expects",
+        step + 1,
+        epoch + 1
+    );
+    Error::new(ErrorKind::Diverged, message)
+}
