@@ -1,13 +1,69 @@
 //! What to say when nothing fits: the floor, and what sets it.
 
+use super::compile::Lowered;
 use super::fit::Planner;
 use crate::{Error, ErrorKind, Result};
 use plimsoll_graph::Program;
+use plimsoll_graph::program::Home;
 use plimsoll_ir::LaunchSource;
 use plimsoll_memory::{Category, format_bytes};
-use plimsoll_plan::Fitted;
+use plimsoll_plan::{Fitted, Offload};
+use std::rc::Rc;
+
+/// The least that a run can be made to take.
+pub(crate) struct Least {
+    pub(crate) bytes: u64,
+    /// What its peak is made of, in words.
+    pub(crate) because: String,
+}
 
 impl Planner<'_> {
+    /// The least memory that any candidate takes. A budget of as much is met.
+    pub(crate) fn least(&self) -> Result<Least> {
+        self.least_of(&self.split_counts())
+    }
+
+    /// The least memory of a run that is not split, or split as far as it may be: what a change is judged by.
+    pub(crate) fn roughly_least(&self) -> Result<u64> {
+        let counts = self.split_counts();
+        let ends: Vec<usize> =
+            if counts.len() > 1 { vec![counts[0], counts[counts.len() - 1]] } else { counts };
+        Ok(self.least_of(&ends)?.bytes)
+    }
+
+    fn least_of(&self, counts: &[usize]) -> Result<Least> {
+        let plain = self.plain()?;
+        let mut least: Option<Least> = None;
+        for &count in counts {
+            let variant = self.variant(count, Offload::ValuesAndStates)?;
+            let Some(fitted) = variant.lowered.smallest(self.target)? else { continue };
+            let homes: Rc<[Home]> = variant.lowered.homes(&fitted).into();
+            let mut largest = (fitted.plan.peak_bytes, reason(variant.lowered.program(), &fitted));
+            let mut add = |lowered: &Lowered| -> Result<u64> {
+                let Some(smallest) = lowered.smallest(self.target)? else { return Ok(0) };
+                let bytes = smallest.plan.peak_bytes;
+                if bytes > largest.0 {
+                    largest = (bytes, reason(lowered.program(), &smallest));
+                }
+                Ok(bytes)
+            };
+            for key in &variant.others {
+                add(&*self.searched(&variant, key, &homes)?)?;
+            }
+            for step in (0..self.about.len()).filter(|&s| !self.about[s].trains && s != variant.main.step) {
+                let most = self.inference_counts(step).into_iter().max().unwrap_or(1);
+                for key in self.declared.keys(step, most, false)? {
+                    add(&*self.searched(&variant, &key, &homes)?)?;
+                }
+            }
+            if least.as_ref().is_none_or(|least| largest.0 < least.bytes) {
+                least = Some(Least { bytes: largest.0, because: largest.1 });
+            }
+        }
+        let least = least.ok_or_else(|| Error::new(ErrorKind::Argument, "there are no steps to run"))?;
+        Ok(Least { bytes: least.bytes.min(plain.peak_bytes), ..least })
+    }
+
     /// The error that says why a budget does not do.
     pub(crate) fn infeasible(&self, budget: u64) -> Result<Error> {
         let least = self.least()?;

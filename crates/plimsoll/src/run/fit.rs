@@ -46,7 +46,7 @@ pub(crate) struct Fit {
 /// What is known of a step before it is planned.
 #[derive(Clone, Copy)]
 pub(crate) struct StepTraits {
-    trains: bool,
+    pub(super) trains: bool,
     has_batch_statistics: bool,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Planner<'a> {
     pub(crate) declared: &'a Declared,
     pub(crate) target: &'a Target,
     exact: bool,
-    about: Vec<StepTraits>,
+    pub(super) about: Vec<StepTraits>,
     /// Traces of whole steps at their largest shapes, which were made to know about the steps and are used once.
     traces: RefCell<HashMap<Key, Step>>,
     plain: OnceCell<Rc<Fit>>,
@@ -69,12 +69,12 @@ pub(crate) struct Variant {
     parts: Vec<usize>,
     chunked: bool,
     table: Rc<StateTable>,
-    main: Key,
-    pub(crate) lowered: Lowered,
+    pub(super) main: Key,
+    pub(super) lowered: Lowered,
     /// The modelled seconds of the main step without any remedy, all parts included.
     least_seconds: f64,
     /// The other programs of training steps.
-    others: Vec<Key>,
+    pub(super) others: Vec<Key>,
     plain: RefCell<HashMap<Key, Rc<Compiled>>>,
     searched: RefCell<HashMap<Placed, Rc<Lowered>>>,
 }
@@ -116,13 +116,6 @@ impl Planned {
             Planned::Fitted(_, fitted) => fitted.seconds,
         }
     }
-}
-
-/// The least that a run can be made to take.
-pub(crate) struct Least {
-    pub(crate) bytes: u64,
-    /// What its peak is made of, in words.
-    pub(crate) because: String,
 }
 
 /// The price in time of what is done without a budget where memory is scarce. Nothing leaves the device for it.
@@ -184,7 +177,7 @@ impl<'a> Planner<'a> {
     }
 
     /// The numbers of parts that training steps may be split into: first as the user says.
-    fn split_counts(&self) -> Vec<usize> {
+    pub(super) fn split_counts(&self) -> Vec<usize> {
         let mut counts = vec![1];
         if self.may_split() {
             let splits = |step: &usize| {
@@ -469,7 +462,7 @@ impl<'a> Planner<'a> {
     }
 
     /// The numbers of parts that a step of inference may be run in.
-    fn inference_counts(&self, step: usize) -> Vec<usize> {
+    pub(super) fn inference_counts(&self, step: usize) -> Vec<usize> {
         let declared = &self.declared.steps[step];
         match declared.split {
             Split::Never => vec![1],
@@ -530,7 +523,7 @@ impl<'a> Planner<'a> {
     }
 
     /// A program of a variant with all its plans.
-    fn searched(&self, variant: &Variant, key: &Key, homes: &Rc<[Home]>) -> Result<Rc<Lowered>> {
+    pub(super) fn searched(&self, variant: &Variant, key: &Key, homes: &Rc<[Home]>) -> Result<Rc<Lowered>> {
         let id = (key.clone(), Rc::clone(homes));
         if let Some(lowered) = variant.searched.borrow().get(&id) {
             return Ok(Rc::clone(lowered));
@@ -590,53 +583,6 @@ impl<'a> Planner<'a> {
                 Err(Error::new(ErrorKind::Budget, message))
             }
         }
-    }
-
-    /// The least memory that any candidate takes. A budget of as much is met.
-    pub(crate) fn least(&self) -> Result<Least> {
-        self.least_of(&self.split_counts())
-    }
-
-    /// The least memory of a run that is not split, or split as far as it may be: what a change is judged by.
-    pub(crate) fn roughly_least(&self) -> Result<u64> {
-        let counts = self.split_counts();
-        let ends: Vec<usize> =
-            if counts.len() > 1 { vec![counts[0], counts[counts.len() - 1]] } else { counts };
-        Ok(self.least_of(&ends)?.bytes)
-    }
-
-    fn least_of(&self, counts: &[usize]) -> Result<Least> {
-        let plain = self.plain()?;
-        let mut least: Option<Least> = None;
-        for &count in counts {
-            let variant = self.variant(count, Offload::ValuesAndStates)?;
-            let Some(fitted) = variant.lowered.smallest(self.target)? else { continue };
-            let homes: Rc<[Home]> = variant.lowered.homes(&fitted).into();
-            let mut largest =
-                (fitted.plan.peak_bytes, super::advice::reason(variant.lowered.program(), &fitted));
-            let mut add = |lowered: &Lowered| -> Result<u64> {
-                let Some(smallest) = lowered.smallest(self.target)? else { return Ok(0) };
-                let bytes = smallest.plan.peak_bytes;
-                if bytes > largest.0 {
-                    largest = (bytes, super::advice::reason(lowered.program(), &smallest));
-                }
-                Ok(bytes)
-            };
-            for key in &variant.others {
-                add(&*self.searched(&variant, key, &homes)?)?;
-            }
-            for step in (0..self.about.len()).filter(|&s| !self.about[s].trains && s != variant.main.step) {
-                let most = self.inference_counts(step).into_iter().max().unwrap_or(1);
-                for key in self.declared.keys(step, most, false)? {
-                    add(&*self.searched(&variant, &key, &homes)?)?;
-                }
-            }
-            if least.as_ref().is_none_or(|least| largest.0 < least.bytes) {
-                least = Some(Least { bytes: largest.0, because: largest.1 });
-            }
-        }
-        let least = least.ok_or_else(|| Error::new(ErrorKind::Argument, "there are no steps to run"))?;
-        Ok(Least { bytes: least.bytes.min(plain.peak_bytes), ..least })
     }
 }
 
