@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::show;
 use crate::target::{Fitting, Target};
-use plimsoll::devices;
+use plimsoll::{DeviceName, devices};
 use std::io::Write;
 
 /// Say what training will take, to the byte, before anything runs
@@ -37,7 +37,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
         // What is no device of this machine is the profile of another.
         trainer = match name.parse() {
             Ok(device) => trainer.on(device),
-            Err(_) => trainer.profile(devices::find(name)?),
+            // Whatever device the workload names.
+            Err(_) => trainer.on(DeviceName::default()).profile(devices::find(name)?),
         };
     }
     let (text, data) = match args.fitting.budget {
