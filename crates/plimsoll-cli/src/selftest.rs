@@ -38,7 +38,10 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     if !args.json {
         show_checks(&checks, out)?;
     }
-    let (tried, broken_at) = try_kernels(args, &subject, everything, out)?;
+    let (tried, broken_at) = match subject.is_reference() {
+        true => (vec![], None),
+        false => try_kernels(args, &subject, everything, out)?,
+    };
     drop(subject);
     if args.json {
         return json_report(args, &checks, &tried, out);

@@ -28,6 +28,6 @@ fn a_device_that_is_not_there_is_an_error_that_says_what_is_missing() {
 #[test]
 fn a_name_that_is_no_device_is_an_error_that_says_how_to_write_one() {
     let ran = Place::new().shell("$PLIMSOLL selftest --device tpu");
-    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
-    assert!(ran.stderr.contains("`tpu`") && ran.stderr.contains("such as cuda:0, or cpu"), "{}", ran.stderr);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""));
+    assert!(ran.stderr.contains("`tpu`") && ran.stderr.contains("cpu, cuda:0"), "{}", ran.stderr);
 }

@@ -297,6 +297,11 @@ impl Subject {
         Ok(Subject { name, device: device::open(&name, &reference, Precision::F32)?, reference })
     }
 
+    /// Whether it is the very device that others are compared with: its kernels have nothing to be compared to.
+    pub fn is_reference(&self) -> bool {
+        self.name == DeviceName::default()
+    }
+
     /// Tries what its memory is relied on for. A device of its own is filled for a moment, so nothing else should be using
     /// it.
     pub fn memory(&self) -> Vec<SelfTest> {

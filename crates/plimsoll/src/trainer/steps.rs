@@ -149,11 +149,11 @@ impl Trainer {
         cx.take_step()
     }
 
-    /// The shape of what the model makes of a sample of the data.
+    /// The shape of what the model makes of a batch of the data.
     pub(super) fn prediction_shape(&self, data: &Dataset) -> Result<Vec<usize>> {
         let cx = Context::trace(false, self.precision);
-        let input = &data.fields()[0];
-        let x = cx.input(input.name(), &batch_shape(input, 1, self.longest()), dtype(input))?;
+        let (input, samples) = (&data.fields()[0], self.batch.min(data.samples()));
+        let x = cx.input(input.name(), &batch_shape(input, samples, self.longest()), dtype(input))?;
         Ok(self.model.forward(&cx, &x)?.shape().to_vec())
     }
 
