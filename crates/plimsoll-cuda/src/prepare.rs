@@ -15,8 +15,8 @@ use crate::ops::{
 };
 use crate::recurrent;
 use crate::routine::Routine;
-use plimsoll_graph::Op;
 use plimsoll_graph::program::{Body, Kernel};
+use plimsoll_graph::{Op, op_without_kernel};
 use std::sync::Arc;
 
 /// The routine that runs a kernel on a device.
@@ -72,26 +72,7 @@ pub(crate) fn prepare(engine: &Arc<Engine>, kernel: &Kernel) -> Result<Box<dyn R
         Op::Gru => recurrent::gru::prepare(engine, reads),
         Op::GruGrad => recurrent::gru::prepare_grad(engine, reads),
 
-        // Views, which lowering makes strides of the operands that read them, and buffers.
-        Op::Reshape { .. }
-        | Op::Permute { .. }
-        | Op::Broadcast { .. }
-        | Op::Slice(_)
-        | Op::StopGradient
-        | Op::Input { .. } => unsupported(kernel, engine),
-        // Always part of a fused loop.
-        Op::Constant { .. }
-        | Op::Iota { .. }
-        | Op::Random { .. }
-        | Op::Unary(_)
-        | Op::Binary(_)
-        | Op::Compare(_)
-        | Op::Select
-        | Op::Cast { .. }
-        | Op::Softmax
-        | Op::LogSoftmax => unsupported(kernel, engine),
-        // Decomposed into its moments, and arithmetic in a fused loop.
-        Op::BatchNorm { .. } => unsupported(kernel, engine),
+        op_without_kernel!() => unsupported(kernel, engine),
     }
 }
 

@@ -65,6 +65,12 @@ fn a_view_beyond_its_buffer_is_refused() {
 }
 
 #[test]
+fn an_op_that_no_device_has_a_kernel_of_is_refused() {
+    let why = refused(|program, _| dot(program).body = Body::Op(Op::Softmax));
+    assert!(why.contains("softmax of ``: no device has a kernel of it"), "{why}");
+}
+
+#[test]
 fn another_element_type_is_refused() {
     let why = refused(|program, _| dot(program).reads[1].dtype = DType::F64);
     assert!(why.contains("`w` is f32, read or written as f64"), "{why}");

@@ -6,59 +6,6 @@
 use crate::op::*;
 use crate::{Axes, DType, Error, Graph, Result, Shape, ValueId};
 
-macro_rules! unary {
-    ($($(#[$doc:meta])* $name:ident => $function:ident;)*) => {
-        impl Graph {$(
-            $(#[$doc])*
-            ///
-            /// # Errors
-            /// If the element type is not one the function takes.
-            pub fn $name(&mut self, x: ValueId) -> Result<ValueId> {
-                self.apply(Op::Unary(Unary::$function), &[x])
-            }
-        )*}
-    };
-}
-
-unary! {
-    /// −x
-    neg => Neg;
-    /// |x|
-    abs => Abs;
-    /// The sign: −1, 0 or 1.
-    sign => Sign;
-    /// eˣ
-    exp => Exp;
-    /// The natural logarithm.
-    log => Log;
-    /// ln(1 + eˣ)
-    softplus => Softplus;
-    /// The square root.
-    sqrt => Sqrt;
-    /// One over the square root.
-    rsqrt => Rsqrt;
-    /// The sine.
-    sin => Sin;
-    /// The cosine.
-    cos => Cos;
-    /// The hyperbolic tangent.
-    tanh => Tanh;
-    /// 1 / (1 + e⁻ˣ)
-    sigmoid => Sigmoid;
-    /// The error function.
-    erf => Erf;
-    /// max(x, 0)
-    relu => Relu;
-    /// x Φ(x), Φ the normal distribution function.
-    gelu => Gelu;
-    /// Rounds down.
-    floor => Floor;
-    /// Logical not.
-    not => Not;
-    /// Whether x is neither infinite nor NaN.
-    is_finite => IsFinite;
-}
-
 macro_rules! binary {
     ($($(#[$doc:meta])* $name:ident => $op:expr;)*) => {
         impl Graph {$(

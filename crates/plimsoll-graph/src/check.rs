@@ -6,7 +6,7 @@
 
 use crate::infer::{ValueType, infer};
 use crate::program::{Body, Home, Kernel, Level, Loop, Operand, Scalar};
-use crate::{DType, Error, Op, Program, Result, Shape};
+use crate::{DType, Error, Op, Program, Result, Shape, op_without_kernel};
 
 impl Program {
     /// Checks that every operand is a view of a buffer that there is, of its type, with no element outside of it, and
@@ -98,6 +98,11 @@ fn ty(operand: &Operand) -> ValueType {
 
 /// Whether an op takes these operands and has these results.
 fn check_op(op: &Op, reads: &[Operand], results: &[ValueType]) -> std::result::Result<(), String> {
+    if matches!(op, op_without_kernel!()) {
+        return Err(
+            "no device has a kernel of it; `lower` puts it into a loop, a view or other kernels".into()
+        );
+    }
     let operands: Vec<ValueType> = reads.iter().map(ty).collect();
     let expected = infer(op, &operands).map_err(|error| error.to_string())?;
     if expected != results {

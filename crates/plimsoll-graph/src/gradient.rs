@@ -18,7 +18,7 @@ mod products;
 mod structured;
 mod tiles;
 
-use crate::op::{Op, Unary};
+use crate::op::Op;
 use crate::{Error, Graph, NodeId, Result, ValueId};
 use tiles::Tiles;
 
@@ -160,7 +160,11 @@ fn dependents(graph: &Graph, wrt: &[ValueId], first: u32, last: u32) -> Vec<bool
 
 /// Whether the derivative of an op's float results is anything but zero.
 fn passes_gradients(op: &Op) -> bool {
-    !matches!(op, Op::StopGradient | Op::Unary(Unary::Sign | Unary::Floor))
+    match op {
+        Op::StopGradient => false,
+        Op::Unary(function) => !function.is_flat(),
+        _ => true,
+    }
 }
 
 fn in_scope_of<T>(graph: &mut Graph, node: NodeId, build: impl FnOnce(&mut Graph) -> Result<T>) -> Result<T> {
@@ -179,18 +183,18 @@ fn accumulate(graph: &mut Graph, sum: &mut Option<ValueId>, contribution: ValueI
 }
 
 /// A forward node as its rule sees it.
-struct Site {
+pub(crate) struct Site {
     op: Op,
-    operands: Box<[ValueId]>,
-    results: Vec<ValueId>,
+    pub(crate) operands: Box<[ValueId]>,
+    pub(crate) results: Vec<ValueId>,
     /// The gradient of the first result.
-    upstream: ValueId,
+    pub(crate) upstream: ValueId,
     /// For each operand, whether its gradient is asked for.
     needed: Vec<bool>,
 }
 
 /// For each operand, what it gets from one of its uses.
-type Contributions = Vec<Option<ValueId>>;
+pub(crate) type Contributions = Vec<Option<ValueId>>;
 
 impl Site {
     /// The node, if there is a gradient to carry through it.
@@ -245,7 +249,7 @@ fn rule(graph: &mut Graph, site: &Site) -> Result<Contributions> {
         | Op::ArgMax { .. }
         | Op::StopGradient => Ok(vec![None; site.operands.len()]),
 
-        Op::Unary(function) => elementwise::unary(graph, site, *function),
+        Op::Unary(function) => function.gradient(graph, site),
         Op::Binary(function) => elementwise::binary(graph, site, *function),
         Op::Select => elementwise::select(graph, site),
         Op::Cast { .. } => elementwise::cast(graph, site),
@@ -297,7 +301,7 @@ fn rule(graph: &mut Graph, site: &Site) -> Result<Contributions> {
 }
 
 /// Evaluates `formula` on the values in their accumulator type, and rounds its result once.
-fn precisely<const N: usize>(
+pub(crate) fn precisely<const N: usize>(
     graph: &mut Graph,
     mut values: [ValueId; N],
     formula: impl FnOnce(&mut Graph, [ValueId; N]) -> Result<ValueId>,

@@ -236,18 +236,9 @@ fn expect_operands(op: &Op, operands: &[ValueType]) -> Result<()> {
 }
 
 fn unary(function: Unary, x: &ValueType) -> Result<Results> {
-    match function {
-        Unary::Not if x.dtype == DType::Bool => Ok(vec![*x]),
-        Unary::Not => Err(Error::dtype(format!("takes bool, this is {x}"))),
-        Unary::IsFinite => {
-            require_float(x.dtype)?;
-            Ok(vec![ValueType { dtype: DType::Bool, ..*x }])
-        }
-        Unary::Neg | Unary::Abs | Unary::Sign | Unary::Relu if x.dtype != DType::Bool => Ok(vec![*x]),
-        _ => {
-            require_float(x.dtype)?;
-            Ok(vec![*x])
-        }
+    match function.domain().result(x.dtype) {
+        Some(dtype) => Ok(vec![ValueType { dtype, ..*x }]),
+        None => Err(Error::dtype(format!("takes {}, this is {x}", function.domain().describe()))),
     }
 }
 

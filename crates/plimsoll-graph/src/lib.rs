@@ -18,6 +18,7 @@ pub mod op;
 pub mod optimizer;
 mod planning;
 mod print;
+pub mod products;
 pub mod program;
 pub mod random;
 mod reorder;

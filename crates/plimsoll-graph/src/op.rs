@@ -6,6 +6,10 @@
 //! memory. Images are `[batch, height, width, channels]` and filters
 //! `[height, width, channels in / groups, channels out]`.
 
+mod unary;
+
+pub use unary::{Domain, Unary};
+
 use crate::{Axes, DType, Shape};
 use serde::Serialize;
 
@@ -228,48 +232,30 @@ pub enum Op {
     GruGrad,
 }
 
-/// A function of one element.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Unary {
-    /// −x
-    Neg,
-    /// |x|
-    Abs,
-    /// −1, 0 or 1
-    Sign,
-    /// eˣ
-    Exp,
-    /// natural logarithm
-    Log,
-    /// ln(1 + eˣ)
-    Softplus,
-    /// square root
-    Sqrt,
-    /// 1 / square root
-    Rsqrt,
-    /// sine
-    Sin,
-    /// cosine
-    Cos,
-    /// hyperbolic tangent
-    Tanh,
-    /// 1 / (1 + e⁻ˣ)
-    Sigmoid,
-    /// error function
-    Erf,
-    /// max(x, 0)
-    Relu,
-    /// x Φ(x), Φ the normal distribution function
-    Gelu,
-    /// The derivative of [`Unary::Gelu`].
-    GeluSlope,
-    /// Rounds down.
-    Floor,
-    /// Logical not, of bool.
-    Not,
-    /// Whether x is neither infinite nor NaN, as bool.
-    IsFinite,
+/// The pattern of the ops that no program has a kernel of. Lowering puts most into loops, makes movements views of
+/// their operand, decomposes batch norm, and gives inputs buffers.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! op_without_kernel {
+    () => {
+        $crate::Op::Constant { .. }
+            | $crate::Op::Iota { .. }
+            | $crate::Op::Random { .. }
+            | $crate::Op::Unary(_)
+            | $crate::Op::Binary(_)
+            | $crate::Op::Compare(_)
+            | $crate::Op::Select
+            | $crate::Op::Cast { .. }
+            | $crate::Op::Softmax
+            | $crate::Op::LogSoftmax
+            | $crate::Op::Reshape { .. }
+            | $crate::Op::Permute { .. }
+            | $crate::Op::Broadcast { .. }
+            | $crate::Op::Slice(_)
+            | $crate::Op::StopGradient
+            | $crate::Op::BatchNorm { .. }
+            | $crate::Op::Input { .. }
+    };
 }
 
 /// A function of two elements.
@@ -470,34 +456,11 @@ impl Op {
     }
 }
 
-impl Unary {
-    /// The name, as printed in graphs and errors.
-    pub fn name(self) -> &'static str {
-        match self {
-            Unary::Neg => "neg",
-            Unary::Abs => "abs",
-            Unary::Sign => "sign",
-            Unary::Exp => "exp",
-            Unary::Log => "log",
-            Unary::Softplus => "softplus",
-            Unary::Sqrt => "sqrt",
-            Unary::Rsqrt => "rsqrt",
-            Unary::Sin => "sin",
-            Unary::Cos => "cos",
-            Unary::Tanh => "tanh",
-            Unary::Sigmoid => "sigmoid",
-            Unary::Erf => "erf",
-            Unary::Relu => "relu",
-            Unary::Gelu => "gelu",
-            Unary::GeluSlope => "gelu_slope",
-            Unary::Floor => "floor",
-            Unary::Not => "not",
-            Unary::IsFinite => "is_finite",
-        }
-    }
-}
-
 impl Binary {
+    /// Every function; powers, which are of floats alone, last.
+    pub const ALL: [Binary; 7] =
+        [Binary::Add, Binary::Sub, Binary::Mul, Binary::Div, Binary::Max, Binary::Min, Binary::Pow];
+
     /// The name, as printed in graphs and errors.
     pub fn name(self) -> &'static str {
         match self {
@@ -513,6 +476,10 @@ impl Binary {
 }
 
 impl Comparison {
+    /// Every comparison.
+    pub const ALL: [Comparison; 6] =
+        [Comparison::Eq, Comparison::Ne, Comparison::Lt, Comparison::Le, Comparison::Gt, Comparison::Ge];
+
     /// The name, as printed in graphs and errors.
     pub fn name(self) -> &'static str {
         match self {

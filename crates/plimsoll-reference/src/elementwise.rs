@@ -2,44 +2,9 @@
 
 use crate::Tensor;
 use crate::tensor::wrap;
-use plimsoll_graph::op::{Binary, Comparison, Distribution, Unary};
+use plimsoll_graph::op::{Binary, Comparison, Distribution};
 use plimsoll_graph::random::{block, largest_below_one, normal, uniform32, uniform64};
 use plimsoll_graph::{DType, Shape};
-use std::f64::consts::{PI, SQRT_2};
-
-pub(crate) fn unary(f: Unary, x: f64) -> f64 {
-    match f {
-        Unary::Neg => -x,
-        Unary::Abs => x.abs(),
-        Unary::Sign if x == 0.0 || x.is_nan() => x,
-        Unary::Sign => x.signum(),
-        Unary::Exp => x.exp(),
-        Unary::Log => x.ln(),
-        Unary::Softplus => x.max(0.0) + (-x.abs()).exp().ln_1p(),
-        Unary::Sqrt => x.sqrt(),
-        Unary::Rsqrt => 1.0 / x.sqrt(),
-        Unary::Sin => x.sin(),
-        Unary::Cos => x.cos(),
-        Unary::Tanh => x.tanh(),
-        Unary::Sigmoid => sigmoid(x),
-        Unary::Erf => libm::erf(x),
-        Unary::Relu => larger(x, 0.0),
-        Unary::Gelu => x * normal_distribution(x),
-        Unary::GeluSlope => normal_distribution(x) + x * (-x * x / 2.0).exp() / (2.0 * PI).sqrt(),
-        Unary::Floor => x.floor(),
-        Unary::Not => f64::from(x == 0.0),
-        Unary::IsFinite => f64::from(x.is_finite()),
-    }
-}
-
-pub(crate) fn sigmoid(x: f64) -> f64 {
-    1.0 / (1.0 + (-x).exp())
-}
-
-/// Φ, by the complementary error function: exact in relative terms far below zero as well.
-fn normal_distribution(x: f64) -> f64 {
-    0.5 * libm::erfc(-x / SQRT_2)
-}
 
 /// The larger; NaN if either is.
 pub(crate) fn larger(a: f64, b: f64) -> f64 {

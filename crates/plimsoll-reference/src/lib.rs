@@ -76,7 +76,7 @@ fn compute(op: &Op, shape: Shape, dtype: DType, x: &[&Tensor]) -> Vec<Vec<f64>> 
         &Op::Random { distribution, stream, per_sample, .. } => {
             vec![elementwise::random(distribution, x[0], (stream, per_sample), &shape, dtype)]
         }
-        Op::Unary(f) => vec![x[0].data.iter().map(|&v| elementwise::unary(*f, v)).collect()],
+        Op::Unary(f) => vec![x[0].data.iter().map(|&v| f.value(v)).collect()],
         Op::Binary(f) => vec![elementwise::binary(*f, x[0], x[1])],
         Op::Compare(f) => vec![elementwise::compare(*f, x[0], x[1])],
         Op::Select => vec![elementwise::select(x[0], x[1], x[2])],

@@ -2,6 +2,7 @@
 
 use crate::tensor::{indices, offset};
 use crate::{Tensor, compute, elementwise};
+use plimsoll_graph::op::Unary;
 use plimsoll_graph::program::{Body, BufferId, Level, Loop, Operand, Program, Scalar, View, WithEpilogue};
 use plimsoll_graph::{Op, Shape};
 
@@ -99,7 +100,7 @@ fn run_loop(body: &Loop, reads: &[Tensor]) -> Vec<Vec<f64>> {
                 _ => tensor.clone(),
             }
         };
-        let unary = |f, x: u16| seen(x).data.iter().map(|&v| elementwise::unary(f, v)).collect();
+        let unary = |f: Unary, x: u16| seen(x).data.iter().map(|&v| f.value(v)).collect();
         let data: Vec<f64> = match instruction.scalar {
             Scalar::Load { read } => {
                 assert_eq!(reads[read as usize].shape, shape, "the view of a load");

@@ -1,7 +1,7 @@
 //! Recurrent layers, one sequence and one moment at a time.
 
 use crate::Tensor;
-use crate::elementwise::sigmoid;
+use plimsoll_graph::op::Unary;
 
 /// `bias + v · matrix`, for a matrix of `bias.len()` columns.
 fn affine(v: &[f64], matrix: &Tensor, bias: &[f64]) -> Vec<f64> {
@@ -180,4 +180,8 @@ pub(crate) fn gru_grad(operands: &[&Tensor]) -> Vec<Vec<f64>> {
         dfirst_hidden.extend(dhidden);
     }
     vec![dx, dw, du, dinput_bias, dhidden_bias, dfirst_hidden]
+}
+
+fn sigmoid(x: f64) -> f64 {
+    Unary::Sigmoid.value(x)
 }

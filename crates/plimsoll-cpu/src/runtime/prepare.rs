@@ -6,8 +6,8 @@ use crate::kernels::product::{conv2d, dot, epilogue};
 use crate::kernels::recurrent::{self, Gru, Lstm};
 use crate::kernels::{attention, fused, gather, movement, pool2d, reduce};
 use crate::runtime::Routine;
-use plimsoll_graph::Op;
 use plimsoll_graph::program::{Body, Kernel, Operand};
+use plimsoll_graph::{Op, op_without_kernel};
 
 /// The routine that runs a kernel on this machine.
 pub(crate) fn prepare(kernel: &Kernel) -> Box<dyn Routine> {
@@ -53,26 +53,6 @@ pub(crate) fn prepare_op(op: &Op, reads: &[Operand], writes: &[Operand]) -> Box<
         Op::LstmGrad => recurrent::prepare_grad::<Lstm>(reads),
         Op::Gru => recurrent::prepare::<Gru>(reads),
         Op::GruGrad => recurrent::prepare_grad::<Gru>(reads),
-        // Lowering puts these into loops,
-        Op::Constant { .. }
-        | Op::Iota { .. }
-        | Op::Random { .. }
-        | Op::Unary(_)
-        | Op::Binary(_)
-        | Op::Compare(_)
-        | Op::Select
-        | Op::Cast { .. }
-        | Op::Softmax
-        | Op::LogSoftmax
-        // makes these views of their operand, or copies by loops,
-        | Op::Reshape { .. }
-        | Op::Permute { .. }
-        | Op::Broadcast { .. }
-        | Op::Slice(_)
-        | Op::StopGradient
-        // decomposes this into moments and a loop,
-        | Op::BatchNorm { .. }
-        // and gives this a buffer.
-        | Op::Input { .. } => unreachable!("lowering leaves no kernel of {}", op.name()),
+        op_without_kernel!() => unreachable!("a checked program has no kernel of {}", op.name()),
     }
 }

@@ -1,6 +1,7 @@
 //! Numbers of every type, one at a time: what kernels are compared with.
 
 use super::Numbers;
+use crate::kernels::fused::of_float;
 use crate::math::{double, single};
 use half::{bf16, f16};
 use plimsoll_graph::DType;
@@ -112,32 +113,6 @@ impl Scalar {
     }
 
     pub(crate) fn unary(self, function: Unary, dtype: DType) -> Scalar {
-        macro_rules! of_floats {
-            ($x:expr, $module:ident) => {
-                match function {
-                    Unary::Neg => -$x,
-                    Unary::Abs => $x.abs(),
-                    Unary::Sign if $x == 0.0 || $x.is_nan() => $x,
-                    Unary::Sign => $x.signum(),
-                    Unary::Exp => $module::exp($x),
-                    Unary::Log => $module::ln($x),
-                    Unary::Softplus => $module::softplus($x),
-                    Unary::Sqrt => $x.sqrt(),
-                    Unary::Rsqrt => 1.0 / $x.sqrt(),
-                    Unary::Sin => $module::sin($x),
-                    Unary::Cos => $module::cos($x),
-                    Unary::Tanh => $module::tanh($x),
-                    Unary::Sigmoid => $module::sigmoid($x),
-                    Unary::Erf => $module::erf($x),
-                    Unary::Relu if $x <= 0.0 => 0.0,
-                    Unary::Relu => $x,
-                    Unary::Gelu => $module::gelu($x),
-                    Unary::GeluSlope => $module::gelu_slope($x),
-                    Unary::Floor => $x.floor(),
-                    Unary::Not | Unary::IsFinite => panic!("{function:?} of a float"),
-                }
-            };
-        }
         match self {
             Integer(x) => Integer(match function {
                 Unary::Neg => x.wrapping_neg(),
@@ -150,8 +125,8 @@ impl Scalar {
             .rounded(dtype),
             Single(x) if function == Unary::IsFinite => Integer(i64::from(x.is_finite())),
             Double(x) if function == Unary::IsFinite => Integer(i64::from(x.is_finite())),
-            Single(x) => Single(of_floats!(x, single)).rounded(dtype),
-            Double(x) => Double(of_floats!(x, double)),
+            Single(x) => Single(of_float(function, x)).rounded(dtype),
+            Double(x) => Double(of_float(function, x)),
         }
     }
 

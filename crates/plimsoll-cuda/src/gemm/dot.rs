@@ -11,12 +11,13 @@ use crate::codegen::loops::{Epilogue, element_epilogue, tile_epilogue};
 use crate::error::Result;
 use crate::gemm::Gemm;
 use crate::gemm::cublaslt_gemm::{CublasLtGemm, MatrixLayout};
-use crate::gemm::gather_strided::GatherStrided;
+use crate::gemm::gather_strided::{GatherStrided, ViewAxis};
 use crate::gemm::hopper::HopperGemm;
 use crate::gemm::small_gemm::SmallGemm;
 use crate::routine::{ALIGNMENT, Call, PointerTo, Routine};
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use plimsoll_graph::DType;
+use plimsoll_graph::products::{BatchAxis, Products};
 use plimsoll_graph::program::{Loop, Operand, WithEpilogue};
 use std::sync::Arc;
 
@@ -53,92 +54,30 @@ pub(crate) fn prepare_with_epilogue(
     Ok(Some(Box::new(DotWithEpilogue { dot, product, operands: fused.operands, arguments })))
 }
 
-/// An axis of a batch: how many matrices there are along it, and the distances between those of a, b and c.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct BatchAxis {
-    count: usize,
-    steps: [usize; 3],
+/// Whether there is nothing to compute.
+fn is_empty(products: &Products) -> bool {
+    products.m == 0 || products.n == 0 || products.axes.iter().any(|axis| axis.count == 0)
 }
 
-/// Products of `m × k` by `k × n`, over the axes of a batch, the innermost first.
-#[derive(Clone, Debug, PartialEq)]
-struct Products {
-    m: usize,
-    n: usize,
-    k: usize,
-    /// The offset and the distances between rows and between columns of a and b.
-    a: [usize; 3],
-    b: [usize; 3],
-    axes: Vec<BatchAxis>,
-}
-
-impl Products {
-    fn new(transpose_a: bool, transpose_b: bool, a: &Operand, b: &Operand) -> Products {
-        let lead = a.view.shape.rank() - 2;
-        let matrix = |operand: &Operand, transposed: bool| {
-            let view = operand.view;
-            let (rows, columns) = if transposed { (lead + 1, lead) } else { (lead, lead + 1) };
-            let strides = [view.offset, view.strides[rows], view.strides[columns]];
-            (view.shape[rows], view.shape[columns], strides)
-        };
-        let ((m, k, a_strides), (_, n, b_strides)) = (matrix(a, transpose_a), matrix(b, transpose_b));
-        let mut products = Products { m, n, k, a: a_strides, b: b_strides, axes: Vec::new() };
-        let mut step = m * n;
-        for axis in (0..lead).rev() {
-            let count = a.view.shape[axis];
-            products.push(BatchAxis { count, steps: [a.view.strides[axis], b.view.strides[axis], step] });
-            step *= count;
-        }
-        products
-    }
-
-    /// Adds the next axis outwards, collapsed into the one before it if it can be.
-    fn push(&mut self, axis: BatchAxis) {
-        if axis.count == 1 {
-            return;
-        }
-        let continues_rows = axis.steps[1] == 0 && axis.steps[0] == self.m * self.a[1];
-        if self.axes.is_empty() && continues_rows {
-            self.m *= axis.count;
-            return;
-        }
-        match self.axes.last_mut() {
-            Some(inner) if inner.steps.map(|step| step * inner.count) == axis.steps => {
-                inner.count *= axis.count
-            }
-            _ => self.axes.push(axis),
+/// Makes an operand a dense copy; returns the axes of the view that is copied, the innermost last. An axis along which it
+/// is broadcast is not copied.
+fn pack(products: &mut Products, operand: usize) -> Vec<ViewAxis> {
+    let (rows, columns, place) = match operand {
+        0 => (products.m, products.k, &mut products.a),
+        _ => (products.k, products.n, &mut products.b),
+    };
+    let mut axes = vec![(columns, place[2]), (rows, place[1])];
+    *place = [0, columns, 1];
+    let mut step = rows * columns;
+    for axis in &mut products.axes {
+        if axis.steps[operand] != 0 {
+            axes.push((axis.count, axis.steps[operand]));
+            axis.steps[operand] = step;
+            step *= axis.count;
         }
     }
-
-    fn is_empty(&self) -> bool {
-        self.m == 0 || self.n == 0 || self.axes.iter().any(|axis| axis.count == 0)
-    }
-
-    /// The extents of an operand's matrices, and where it lies.
-    fn matrix(&mut self, operand: usize) -> (usize, usize, &mut [usize; 3]) {
-        match operand {
-            0 => (self.m, self.k, &mut self.a),
-            _ => (self.k, self.n, &mut self.b),
-        }
-    }
-
-    /// Makes an operand a dense copy; returns the axes of the view that is copied, the innermost last. An axis along which it
-    /// is broadcast is not copied.
-    fn pack(&mut self, operand: usize) -> Vec<crate::gemm::gather_strided::ViewAxis> {
-        let (rows, columns, place) = self.matrix(operand);
-        let mut axes = vec![(columns, place[2]), (rows, place[1])];
-        *place = [0, columns, 1];
-        let mut step = rows * columns;
-        for axis in &mut self.axes {
-            if axis.steps[operand] != 0 {
-                axes.push((axis.count, axis.steps[operand]));
-                axis.steps[operand] = step;
-                step *= axis.count;
-            }
-        }
-        axes.reverse();
-        axes
-    }
+    axes.reverse();
+    axes
 }
 
 /// What multiplies matrices.
@@ -245,7 +184,7 @@ impl Dot {
     fn new(engine: &Arc<Engine>, mut products: Products, dtype: DType) -> Result<Dot> {
         let size = dtype.size();
         let (mut packs, mut end) = ([None, None], 0);
-        if products.is_empty() || products.k == 0 {
+        if is_empty(&products) || products.k == 0 {
             return Ok(Dot {
                 products,
                 size,
@@ -256,15 +195,17 @@ impl Dot {
                 engine: engine.clone(),
             });
         }
-        for (operand, pack) in packs.iter_mut().enumerate() {
-            let (rows, columns, place) = products.matrix(operand);
-            let [offset, row, column] = *place;
+        for (operand, gather) in packs.iter_mut().enumerate() {
+            let (rows, columns, [offset, row, column]) = match operand {
+                0 => (products.m, products.k, products.a),
+                _ => (products.k, products.n, products.b),
+            };
             if MatrixLayout::of(rows, columns, [row, column, 0]).is_some() {
                 continue;
             }
-            let axes = products.pack(operand);
+            let axes = pack(&mut products, operand);
             let bytes = axes.iter().map(|axis| axis.0).product::<usize>() * size;
-            *pack = Some((GatherStrided::new(engine, size, &axes)?, offset, end));
+            *gather = Some((GatherStrided::new(engine, size, &axes)?, offset, end));
             end = (end + bytes as u64).next_multiple_of(ALIGNMENT);
         }
         let longest = (0..products.axes.len()).max_by_key(|&axis| products.axes[axis].count);
@@ -407,21 +348,12 @@ mod tests {
     }
 
     #[test]
-    fn a_matrix_repeated_over_the_batch_multiplies_one_longer_matrix() {
-        let a = operand(&[4, 5, 6, 7], &[210, 42, 7, 1]);
-        let b = operand(&[4, 5, 7, 3], &[0, 0, 3, 1]);
-        let products = Products::new(false, false, &a, &b);
-        assert_eq!((products.m, products.n, products.k), (120, 3, 7));
-        assert!(products.axes.is_empty());
-    }
-
-    #[test]
     fn packing_copies_each_matrix_once_and_leaves_it_dense() {
         // Every other column of a, repeated over the outer axis.
         let a = operand(&[2, 3, 4, 5], &[0, 40, 10, 2]);
         let b = operand(&[2, 3, 5, 6], &[90, 30, 6, 1]);
         let mut products = Products::new(false, false, &a, &b);
-        assert_eq!(products.pack(0), vec![(3, 40), (4, 10), (5, 2)]);
+        assert_eq!(pack(&mut products, 0), vec![(3, 40), (4, 10), (5, 2)]);
         assert_eq!(products.a, [0, 5, 1]);
         let steps: Vec<[usize; 3]> = products.axes.iter().map(|axis| axis.steps).collect();
         assert_eq!(steps, vec![[20, 30, 24], [0, 90, 72]]);

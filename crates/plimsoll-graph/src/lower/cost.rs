@@ -3,7 +3,7 @@
 //! A function that is made of many operations, such as an exponential, counts for as many additions as take as long
 //! as it does in the CPU's vectorised loops, to a power of two.
 
-use crate::op::{Binary, Op, Unary};
+use crate::op::{Binary, Op};
 use crate::program::{Body, Kernel, Loop, Operand, Scalar};
 use plimsoll_ir::Arithmetic;
 
@@ -71,13 +71,7 @@ fn scalar_flops(scalar: &Scalar) -> u64 {
         Scalar::Load { .. } | Scalar::Constant(_) | Scalar::Iota { .. } | Scalar::Cast(_) => 0,
         // Ten rounds of the generator for every number.
         Scalar::Random { .. } => 128,
-        Scalar::Unary(function, _) => match function {
-            Unary::Sqrt | Unary::Rsqrt => 2,
-            Unary::Exp | Unary::Log => EXPONENTIAL,
-            Unary::Tanh | Unary::Sigmoid | Unary::Erf | Unary::GeluSlope => 8,
-            Unary::Softplus | Unary::Gelu | Unary::Sin | Unary::Cos => 16,
-            _ => 1,
-        },
+        Scalar::Unary(function, _) => function.additions(),
         Scalar::Binary(Binary::Div, ..) => 2,
         Scalar::Binary(Binary::Pow, ..) => 32,
         _ => 1,

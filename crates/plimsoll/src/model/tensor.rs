@@ -11,7 +11,7 @@ use crate::eager::{EagerState, Real};
 use crate::model::trace::Trace;
 use crate::{Array, DType, Error, ErrorKind, Result, Shape};
 use plimsoll_graph::op::Reduction;
-use plimsoll_graph::{Graph, Op, ValueId, ValueType};
+use plimsoll_graph::{Graph, Op, ValueId, ValueType, with_unary_functions};
 use std::fmt;
 use std::rc::Rc;
 
@@ -75,7 +75,7 @@ pub(crate) fn apply_one(
 }
 
 macro_rules! unary {
-    ($($(#[$doc:meta])* $name:ident;)*) => {
+    ($($(#[$doc:meta])* $name:ident $function:ident $domain:ident $exact:literal $additions:literal $tried:expr;)*) => {
         impl Tensor {$(
             $(#[$doc])*
             ///
@@ -88,46 +88,7 @@ macro_rules! unary {
     };
 }
 
-unary! {
-    /// −x
-    neg;
-    /// |x|
-    abs;
-    /// The sign: −1, 0 or 1.
-    sign;
-    /// eˣ
-    exp;
-    /// The natural logarithm.
-    log;
-    /// ln(1 + eˣ)
-    softplus;
-    /// The square root.
-    sqrt;
-    /// One over the square root.
-    rsqrt;
-    /// The sine.
-    sin;
-    /// The cosine.
-    cos;
-    /// The hyperbolic tangent.
-    tanh;
-    /// 1 / (1 + e⁻ˣ)
-    sigmoid;
-    /// The error function.
-    erf;
-    /// max(x, 0)
-    relu;
-    /// x Φ(x), Φ the normal distribution function.
-    gelu;
-    /// x²
-    square;
-    /// Rounds down.
-    floor;
-    /// Logical not, of bools.
-    not;
-    /// Whether x is neither infinite nor NaN, as bool.
-    is_finite;
-}
+with_unary_functions!(unary);
 
 macro_rules! binary {
     ($($(#[$doc:meta])* $name:ident => $method:ident;)*) => {
@@ -211,6 +172,14 @@ impl Tensor {
     /// The element type.
     pub fn dtype(&self) -> DType {
         self.ty.dtype
+    }
+
+    /// x²
+    ///
+    /// # Errors
+    /// If `x` is bool.
+    pub fn square(&self) -> Result<Tensor> {
+        apply_one(&[self], |g, v| g.square(v[0]))
     }
 
     /// `x + c` for a number.

@@ -9,7 +9,7 @@ use super::transfer::{Load, Normal, Positions, Repeat, Splat, Store, UniformDoub
 use crate::kernels::summation::plain_reduction;
 use crate::numbers::{Element, Kind, constant, is_acc, with_element, with_number};
 use crate::simd::Isa;
-use plimsoll_graph::op::{Binary, Distribution, Unary};
+use plimsoll_graph::op::{Binary, Distribution};
 use plimsoll_graph::program::Scalar;
 use plimsoll_graph::{DType, random};
 use std::collections::HashMap;
@@ -338,17 +338,7 @@ impl<'a> Emitter<'a> {
             }
             Scalar::Unary(function, _) => {
                 let map = functions::unary(function, Kind::of(of_first), self.isa);
-                let exact = matches!(
-                    function,
-                    Unary::Neg
-                        | Unary::Abs
-                        | Unary::Sign
-                        | Unary::Relu
-                        | Unary::Floor
-                        | Unary::Not
-                        | Unary::IsFinite
-                );
-                (map, !exact)
+                (map, !function.is_exact())
             }
             Scalar::Binary(function, ..) => {
                 let exact = matches!(function, Binary::Max | Binary::Min);

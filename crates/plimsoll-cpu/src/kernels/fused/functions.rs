@@ -50,26 +50,54 @@ macro_rules! map2 {
 
 map1! {
     Same<T: Number>(x) -> T { x }
-    Neg<T: Number>(x) -> T { T::neg(x) }
+    Negative<T: Number>(x) -> T { T::neg(x) }
     Magnitude<T: Number>(x) -> T { if x < T::default() { T::neg(x) } else { x } }
     Rectify<T: Number>(x) -> T { if x > T::default() { x } else { T::default() } }
-    Abs<T: Float>(x) -> T { T::abs(x) }
-    Sign<T: Float>(x) -> T { T::sign(x) }
-    Exp<T: Float>(x) -> T { T::exp(x) }
-    Log<T: Float>(x) -> T { T::ln(x) }
-    Softplus<T: Float>(x) -> T { T::softplus(x) }
-    Sqrt<T: Float>(x) -> T { T::sqrt(x) }
-    Rsqrt<T: Float>(x) -> T { T::recip(T::sqrt(x)) }
-    Sin<T: Float>(x) -> T { T::sin(x) }
-    Cos<T: Float>(x) -> T { T::cos(x) }
-    Tanh<T: Float>(x) -> T { T::tanh(x) }
-    Sigmoid<T: Float>(x) -> T { T::sigmoid(x) }
-    Erf<T: Float>(x) -> T { T::erf(x) }
-    Relu<T: Float>(x) -> T { T::relu(x) }
-    Gelu<T: Float>(x) -> T { T::gelu(x) }
-    GeluSlope<T: Float>(x) -> T { T::gelu_slope(x) }
-    Floor<T: Float>(x) -> T { T::floor(x) }
     IsFinite<T: Float>(x) -> u8 { u8::from(T::is_finite(x)) }
+}
+
+/// Defines the functions of a float that give a float, by the names of [`Unary`].
+macro_rules! float_functions {
+    ($($name:ident($x:ident) { $body:expr })*) => {
+        map1! { $($name<T: Float>($x) -> T { $body })* }
+
+        fn unary_of_float<T: Float>(function: Unary, isa: Isa) -> Map {
+            match function {
+                $(Unary::$name => isa.compiled::<One<$name<T>>>(),)*
+                Unary::IsFinite => isa.compiled::<One<IsFinite<T>>>(),
+                Unary::Not => isa.compiled::<One<Not>>(),
+            }
+        }
+
+        /// A function of one number.
+        #[cfg(test)]
+        pub(crate) fn of_float<T: Float>(function: Unary, x: T) -> T {
+            match function {
+                $(Unary::$name => $name::<T>::apply(x),)*
+                Unary::Not | Unary::IsFinite => panic!("{function:?} gives no float"),
+            }
+        }
+    };
+}
+
+float_functions! {
+    Neg(x) { -x }
+    Abs(x) { T::abs(x) }
+    Sign(x) { T::sign(x) }
+    Exp(x) { T::exp(x) }
+    Log(x) { T::ln(x) }
+    Softplus(x) { T::softplus(x) }
+    Sqrt(x) { T::sqrt(x) }
+    Rsqrt(x) { T::recip(T::sqrt(x)) }
+    Sin(x) { T::sin(x) }
+    Cos(x) { T::cos(x) }
+    Tanh(x) { T::tanh(x) }
+    Sigmoid(x) { T::sigmoid(x) }
+    Erf(x) { T::erf(x) }
+    Relu(x) { T::relu(x) }
+    Gelu(x) { T::gelu(x) }
+    GeluSlope(x) { T::gelu_slope(x) }
+    Floor(x) { T::floor(x) }
 }
 
 map2! {
@@ -194,36 +222,12 @@ pub(super) fn unary(function: Unary, kind: Kind, isa: Isa) -> Option<Map> {
     }
 }
 
-fn unary_of_float<T: Float + Number>(function: Unary, isa: Isa) -> Map {
-    match function {
-        Unary::Neg => isa.compiled::<One<Neg<T>>>(),
-        Unary::Abs => isa.compiled::<One<Abs<T>>>(),
-        Unary::Sign => isa.compiled::<One<Sign<T>>>(),
-        Unary::Exp => isa.compiled::<One<Exp<T>>>(),
-        Unary::Log => isa.compiled::<One<Log<T>>>(),
-        Unary::Softplus => isa.compiled::<One<Softplus<T>>>(),
-        Unary::Sqrt => isa.compiled::<One<Sqrt<T>>>(),
-        Unary::Rsqrt => isa.compiled::<One<Rsqrt<T>>>(),
-        Unary::Sin => isa.compiled::<One<Sin<T>>>(),
-        Unary::Cos => isa.compiled::<One<Cos<T>>>(),
-        Unary::Tanh => isa.compiled::<One<Tanh<T>>>(),
-        Unary::Sigmoid => isa.compiled::<One<Sigmoid<T>>>(),
-        Unary::Erf => isa.compiled::<One<Erf<T>>>(),
-        Unary::Relu => isa.compiled::<One<Relu<T>>>(),
-        Unary::Gelu => isa.compiled::<One<Gelu<T>>>(),
-        Unary::GeluSlope => isa.compiled::<One<GeluSlope<T>>>(),
-        Unary::Floor => isa.compiled::<One<Floor<T>>>(),
-        Unary::IsFinite => isa.compiled::<One<IsFinite<T>>>(),
-        Unary::Not => isa.compiled::<One<Not>>(),
-    }
-}
-
 fn unary_of_integer<T: Number>(function: Unary, isa: Isa) -> Option<Map>
 where
     IntegerSign<T>: Map1,
 {
     Some(match function {
-        Unary::Neg => isa.compiled::<One<Neg<T>>>(),
+        Unary::Neg => isa.compiled::<One<Negative<T>>>(),
         Unary::Abs => isa.compiled::<One<Magnitude<T>>>(),
         Unary::Sign => isa.compiled::<One<IntegerSign<T>>>(),
         Unary::Relu => isa.compiled::<One<Rectify<T>>>(),

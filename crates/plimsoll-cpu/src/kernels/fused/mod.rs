@@ -26,6 +26,8 @@ use crate::simd::Isa;
 use analysis::Analysis;
 use emit::Emitter;
 pub(crate) use epilogue::FusedEpilogue;
+#[cfg(test)]
+pub(crate) use functions::of_float;
 use geometry::{Geometry, Part};
 use map::{CHUNK, MapArgs, Place};
 use plimsoll_graph::program::{Loop, Operand};

@@ -169,30 +169,6 @@ struct Generator {
     case: Case,
 }
 
-const UNARY: [Unary; 17] = [
-    Unary::Neg,
-    Unary::Abs,
-    Unary::Sign,
-    Unary::Exp,
-    Unary::Log,
-    Unary::Softplus,
-    Unary::Sqrt,
-    Unary::Rsqrt,
-    Unary::Sin,
-    Unary::Cos,
-    Unary::Tanh,
-    Unary::Sigmoid,
-    Unary::Erf,
-    Unary::Relu,
-    Unary::Gelu,
-    Unary::GeluSlope,
-    Unary::Floor,
-];
-const BINARY: [Binary; 7] =
-    [Binary::Add, Binary::Sub, Binary::Mul, Binary::Div, Binary::Max, Binary::Min, Binary::Pow];
-const COMPARISONS: [Comparison; 6] =
-    [Comparison::Eq, Comparison::Ne, Comparison::Lt, Comparison::Le, Comparison::Gt, Comparison::Ge];
-
 impl Generator {
     fn case(seed: u64, with_rows: bool) -> Case {
         let mut numbers = Numbers::new(seed);
@@ -313,29 +289,22 @@ impl Generator {
             }
             3 => self.random(),
             4 | 5 => {
-                let function = self.numbers.pick(&UNARY);
-                match dtype {
-                    DType::Bool => self.push(Scalar::Unary(Unary::Not, a), dtype, level),
-                    _ if dtype.is_float() && self.numbers.chance(10) => {
-                        self.push(Scalar::Unary(Unary::IsFinite, a), DType::Bool, level);
-                    }
-                    _ if dtype.is_float() => self.push(Scalar::Unary(function, a), dtype, level),
-                    _ => {
-                        let function = self.numbers.pick(&[Unary::Neg, Unary::Abs, Unary::Sign, Unary::Relu]);
-                        self.push(Scalar::Unary(function, a), dtype, level);
-                    }
-                }
+                let fitting: Vec<Unary> =
+                    Unary::ALL.iter().copied().filter(|f| f.domain().result(dtype).is_some()).collect();
+                let function = self.numbers.pick(&fitting);
+                let result = function.domain().result(dtype).expect("a type that it takes");
+                self.push(Scalar::Unary(function, a), result, level);
             }
             6 | 7 => {
                 let function = match dtype {
                     DType::Bool => self.numbers.pick(&[Binary::Add, Binary::Mul, Binary::Max, Binary::Min]),
-                    _ if dtype.is_float() => self.numbers.pick(&BINARY),
-                    _ => self.numbers.pick(&BINARY[..6]),
+                    _ if dtype.is_float() => self.numbers.pick(&Binary::ALL),
+                    _ => self.numbers.pick(&Binary::ALL[..6]),
                 };
                 self.push(Scalar::Binary(function, a, b), dtype, level);
             }
             8 => {
-                let comparison = self.numbers.pick(&COMPARISONS);
+                let comparison = self.numbers.pick(&Comparison::ALL);
                 self.push(Scalar::Compare(comparison, a, b), DType::Bool, level);
             }
             9 => {

@@ -1,8 +1,6 @@
 //! Matrix products of views.
 //!
-//! Transposed, permuted and broadcast operands are matters of strides. What remains is to say a batch over any
-//! number of axes with the two that a batch of products has: neighbouring axes that step alike are one axis, a
-//! batch of rows against one matrix is a longer matrix, and what is still left over is a loop.
+//! Of the axes of a batch ([`Products`]) two are those that a batch of products here has, and any others are loops.
 
 use crate::gemm::{
     Epilogue, Gemm, Matrix, MatrixMut, NARROW, gemm, gemm_epilogue_workspace, gemm_with_epilogue,
@@ -12,7 +10,7 @@ use crate::kernels::memory::*;
 use crate::kernels::product::epilogue::CanFuseEpilogue;
 use crate::numbers::{Element, Float, with_float};
 use crate::runtime::{Call, Routine};
-use plimsoll_graph::MAX_RANK;
+use plimsoll_graph::products::{BatchAxis, Products};
 use plimsoll_graph::program::Operand;
 use std::marker::PhantomData;
 
@@ -39,80 +37,11 @@ pub(crate) fn prepare_with_epilogue(
     routine.can_fuse().then_some(routine)
 }
 
-/// An axis of a batch: how many matrices there are along it, and the distances between those of a, b and c.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Axis {
-    count: usize,
-    steps: [usize; 3],
-}
-
-/// Products of `m × k` by `k × n`, over the axes of a batch.
-#[derive(Clone, Copy)]
-struct Products {
-    m: usize,
-    n: usize,
-    k: usize,
-    /// The offset and the distances between rows and between columns of a and b.
-    a: [usize; 3],
-    b: [usize; 3],
-    axes: [Axis; MAX_RANK],
-    rank: usize,
-}
-
-impl Products {
-    fn new(transpose_a: bool, transpose_b: bool, a: &Operand, b: &Operand) -> Self {
-        let lead = a.view.shape.rank() - 2;
-        let matrix = |operand: &Operand, transposed: bool| {
-            let view = operand.view;
-            let (rows, columns) = if transposed { (lead + 1, lead) } else { (lead, lead + 1) };
-            let strides = [view.offset, view.strides[rows], view.strides[columns]];
-            (view.shape[rows], view.shape[columns], strides)
-        };
-        let ((m, k, a_strides), (_, n, b_strides)) = (matrix(a, transpose_a), matrix(b, transpose_b));
-        let mut products = Products {
-            m,
-            n,
-            k,
-            a: a_strides,
-            b: b_strides,
-            axes: [Axis { count: 1, steps: [0; 3] }; MAX_RANK],
-            rank: 0,
-        };
-        let mut step = m * n;
-        for axis in (0..lead).rev() {
-            let count = a.view.shape[axis];
-            products.push(Axis { count, steps: [a.view.strides[axis], b.view.strides[axis], step] });
-            step *= count;
-        }
-        products
-    }
-
-    /// Takes in the next axis outwards.
-    fn push(&mut self, axis: Axis) {
-        if axis.count == 1 {
-            return;
-        }
-        let continues_rows = axis.steps[1] == 0 && axis.steps[0] == self.m * self.a[1];
-        if self.rank == 0 && continues_rows {
-            self.m *= axis.count;
-            return;
-        }
-        let last = self.rank.checked_sub(1).map(|last| &mut self.axes[last]);
-        match last {
-            Some(inner) if inner.steps.map(|step| step * inner.count) == axis.steps => {
-                inner.count *= axis.count
-            }
-            _ => {
-                self.axes[self.rank] = axis;
-                self.rank += 1;
-            }
-        }
-    }
-
-    /// The axes that are batched, outer and inner, and those that are looped over.
-    fn split(&self) -> ([Axis; 2], &[Axis]) {
-        ([self.axes[1], self.axes[0]], &self.axes[2..self.rank.max(2)])
-    }
+/// The axes that are batched, outer and inner, and those that are looped over.
+fn split(products: &Products) -> ([BatchAxis; 2], &[BatchAxis]) {
+    let one = BatchAxis { count: 1, steps: [0; 3] };
+    let axis = |index: usize| products.axes.get(index).copied().unwrap_or(one);
+    ([axis(1), axis(0)], products.axes.get(2..).unwrap_or_default())
 }
 
 struct Dot<T> {
@@ -128,15 +57,15 @@ impl<T> Dot<T> {
 
 impl<T: Element<Acc: Float>> Routine for Dot<T> {
     fn workspace(&self, threads: usize) -> usize {
-        let ([outer, inner], _) = self.products.split();
+        let ([outer, inner], _) = split(&self.products);
         let Products { m, n, k, .. } = self.products;
         gemm_workspace::<T>(outer.count * inner.count, m, n, k, threads)
     }
 
     unsafe fn run(&self, call: &Call<'_>) {
-        let Products { m, n, k, a: [a_offset, a_row, a_column], b: [b_offset, b_row, b_column], .. } =
-            self.products;
-        let ([outer, inner], looped) = self.products.split();
+        let &Products { m, n, k, a: [a_offset, a_row, a_column], b: [b_offset, b_row, b_column], .. } =
+            &self.products;
+        let ([outer, inner], looped) = split(&self.products);
         let (a, b, c) =
             (Address::<T>::read(call, 0), Address::<T>::read(call, 1), Address::<T>::write(call, 0));
         // SAFETY: the workspace is as large as was asked for.
@@ -185,9 +114,9 @@ impl<T: Element<Acc: Float>> Routine for Dot<T> {
 
 impl<T: Element<Acc: Float>> CanFuseEpilogue for Dot<T> {
     fn can_fuse(&self) -> bool {
-        let Products { m, k, rank, .. } = self.products;
+        let Products { m, k, axes, .. } = &self.products;
         // Products of few rows may be computed as their transposes.
-        rank == 0 && k > 0 && m > NARROW
+        axes.is_empty() && *k > 0 && *m > NARROW
     }
 
     fn sum_bytes(&self) -> usize {
@@ -265,7 +194,7 @@ mod tests {
             };
             let b = numbers.tensor(DType::F32, &[7, 3]).broadcast(&[4, 5, 7, 3]);
             let products = Products::new(false, false, &a.operand(), &b.operand());
-            assert_eq!(products.rank == 0, rows_dense, "rows that epilogue each other are one matrix");
+            assert_eq!(products.axes.is_empty(), rows_dense, "rows that follow each other are one matrix");
             check(DType::F32, [false, false], &a, &b);
         }
     }

@@ -266,30 +266,6 @@ struct Generator {
     case: Case,
 }
 
-const UNARY: [Unary; 17] = [
-    Unary::Neg,
-    Unary::Abs,
-    Unary::Sign,
-    Unary::Relu,
-    Unary::Floor,
-    Unary::Sqrt,
-    Unary::Rsqrt,
-    Unary::Exp,
-    Unary::Log,
-    Unary::Softplus,
-    Unary::Sin,
-    Unary::Cos,
-    Unary::Tanh,
-    Unary::Sigmoid,
-    Unary::Erf,
-    Unary::Gelu,
-    Unary::GeluSlope,
-];
-const BINARY: [Binary; 7] =
-    [Binary::Add, Binary::Sub, Binary::Mul, Binary::Div, Binary::Max, Binary::Min, Binary::Pow];
-const COMPARISONS: [Comparison; 6] =
-    [Comparison::Eq, Comparison::Ne, Comparison::Lt, Comparison::Le, Comparison::Gt, Comparison::Ge];
-
 impl Generator {
     fn case(seed: u64, with_rows: bool) -> Case {
         let mut generator = Generator { state: seed, case: Case::new(&[], 0) };
@@ -417,21 +393,21 @@ impl Generator {
                 let dtype = self.pick(&[DType::F32, DType::F16, DType::BF16, DType::F64]);
                 (Scalar::Random { distribution, state, stream, per_sample }, dtype)
             }
-            4 | 5 => match dtype {
-                DType::Bool => (Scalar::Unary(Unary::Not, a), dtype),
-                _ if dtype.is_float() && self.chance(10) => (Scalar::Unary(Unary::IsFinite, a), DType::Bool),
-                _ if dtype.is_float() => (Scalar::Unary(self.pick(&UNARY), a), dtype),
-                _ => (Scalar::Unary(self.pick(&UNARY[..4]), a), dtype),
-            },
+            4 | 5 => {
+                let fitting: Vec<Unary> =
+                    Unary::ALL.iter().copied().filter(|f| f.domain().result(dtype).is_some()).collect();
+                let function = self.pick(&fitting);
+                (Scalar::Unary(function, a), function.domain().result(dtype).expect("a type that it takes"))
+            }
             6 | 7 => {
                 let function = match dtype {
                     DType::Bool => self.pick(&[Binary::Add, Binary::Mul, Binary::Max, Binary::Min]),
-                    _ if dtype.is_float() => self.pick(&BINARY),
-                    _ => self.pick(&BINARY[..6]),
+                    _ if dtype.is_float() => self.pick(&Binary::ALL),
+                    _ => self.pick(&Binary::ALL[..6]),
                 };
                 (Scalar::Binary(function, a, b), dtype)
             }
-            8 => (Scalar::Compare(self.pick(&COMPARISONS), a, b), DType::Bool),
+            8 => (Scalar::Compare(self.pick(&Comparison::ALL), a, b), DType::Bool),
             9 => match self.register(Some(DType::Bool), level) {
                 Some(condition) => (Scalar::Select(condition, a, b), dtype),
                 None => return,
