@@ -317,7 +317,9 @@ proptest! {
             let mut x = numbers(&shape, dtype, 1);
             x.data.iter_mut().for_each(|v| *v = (*v * 64.0).round());
             let set = plimsoll_graph::Axes::new(&axes, shape.len()).unwrap();
-            compare(Op::Reduce { kind, axes: set }, std::slice::from_ref(&x));
+            for wide in [false, true].into_iter().filter(|wide| !wide || dtype.is_float()) {
+                compare(Op::Reduce { kind, axes: set, wide }, std::slice::from_ref(&x));
+            }
             compare(Op::ArgMax { axis: axes[0] }, &[x]);
         }
     }
@@ -450,7 +452,7 @@ fn moving_elements_agrees_in_every_type() -> Result<()> {
 fn a_long_sum_keeps_its_digits() {
     let x = numbers(&[3, 200_000], DType::F32, 1);
     let axes = plimsoll_graph::Axes::last(1, 2);
-    compare(Op::Reduce { kind: Reduction::Sum, axes }, std::slice::from_ref(&x));
+    compare(Op::Reduce { kind: Reduction::Sum, axes, wide: false }, std::slice::from_ref(&x));
     let axes = plimsoll_graph::Axes::new(&[0], 2).unwrap();
-    compare(Op::Reduce { kind: Reduction::Sum, axes }, &[x]);
+    compare(Op::Reduce { kind: Reduction::Sum, axes, wide: false }, &[x]);
 }

@@ -40,7 +40,7 @@ pub(crate) fn prepare(engine: &Arc<Engine>, kernel: &Kernel) -> Result<Box<dyn R
         Op::Conv2dFilterGrad { conv, .. } => conv::prepare(engine, Direction::Filter, *conv, reads, writes),
 
         // Reductions and movement.
-        Op::Reduce { kind, axes } => reduce::prepare(engine, *kind, *axes, reads, writes),
+        Op::Reduce { kind, axes, .. } => reduce::prepare(engine, *kind, *axes, reads, writes),
         Op::ArgMax { axis } => reduce::prepare_arg_max(engine, *axis, reads, writes),
         Op::Pad(pad) => movement::prepare_pad(engine, pad, reads, writes),
         Op::Concat { axis } => movement::prepare_concat(engine, *axis, reads, writes),

@@ -160,7 +160,7 @@ impl Graph {
         if axes.is_empty() {
             return Ok(x);
         }
-        self.apply(Op::Reduce { kind, axes }, &[x])
+        self.apply(Op::Reduce { kind, axes, wide: false }, &[x])
     }
 
     /// The sum over the axes, which disappear.
@@ -180,18 +180,27 @@ impl Graph {
         self.sum(x, &axes)
     }
 
-    /// The mean over the axes, which disappear.
+    /// The mean over the axes, which disappear: the sum, kept in the accumulator type, divided by how many there are and
+    /// rounded once. The mean of nothing is NaN.
     ///
     /// # Errors
     /// If an axis is not there or is given twice, or `x` is not a float.
     pub fn mean(&mut self, x: ValueId, axes: &[usize]) -> Result<ValueId> {
-        if !self.dtype(x).is_float() {
+        let dtype = self.dtype(x);
+        if !dtype.is_float() {
             let error = Error::dtype(format!("takes floats, this is {}", self.ty(x)));
             return Err(error.at("mean", self.current_scope()));
         }
-        let sum = self.sum(x, axes)?;
-        let count = self.shape(x).elements() / self.shape(sum).elements().max(1);
-        self.mul_scalar(sum, 1.0 / count.max(1) as f64)
+        let shape = self.shape(x);
+        let axes = Axes::new(axes, shape.rank()).map_err(|e| e.at("mean", self.current_scope()))?;
+        if axes.is_empty() {
+            return Ok(x);
+        }
+        let sum = self.apply(Op::Reduce { kind: Reduction::Sum, axes, wide: true }, &[x])?;
+        let count: usize = axes.iter().map(|axis| shape[axis]).product();
+        let count = self.full_like(count as f64, sum)?;
+        let mean = self.div(sum, count)?;
+        self.cast(mean, dtype)
     }
 
     /// The mean of all elements.

@@ -254,7 +254,7 @@ fn rule(graph: &mut Graph, site: &Site) -> Result<Contributions> {
         Op::Select => elementwise::select(graph, site),
         Op::Cast { .. } => elementwise::cast(graph, site),
 
-        Op::Reduce { kind, axes } => movement::reduce(graph, site, *kind, *axes),
+        Op::Reduce { kind, axes, .. } => movement::reduce(graph, site, *kind, *axes),
         Op::Broadcast { .. } => movement::broadcast(graph, site),
         Op::Reshape { .. } => movement::reshape(graph, site),
         Op::Permute { order } => movement::permute(graph, site, order),

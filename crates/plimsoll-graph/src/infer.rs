@@ -73,13 +73,16 @@ pub(crate) fn infer(op: &Op, operands: &[ValueType]) -> Result<Results> {
             same(&operands[1])
         }
         Op::Cast { dtype } => of(operands[0].shape, *dtype),
-        Op::Reduce { kind, axes } => {
+        Op::Reduce { kind, axes, wide } => {
             let x = &operands[0];
             require_axes(*axes, &x.shape)?;
             if *kind != Reduction::Sum && axes.iter().any(|axis| x.shape[axis] == 0) {
                 return Err(Error::shape(format!("nothing to choose from in {x} over axes {axes:?}")));
             }
-            of(x.shape.without(*axes), x.dtype)
+            if *wide {
+                require_float(x.dtype)?;
+            }
+            of(x.shape.without(*axes), if *wide { x.dtype.accumulator() } else { x.dtype })
         }
         Op::ArgMax { axis } => {
             let axes = Axes::new(&[*axis], operands[0].shape.rank())?;
@@ -342,24 +345,23 @@ impl Conv2d {
                 self.stride, self.dilation, self.groups
             )));
         }
+        require_geometry(&[&self.stride, &self.dilation, &self.padding])?;
         if !filter[3].is_multiple_of(self.groups) {
             return Err(Error::shape(format!(
                 "filter {filter} makes {} channels, which do not divide into {} groups",
                 filter[3], self.groups
             )));
         }
-        let channels = filter[2].saturating_mul(self.groups);
-        if channels != input[3] {
+        if filter[2].checked_mul(self.groups) != Some(input[3]) {
             return Err(Error::shape(format!(
-                "images {input} have {} channels, filter {filter} in {} groups takes {channels}",
-                input[3], self.groups
+                "images {input} have {} channels, filter {filter} takes {} in each of {} groups",
+                input[3], filter[2], self.groups
             )));
         }
         let mut out = [input[0], 0, 0, filter[3]];
         for axis in 0..2 {
-            let pads = self.padding[2 * axis].saturating_add(self.padding[2 * axis + 1]);
-            let padded = input[1 + axis].saturating_add(pads);
-            let reach = self.dilation[axis].saturating_mul(filter[axis].saturating_sub(1)).saturating_add(1);
+            let padded = padded(input[1 + axis], [self.padding[2 * axis], self.padding[2 * axis + 1]])?;
+            let reach = self.reach(axis, filter[axis])?;
             if filter[axis] == 0 || padded < reach {
                 return Err(Error::shape(format!(
                     "filter {filter} reaches {reach}, images {input} have {padded}"
@@ -369,6 +371,43 @@ impl Conv2d {
         }
         Shape::new(&out)
     }
+
+    /// How many elements of an axis a window of this extent reaches over.
+    ///
+    /// # Errors
+    /// If that is more than windows may reach over, 2³¹ − 1.
+    pub fn reach(&self, axis: usize, window: usize) -> Result<usize> {
+        let reach = self.dilation[axis].checked_mul(window.saturating_sub(1)).and_then(|n| n.checked_add(1));
+        reach.filter(|&reach| reach <= MOST_GEOMETRY).ok_or_else(|| {
+            Error::argument(format!(
+                "a window of {window} with a dilation of {} reaches over more than {MOST_GEOMETRY} elements",
+                self.dilation[axis]
+            ))
+        })
+    }
+}
+
+/// The largest stride, dilation and padding of a window, the most that it reaches over, and the largest extent of what it
+/// moves over, padding included: kernels compute with these, and their sums and products must not overflow.
+pub(crate) const MOST_GEOMETRY: usize = i32::MAX as usize;
+
+fn require_geometry(numbers: &[&[usize]]) -> Result<()> {
+    match numbers.iter().flat_map(|numbers| numbers.iter()).find(|&&number| number > MOST_GEOMETRY) {
+        Some(number) => Err(Error::argument(format!(
+            "strides, dilations and paddings are at most {MOST_GEOMETRY}, this is {number}"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// An extent with its padding.
+fn padded(extent: usize, padding: [usize; 2]) -> Result<usize> {
+    let padded = padding.iter().try_fold(extent, |sum, &pad| sum.checked_add(pad));
+    padded.filter(|&padded| padded <= MOST_GEOMETRY).ok_or_else(|| {
+        Error::shape(format!(
+            "images of {extent} with a padding of {padding:?} are larger than {MOST_GEOMETRY} along an axis"
+        ))
+    })
 }
 
 impl Pool2d {
@@ -385,6 +424,7 @@ impl Pool2d {
                 self.window, self.stride
             )));
         }
+        require_geometry(&[&self.window, &self.stride, &self.padding])?;
         let mut out = *input;
         for axis in 0..2 {
             let pads = [self.padding[2 * axis], self.padding[2 * axis + 1]];
@@ -394,7 +434,7 @@ impl Pool2d {
                     self.padding, self.window
                 )));
             }
-            let padded = input[1 + axis].saturating_add(pads[0]).saturating_add(pads[1]);
+            let padded = padded(input[1 + axis], pads)?;
             if padded < self.window[axis] || input[1 + axis] == 0 {
                 return Err(Error::shape(format!("windows of {:?} do not fit images {input}", self.window)));
             }

@@ -79,6 +79,8 @@ pub enum Op {
         kind: Reduction,
         /// The axes that are reduced over.
         axes: Axes,
+        /// Whether the result is kept in the accumulator type, not rounded to that of the elements, which are floats.
+        wide: bool,
     },
     /// The position of the first largest element along an axis, which disappears, as `i32`; operand: x. NaN
     /// counts as the largest.

@@ -95,7 +95,8 @@ impl Schedule {
                 rate = g.mul(rate, factor)?;
             }
             Course::Exponential { factor, every, staircase } => {
-                let mut times = g.mul_scalar(since, 1.0 / every as f64)?;
+                let every = g.constant(every as f64, DType::F64)?;
+                let mut times = g.div(since, every)?;
                 if staircase {
                     times = g.floor(times)?;
                 }

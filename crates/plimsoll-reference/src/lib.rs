@@ -81,7 +81,7 @@ fn compute(op: &Op, shape: Shape, dtype: DType, x: &[&Tensor]) -> Vec<Vec<f64>> 
         Op::Compare(f) => vec![elementwise::compare(*f, x[0], x[1])],
         Op::Select => vec![elementwise::select(x[0], x[1], x[2])],
         Op::Cast { dtype } => vec![x[0].data.iter().map(|&v| elementwise::cast(v, *dtype)).collect()],
-        Op::Reduce { kind, axes } => vec![movement::reduce(*kind, *axes, x[0], &shape)],
+        Op::Reduce { kind, axes, .. } => vec![movement::reduce(*kind, *axes, x[0], &shape)],
         Op::ArgMax { axis } => vec![movement::arg_max(*axis, x[0], &shape)],
         Op::Reshape { .. } | Op::StopGradient => vec![x[0].data.clone()],
         Op::Permute { order } => vec![movement::permute(order, x[0], &shape)],

@@ -24,7 +24,7 @@ pub(crate) fn prepare(kernel: &Kernel) -> Box<dyn Routine> {
 /// The routine that runs an op on this machine. All ops are listed, so that one without a kernel does not compile.
 pub(crate) fn prepare_op(op: &Op, reads: &[Operand], writes: &[Operand]) -> Box<dyn Routine> {
     match op {
-        Op::Reduce { kind, axes } => reduce::prepare(*kind, *axes, reads, writes),
+        Op::Reduce { kind, axes, .. } => reduce::prepare(*kind, *axes, reads, writes),
         Op::ArgMax { axis } => reduce::prepare_arg_max(*axis, reads),
         Op::Pad(pad) => movement::prepare_pad(pad, reads, writes),
         Op::Concat { axis } => movement::prepare_concat(*axis, reads),

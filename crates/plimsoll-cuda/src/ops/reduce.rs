@@ -31,9 +31,9 @@ pub(crate) fn prepare(
     kind: Reduction,
     axes: Axes,
     reads: &[Operand],
-    _writes: &[Operand],
+    writes: &[Operand],
 ) -> Result<Box<dyn Routine>> {
-    stages(engine.properties(), kind, axes, reads)?.prepare(engine)
+    stages(engine.properties(), kind, axes, reads, writes[0].dtype)?.prepare(engine)
 }
 
 /// Prepares [`Op::ArgMax`](plimsoll_graph::Op::ArgMax).
@@ -69,7 +69,14 @@ fn groups(shape: &Shape, axes: Axes) -> Vec<Group> {
 /// What a pass reads or writes: a type in CUDA C++, the bytes of an element, and where.
 type Side = (&'static str, usize, LaunchArgument);
 
-pub(super) fn stages(device: &Properties, kind: Reduction, axes: Axes, reads: &[Operand]) -> Result<Stages> {
+/// The stages of a reduction whose result is of type `result`: that of the elements, or their accumulator.
+pub(super) fn stages(
+    device: &Properties,
+    kind: Reduction,
+    axes: Axes,
+    reads: &[Operand],
+    result: DType,
+) -> Result<Stages> {
     let (shape, dtype) = (reads[0].view.shape, reads[0].dtype);
     let mut reduce = Reduce {
         stages: Stages::new(shape.elements(), &[TEXT]),
@@ -85,7 +92,7 @@ pub(super) fn stages(device: &Properties, kind: Reduction, axes: Axes, reads: &[
     };
     let mut groups = groups(&shape, axes);
     let mut from: Side = (name(dtype), dtype.size(), read(0));
-    let to: Side = (name(dtype), dtype.size(), write(0));
+    let to: Side = (name(result), result.size(), write(0));
     loop {
         let at = groups.iter().rposition(|group| group.reduced);
         let last = groups.iter().filter(|group| group.reduced).count() <= 1;

@@ -42,8 +42,9 @@ impl Case {
 
 fn stages(op: &Op, reads: &[Operand], writes: &[Operand], processors: u32) -> Result<Stages> {
     match op {
-        Op::Reduce { kind, axes } => {
-            reduce::stages(&Properties { processors, ..Properties::h100() }, *kind, *axes, reads)
+        Op::Reduce { kind, axes, .. } => {
+            let device = Properties { processors, ..Properties::h100() };
+            reduce::stages(&device, *kind, *axes, reads, writes[0].dtype)
         }
         Op::ArgMax { axis } => reduce::arg_max_stages(*axis, reads),
         Op::Pad(pad) => movement::pad_stages(pad, reads, writes),
@@ -80,7 +81,7 @@ pub(crate) fn sources(
 
 pub(super) fn reduction(kind: Reduction, axes: &[usize], dtype: DType, shape: &[usize]) -> Case {
     let axes = Axes::new(axes, shape.len()).expect("axes of the shape");
-    Case::new(Op::Reduce { kind, axes }, &[(dtype, shape)])
+    Case::new(Op::Reduce { kind, axes, wide: false }, &[(dtype, shape)])
 }
 
 pub(super) fn arg_max(axis: usize, dtype: DType, shape: &[usize]) -> Case {

@@ -389,7 +389,7 @@ fn sum_rows(engine: &Arc<Engine>, dtype: DType, rows: usize, columns: usize) -> 
     let axes = Axes::new(&[0], 2).map_err(not_a_shape)?;
     let kernel = Kernel {
         scope: "recurrent".into(),
-        body: Body::Op(Op::Reduce { kind: Reduction::Sum, axes }),
+        body: Body::Op(Op::Reduce { kind: Reduction::Sum, axes, wide: false }),
         reads: vec![from],
         writes: vec![to],
         in_place: vec![],

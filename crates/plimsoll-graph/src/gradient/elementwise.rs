@@ -27,14 +27,15 @@ pub(super) fn binary(g: &mut Graph, site: &Site, function: Binary) -> Result<Con
     }
 }
 
-/// The upstream gradient where `winner` is above `loser`, half of it where they are equal, else 0.
+/// Nothing where `winner` is below `loser`, half of the upstream gradient where they are equal, else all of it: beside NaN
+/// it must not vanish.
 fn chosen(g: &mut Graph, u: ValueId, winner: ValueId, loser: ValueId) -> Result<ValueId> {
-    let above = g.gt(winner, loser)?;
+    let below = g.lt(winner, loser)?;
     let equal = g.eq(winner, loser)?;
     let half = g.mul_scalar(u, 0.5)?;
     let zero = g.full_like(0.0, u)?;
-    let shared = g.select(equal, half, zero)?;
-    g.select(above, u, shared)
+    let shared = g.select(equal, half, u)?;
+    g.select(below, zero, shared)
 }
 
 /// u b aᵇ⁻¹; 0 where b is 0, whatever a is.

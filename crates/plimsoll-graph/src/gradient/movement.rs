@@ -11,12 +11,15 @@ pub(super) fn reduce(g: &mut Graph, site: &Site, kind: Reduction, axes: Axes) ->
     let (x, y, u) = (site.operands[0], site.results[0], site.upstream);
     let shape = g.shape(x);
     if kind == Reduction::Sum {
+        let u = g.cast(u, g.dtype(x))?;
         return Ok(vec![Some(repeat(g, u, &shape, axes)?)]);
     }
     let extreme = repeat(g, y, &shape, axes)?;
-    let chosen = g.eq(x, extreme)?;
+    // Beside NaN, which is below and above nothing, the gradient must not vanish.
+    let passed_over = if kind == Reduction::Max { g.lt(x, extreme)? } else { g.gt(x, extreme)? };
+    let chosen = g.not(passed_over)?;
     let ones = g.cast(chosen, g.dtype(x).accumulator())?;
-    let count = g.apply(Op::Reduce { kind: Reduction::Sum, axes }, &[ones])?;
+    let count = g.apply(Op::Reduce { kind: Reduction::Sum, axes, wide: false }, &[ones])?;
     let share = precisely(g, [u], |g, [u]| g.div(u, count))?;
     let share = repeat(g, share, &shape, axes)?;
     let zero = g.full_like(0.0, x)?;

@@ -32,7 +32,7 @@ pub(super) fn log_softmax(g: &mut Graph, site: &Site) -> Result<Contributions> {
 fn row_sum(g: &mut Graph, x: ValueId) -> Result<ValueId> {
     let shape = g.shape(x);
     let axes = Axes::last(1, shape.rank());
-    let sum = g.apply(Op::Reduce { kind: Reduction::Sum, axes }, &[x])?;
+    let sum = g.apply(Op::Reduce { kind: Reduction::Sum, axes, wide: false }, &[x])?;
     repeat(g, sum, &shape, axes)
 }
 

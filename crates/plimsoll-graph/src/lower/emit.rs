@@ -350,7 +350,10 @@ impl LoopWriter<'_, '_> {
                     self.instruction(Scalar::Cast(x), dtype, level)
                 }
                 Op::Reduce { kind, .. } => {
-                    let x = self.loaded(operand(0), Level::Element);
+                    let mut x = self.loaded(operand(0), Level::Element);
+                    if self.emitter.step.graph.dtype(operand(0).0) != dtype {
+                        x = self.instruction(Scalar::Cast(x), dtype, Level::Element);
+                    }
                     self.instruction(Scalar::Reduce(*kind, x), dtype, Level::Row)
                 }
                 Op::Softmax => self.softmax(operand(0), dtype, false),

@@ -1,6 +1,6 @@
 use crate::support::{Numbers, check, inputs};
-use plimsoll_graph::op::{Binary, Op, Unary};
-use plimsoll_graph::{DType, Graph, gradients};
+use plimsoll_graph::op::{Binary, Op, Reduction, Unary};
+use plimsoll_graph::{Axes, DType, Graph, gradients};
 use plimsoll_reference::{Tensor, evaluate};
 use proptest::prelude::*;
 
@@ -80,6 +80,27 @@ fn equal_operands_of_a_maximum_get_half_each() {
 fn slopes_at_kinks_are_zero() {
     assert_eq!(slopes([row(&[0.0])], Op::Unary(Unary::Abs)), [[0.0]]);
     assert_eq!(slopes([row(&[0.0])], Op::Unary(Unary::Relu)), [[0.0]]);
+}
+
+#[test]
+fn no_gradient_vanishes_beside_nan() {
+    let nan = || row(&[f64::NAN]);
+    let vanishes = |slopes: &[f64]| slopes.contains(&0.0);
+    for &function in Unary::ALL.iter().filter(|function| !function.is_flat()) {
+        let [found] = slopes([nan()], Op::Unary(function));
+        assert!(!vanishes(&found), "{function:?} {found:?}");
+    }
+    for function in Binary::ALL {
+        for operands in [[nan(), row(&[1.0])], [row(&[1.0]), nan()]] {
+            let found = slopes(operands, Op::Binary(function));
+            assert!(!found.iter().any(|slopes| vanishes(slopes)), "{function:?} {found:?}");
+        }
+    }
+    for kind in [Reduction::Max, Reduction::Min] {
+        let x = row(&[1.0, f64::NAN, 2.0]);
+        let [found] = slopes([x], Op::Reduce { kind, axes: Axes::new(&[0], 1).unwrap(), wide: false });
+        assert!(!vanishes(&found), "{kind:?} {found:?}");
+    }
 }
 
 #[test]

@@ -33,8 +33,8 @@ pub(crate) fn prepare(
     reads: &[Operand],
     writes: &[Operand],
 ) -> Box<dyn Routine> {
-    debug_assert_eq!(reads[0].dtype, writes[0].dtype);
-    Box::new(Reduce::new(kind, axes, &reads[0].view.shape, reads[0].dtype, Isa::detect()))
+    let wide = writes[0].dtype != reads[0].dtype;
+    Box::new(Reduce::new(kind, axes, &reads[0].view.shape, reads[0].dtype, wide, Isa::detect()))
 }
 
 /// Prepares [`Op::ArgMax`](plimsoll_graph::Op::ArgMax).
@@ -73,7 +73,8 @@ enum Buffer {
 }
 
 impl Reduce {
-    fn new(kind: Reduction, axes: Axes, shape: &Shape, dtype: DType, isa: Isa) -> Reduce {
+    fn new(kind: Reduction, axes: Axes, shape: &Shape, dtype: DType, wide: bool, isa: Isa) -> Reduce {
+        let stored_as_computed = wide || is_acc(dtype);
         let kind = plain_reduction(kind, dtype);
         let number = Kind::of(dtype).size();
         let groups = groups(shape, axes);
@@ -87,7 +88,7 @@ impl Reduce {
                 (product(0..at), extents[at].extent, product(at + 1..extents.len()));
             let input = reduce.passes.last().map_or(Buffer::Operand, |pass| pass.output);
             let last = pass + 1 == count;
-            let output = if last && is_acc(dtype) {
+            let output = if last && stored_as_computed {
                 Buffer::Operand
             } else {
                 Buffer::Workspace(reduce.reserve(outer * inner * number))
@@ -117,7 +118,7 @@ impl Reduce {
             });
             extents.remove(at);
         }
-        if !is_acc(dtype) {
+        if !stored_as_computed {
             reduce.finish = Some(with_element!(dtype, S => isa.compiled::<Narrow<S>>()));
         }
         reduce

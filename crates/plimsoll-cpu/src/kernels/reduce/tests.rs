@@ -37,7 +37,7 @@ fn reduced(kind: Reduction, dims: &[usize], axes: &[usize], dtype: DType, bytes:
     let shape = Shape::new(dims).expect("a small shape");
     let mut results = vec![];
     for isa in testing::isas() {
-        let routine = Reduce::new(kind, set, &shape, dtype, isa);
+        let routine = Reduce::new(kind, set, &shape, dtype, false, isa);
         for threads in 1..=3 {
             results.extend(testing::run(&routine, &[bytes.to_vec()], &[kept * dtype.size()], &[], threads));
         }

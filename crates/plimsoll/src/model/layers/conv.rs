@@ -132,15 +132,10 @@ impl Layer for Conv2d {
         }
         let shape = [self.window[0], self.window[1], channels / self.groups, self.filters];
         let filter = cx.parameter("filter", &shape, self.init)?;
-        let reach = [0, 1].map(|axis| {
-            self.dilation[axis].saturating_mul(self.window[axis].saturating_sub(1)).saturating_add(1)
-        });
-        let geometry = op::Conv2d {
-            stride: self.stride,
-            padding: self.padding.resolve([height, width], reach, self.stride),
-            dilation: self.dilation,
-            groups: self.groups,
-        };
+        let mut geometry =
+            op::Conv2d { stride: self.stride, padding: [0; 4], dilation: self.dilation, groups: self.groups };
+        let reach = [geometry.reach(0, self.window[0])?, geometry.reach(1, self.window[1])?];
+        geometry.padding = self.padding.resolve([height, width], reach, self.stride);
         let mut y = x.conv2d(&filter, geometry)?;
         if self.bias {
             y = y.add(&cx.parameter("bias", &[self.filters], Init::Zeros)?)?;

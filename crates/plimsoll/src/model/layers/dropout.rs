@@ -1,7 +1,7 @@
 //! Dropout.
 
 use super::Layer;
-use crate::{Context, ErrorKind, Result, Tensor};
+use crate::{Context, DType, ErrorKind, Result, Tensor};
 
 /// In training, zeroes this fraction of the elements, chosen anew for every step, and scales up the others
 /// so that the expected sum stays; in inference, does nothing.
@@ -21,7 +21,9 @@ impl Layer for Dropout {
         // Drawn in `f32` whatever the type of x: in `bf16` the rate would be off.
         let chance = cx.uniform(&x.shape())?;
         let kept = chance.ge(&chance.full_like(rate)?)?;
-        kept.select(&x.mul_scalar(1.0 / (1.0 - rate))?, &x.full_like(0.0)?)
+        // So is the factor, which is rounded once with its product.
+        let scaled = x.cast(DType::F32)?.mul_scalar(1.0 / (1.0 - rate))?.cast(x.dtype())?;
+        kept.select(&scaled, &x.full_like(0.0)?)
     }
 
     fn kind(&self) -> &'static str {

@@ -33,11 +33,17 @@ fn reductions(dtype: DType, cases: &mut Vec<Case>) {
         (&[70000, 3], &[0]),
         (&[3, 70000], &[1]),
     ] {
-        for kind in [Reduction::Sum, Reduction::Max, Reduction::Min] {
+        let kinds = [
+            (Reduction::Sum, false),
+            (Reduction::Sum, true),
+            (Reduction::Max, false),
+            (Reduction::Min, false),
+        ];
+        for (kind, wide) in kinds.into_iter().filter(|(_, wide)| !wide || dtype.accumulator() != dtype) {
             let Ok(over) = Axes::new(axes, dims.len()) else { continue };
             let terms = axes.iter().map(|&axis| dims[axis]).product();
-            let name = format!("{kind:?} {dtype} {dims:?} over {axes:?}");
-            let build = op::<1>(Op::Reduce { kind, axes: over });
+            let name = format!("{}{kind:?} {dtype} {dims:?} over {axes:?}", if wide { "wide " } else { "" });
+            let build = op::<1>(Op::Reduce { kind, axes: over, wide });
             cases.push(Case::new(name, vec![normals(dtype, dims)], build).terms(terms));
         }
     }
