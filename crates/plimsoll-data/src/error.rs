@@ -129,6 +129,11 @@ pub enum ErrorKind {
         /// What is wrong, and what would be right.
         reason: String,
     },
+    /// An option of a source that a workload gives is not usable.
+    Option {
+        /// What is wrong, with its place in the file.
+        message: String,
+    },
     /// A file could not be read.
     Io {
         /// What was being read.
@@ -190,6 +195,7 @@ impl fmt::Display for Error {
                 write!(f, "line {line}, column `{column}`: {reason}")
             }
             ErrorKind::Parse { line, column: None, reason } => write!(f, "line {line}: {reason}"),
+            ErrorKind::Option { message } => f.write_str(message),
             ErrorKind::Io { what, error } => write!(f, "{what}: {error}"),
         }
     }

@@ -30,23 +30,17 @@
 mod batches;
 mod budget;
 mod check;
-mod columns;
-mod csv;
 mod dataset;
-mod digits;
 mod error;
 mod field;
 mod random;
 mod source;
-mod synthetic;
+pub mod sources;
 
 pub use batches::{Batch, Batches, Epoch};
 pub use budget::RamBudget;
-pub use columns::{Columns, Value};
-pub use csv::Csv;
 pub use dataset::{Dataset, Split};
-pub use digits::{Digits, digits};
 pub use error::{Error, ErrorKind, Result};
 pub use field::{Element, Field};
 pub use source::Source;
-pub use synthetic::Synthetic;
+pub use sources::{Columns, Csv, Digits, Synthetic, Value, digits};

@@ -81,7 +81,6 @@
 //! | `residual = layers` | `projection`, layers |
 
 mod data;
-mod kept;
 mod layer;
 mod model;
 mod optimizer;

@@ -1,43 +1,26 @@
-//! The `[data]` of a workload: where samples come from.
+//! The `[data]` of a workload: which source samples come from, and with what options.
 
-use super::kept;
 use super::read::{COUNT, Kind, SHAPE, TEXT, Table};
 use crate::{Error, ErrorKind, Result};
-use plimsoll_data::{Csv, Dataset, Synthetic, digits};
+use plimsoll_data::sources::{Answer, Description, KINDS, Options, Tokens};
+use plimsoll_data::{Dataset, ErrorKind as DataErrorKind};
+use std::cell::RefCell;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// Where samples come from.
 #[derive(Debug, Clone)]
-pub(super) enum Data {
-    /// The handwritten digits that are built in.
-    Digits,
-    /// Numbers from a file.
-    Csv { path: PathBuf, delimiter: char, answer: Column },
-    /// Random numbers.
-    Synthetic { samples: usize, features: Vec<usize>, answer: Answer },
-    /// Random tokens, and for each the one that follows.
-    SyntheticTokens { samples: usize, length: usize, vocabulary: usize },
+pub(super) struct Data {
+    source: Rc<dyn Description>,
+    /// The file that it reads, if it reads one.
+    file: Option<PathBuf>,
 }
 
-/// The column of a file that is to be predicted.
-#[derive(Debug, Clone)]
-pub(super) enum Column {
-    Label { name: String, classes: usize },
-    Target { name: String },
-}
-
-/// What random features are to be answered with.
-#[derive(Debug, Clone)]
-pub(super) enum Answer {
-    Classes(usize),
-    Target(Vec<usize>),
-}
-
-/// All runs hold out the same samples and see the same random ones, whatever their seed, so that they can be
-/// compared.
+/// All runs hold out the same samples, whatever their seed, so that they can be compared.
 const SEED: u64 = 0;
 
-const DELIMITER: Kind<char> = Kind {
+const CHARACTER: Kind<char> = Kind {
     expected: "one character in quotes, such as \";\"",
     read: |v| v.as_str().filter(|text| text.chars().count() == 1)?.chars().next(),
 };
@@ -45,52 +28,32 @@ const DELIMITER: Kind<char> = Kind {
 impl Data {
     /// Reads the section. Paths in it are relative to `folder`.
     pub(super) fn read(table: &Table<'_>, folder: &Path) -> Result<Data> {
-        let read = table.need_choice(
-            "kind",
-            &[
-                ("digits", read_digits as fn(&Table<'_>, &Path) -> Result<Data>),
-                ("csv", read_csv),
-                ("synthetic", read_synthetic),
-                ("synthetic-tokens", read_tokens),
-            ],
-        )?;
-        read(table, folder)
+        let kind = table.need_choice("kind", &KINDS.map(|kind| (kind.name, kind)))?;
+        table.only(&[&["kind"], kind.keys].concat())?;
+        let keys = Keys { table, folder, file: RefCell::default() };
+        let source = (kind.describe)(&keys).map_err(data_error)?.into();
+        Ok(Data { source, file: keys.file.into_inner() })
     }
 
     /// Whether what is to be predicted are classes, as opposed to numbers.
     pub(super) fn has_classes(&self) -> bool {
-        !matches!(
-            self,
-            Data::Csv { answer: Column::Target { .. }, .. }
-                | Data::Synthetic { answer: Answer::Target(_), .. }
-        )
+        self.source.answer() == Answer::Classes
     }
 
     /// Whether what is to be predicted is a single number per sample, without an axis.
     pub(super) fn has_scalar_target(&self) -> bool {
-        matches!(self, Data::Csv { answer: Column::Target { .. }, .. })
+        self.source.answer() == Answer::Number
     }
 
-    /// How many different tokens there are, if samples are tokens.
-    pub(super) fn vocabulary(&self) -> Option<usize> {
-        match self {
-            Data::SyntheticTokens { vocabulary, .. } => Some(*vocabulary),
-            _ => None,
-        }
-    }
-
-    /// How many tokens a sample has, if samples are tokens.
-    pub(super) fn length(&self) -> Option<usize> {
-        match self {
-            Data::SyntheticTokens { length, .. } => Some(*length),
-            _ => None,
-        }
+    /// The tokens, if samples are tokens.
+    pub(super) fn tokens(&self) -> Option<Tokens> {
+        self.source.tokens()
     }
 
     /// The samples to train on, and those held out if a fraction is.
     pub(super) fn load(&self, held_out: Option<f64>) -> Result<(Dataset, Option<Dataset>)> {
         let load = || -> plimsoll_data::Result<(Dataset, Option<Dataset>)> {
-            let all = self.samples()?;
+            let all = self.source.open()?;
             match held_out {
                 None => Ok((all, None)),
                 Some(fraction) => {
@@ -100,88 +63,81 @@ impl Data {
             }
         };
         load().map_err(|error| {
-            let mut message = error.to_string();
-            if let Data::Csv { path, .. } = self {
-                let file = path.display().to_string();
-                if !message.contains(&file) {
-                    message = format!("{file}: {message}");
-                }
+            let message = error.to_string();
+            let file = self.file.as_ref().map(|file| file.display().to_string());
+            match file.filter(|file| !message.contains(file)) {
+                Some(file) => Error::new(ErrorKind::Data, format!("{file}: {message}")).caused_by(error),
+                None => data_error(error),
             }
-            Error::new(ErrorKind::Data, message).caused_by(error)
         })
     }
+}
 
-    fn samples(&self) -> plimsoll_data::Result<Dataset> {
-        match self {
-            Data::Digits => Dataset::new(digits()),
-            Data::Csv { path, delimiter, answer: Column::Label { name, classes } } => {
-                let data = Dataset::new(Csv::label(name).delimiter(*delimiter).open(path)?)?;
-                data.check_labels("label", *classes)?;
-                Ok(data)
-            }
-            Data::Csv { path, delimiter, answer: Column::Target { name } } => {
-                Dataset::new(Csv::target(name).delimiter(*delimiter).open(path)?)
-            }
-            Data::Synthetic { samples, features, answer } => {
-                let data = Synthetic::new(*samples, SEED).normal("features", features)?;
-                kept::dataset(match answer {
-                    Answer::Classes(classes) => data.classes("label", *classes)?,
-                    Answer::Target(shape) => data.normal("target", shape)?,
-                })
-            }
-            Data::SyntheticTokens { samples, length, vocabulary } => kept::dataset(
-                Synthetic::new(*samples, SEED).tokens("tokens", "next", *length, *vocabulary)?,
-            ),
-        }
+/// The error of a source: about the workload if that is where the fault is, else about the data.
+fn data_error(error: plimsoll_data::Error) -> Error {
+    match error.kind() {
+        DataErrorKind::Option { message } => Error::new(ErrorKind::Spec, message.clone()),
+        _ => Error::new(ErrorKind::Data, error.to_string()).caused_by(error),
     }
 }
 
-fn read_digits(table: &Table<'_>, _: &Path) -> Result<Data> {
-    table.only(&["kind"])?;
-    Ok(Data::Digits)
+/// The keys of the section, as a source asks for them.
+struct Keys<'a> {
+    table: &'a Table<'a>,
+    folder: &'a Path,
+    /// The path that was asked for.
+    file: RefCell<Option<PathBuf>>,
 }
 
-fn read_csv(table: &Table<'_>, folder: &Path) -> Result<Data> {
-    table.only(&["kind", "path", "label", "classes", "target", "delimiter"])?;
-    let path = folder.join(table.need("path", TEXT)?);
-    let delimiter = table.find_or("delimiter", DELIMITER, ',')?;
-    let answer = match (table.find("label", TEXT)?, table.find("target", TEXT)?) {
-        (Some(name), None) => Column::Label { name, classes: table.need("classes", COUNT)? },
-        (None, Some(name)) => match table.value("classes") {
-            None => Column::Target { name },
-            Some(classes) => {
-                return Err(classes.error("`classes` are those of a `label`; a `target` has none"));
-            }
-        },
-        _ => {
-            let message = "[data] needs exactly one of `label`, a column of class numbers to predict, and `target`, a \
-                           column of any numbers";
-            return Err(table.error(message));
-        }
-    };
-    Ok(Data::Csv { path, delimiter, answer })
+impl Keys<'_> {
+    fn find<T>(&self, key: &'static str, kind: Kind<T>) -> plimsoll_data::Result<Option<T>> {
+        self.table.find(key, kind).map_err(of_option)
+    }
+
+    fn need<T>(&self, key: &'static str, kind: Kind<T>) -> plimsoll_data::Result<T> {
+        self.table.need(key, kind).map_err(of_option)
+    }
 }
 
-fn read_synthetic(table: &Table<'_>, _: &Path) -> Result<Data> {
-    table.only(&["kind", "samples", "features", "classes", "target"])?;
-    let (samples, features) = (table.need("samples", COUNT)?, table.need("features", SHAPE)?);
-    let answer = match (table.find("classes", COUNT)?, table.find("target", SHAPE)?) {
-        (Some(classes), None) => Answer::Classes(classes),
-        (None, Some(shape)) => Answer::Target(shape),
-        _ => {
-            let message = "[data] needs exactly one of `classes`, how many there are to predict, and `target`, the \
-                           shape of the numbers to predict";
-            return Err(table.error(message));
-        }
-    };
-    Ok(Data::Synthetic { samples, features, answer })
+fn of_option(error: impl Display) -> plimsoll_data::Error {
+    DataErrorKind::Option { message: error.to_string() }.into()
 }
 
-fn read_tokens(table: &Table<'_>, _: &Path) -> Result<Data> {
-    table.only(&["kind", "samples", "length", "vocabulary"])?;
-    Ok(Data::SyntheticTokens {
-        samples: table.need("samples", COUNT)?,
-        length: table.need("length", COUNT)?,
-        vocabulary: table.need("vocabulary", COUNT)?,
-    })
+impl Options for Keys<'_> {
+    fn find_text(&self, key: &'static str) -> plimsoll_data::Result<Option<String>> {
+        self.find(key, TEXT)
+    }
+
+    fn find_character(&self, key: &'static str) -> plimsoll_data::Result<Option<char>> {
+        self.find(key, CHARACTER)
+    }
+
+    fn find_count(&self, key: &'static str) -> plimsoll_data::Result<Option<usize>> {
+        self.find(key, COUNT)
+    }
+
+    fn need_count(&self, key: &'static str) -> plimsoll_data::Result<usize> {
+        self.need(key, COUNT)
+    }
+
+    fn find_shape(&self, key: &'static str) -> plimsoll_data::Result<Option<Vec<usize>>> {
+        self.find(key, SHAPE)
+    }
+
+    fn need_shape(&self, key: &'static str) -> plimsoll_data::Result<Vec<usize>> {
+        self.need(key, SHAPE)
+    }
+
+    fn need_path(&self, key: &'static str) -> plimsoll_data::Result<PathBuf> {
+        let path = self.folder.join(self.need(key, TEXT)?);
+        *self.file.borrow_mut() = Some(path.clone());
+        Ok(path)
+    }
+
+    fn refuse(&self, key: Option<&'static str>, message: &str) -> plimsoll_data::Error {
+        of_option(match key.and_then(|key| self.table.value(key)) {
+            Some(value) => value.error(message),
+            None => self.table.error(message),
+        })
+    }
 }

@@ -42,7 +42,7 @@ pub(super) fn read_vocabulary(table: &Table<'_>, key: &str, in_data: Option<usiz
 fn read_sequential(table: &Table<'_>, data: &Data) -> Result<Rc<dyn Layer>> {
     table.only(&["kind", "layers"])?;
     let layers = table.needed("layers", "a list of layers, such as [{ dense = 10 }]")?;
-    Ok(Rc::new(read_layers(&layers, data.vocabulary())?))
+    Ok(Rc::new(read_layers(&layers, data.tokens().map(|tokens| tokens.vocabulary))?))
 }
 
 fn read_gpt(table: &Table<'_>, data: &Data) -> Result<Rc<dyn Layer>> {
@@ -52,7 +52,7 @@ fn read_gpt(table: &Table<'_>, data: &Data) -> Result<Rc<dyn Layer>> {
         width: table.need("width", COUNT)?,
         heads: table.need("heads", COUNT)?,
         context: table.need("context", COUNT)?,
-        vocab: read_vocabulary(table, "vocabulary", data.vocabulary())?,
+        vocab: read_vocabulary(table, "vocabulary", data.tokens().map(|tokens| tokens.vocabulary))?,
         dropout: table.find_or("dropout", FRACTION, 0.0)?,
         tied_head: table.find_or("tied_head", FLAG, false)?,
     }))

@@ -138,7 +138,7 @@ fn read_batches(table: &Table<'_>, batch: usize) -> Result<Vec<usize>> {
 fn read_lengths(table: &Table<'_>, data: &Data) -> Result<Option<RangeInclusive<usize>>> {
     let Some(value) = table.value("lengths") else { return Ok(None) };
     let lengths = value.get(LENGTHS)?;
-    match data.length() {
+    match data.tokens().map(|tokens| tokens.length) {
         Some(length) if *lengths.end() <= length => Ok(Some(lengths)),
         Some(length) => Err(value.error(format!(
             "the longest of `lengths` is {}, but the data's sequences have {length} tokens",

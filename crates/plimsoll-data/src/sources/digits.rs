@@ -6,9 +6,10 @@
 
 use std::sync::LazyLock;
 
-use crate::{Element, Field, Result, Source};
+use super::{Answer, Description, SourceKind};
+use crate::{Dataset, Element, Field, Result, Source};
 
-static RECORDS: &[u8] = include_bytes!("../data/digits.bin");
+static RECORDS: &[u8] = include_bytes!("../../data/digits.bin");
 const PIXELS: usize = 64;
 const RECORD: usize = PIXELS + 1;
 const INK: f32 = 16.0;
@@ -25,6 +26,19 @@ pub struct Digits;
 /// 1,797 handwritten digits: `features`, `f32 [8, 8, 1]` from 0 (paper) to 1 (ink), and `label`, `i32`, 0 to 9.
 pub fn digits() -> Digits {
     Digits
+}
+
+pub(super) const KIND: SourceKind =
+    SourceKind { name: "digits", keys: &[], describe: |_| Ok(Box::new(Digits)) };
+
+impl Description for Digits {
+    fn answer(&self) -> Answer {
+        Answer::Classes
+    }
+
+    fn open(&self) -> Result<Dataset> {
+        Dataset::new(Digits)
+    }
 }
 
 impl Source for Digits {

@@ -8,9 +8,10 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::{Columns, Error, ErrorKind, RamBudget, Result};
+use super::{Answer, Columns, Description, Options, SourceKind};
+use crate::{Dataset, Error, ErrorKind, RamBudget, Result};
 
 /// How to read a csv file: which column is to be predicted, and from the others.
 ///
@@ -32,6 +33,54 @@ pub struct Csv {
     is_label: bool,
     delimiter: char,
     budget: RamBudget,
+}
+
+/// A csv file that a workload names.
+#[derive(Debug)]
+struct CsvFile {
+    path: PathBuf,
+    csv: Csv,
+    /// How many classes the label has.
+    classes: Option<usize>,
+}
+
+pub(super) const KIND: SourceKind =
+    SourceKind { name: "csv", keys: &["path", "label", "classes", "target", "delimiter"], describe };
+
+fn describe(options: &dyn Options) -> Result<Box<dyn Description>> {
+    let path = options.need_path("path")?;
+    let (label, target) = (options.find_text("label")?, options.find_text("target")?);
+    let delimiter = options.find_character("delimiter")?.unwrap_or(',');
+    let (csv, classes) = match (label, target) {
+        (Some(column), None) => (Csv::label(&column), Some(options.need_count("classes")?)),
+        (None, Some(column)) => match options.find_count("classes")? {
+            None => (Csv::target(&column), None),
+            Some(_) => {
+                let message = "`classes` are those of a `label`; a `target` has none";
+                return Err(options.refuse(Some("classes"), message));
+            }
+        },
+        _ => {
+            let message = "[data] needs exactly one of `label`, a column of class numbers to predict, and `target`, a \
+                           column of any numbers";
+            return Err(options.refuse(None, message));
+        }
+    };
+    Ok(Box::new(CsvFile { path, csv: csv.delimiter(delimiter), classes }))
+}
+
+impl Description for CsvFile {
+    fn answer(&self) -> Answer {
+        if self.classes.is_some() { Answer::Classes } else { Answer::Number }
+    }
+
+    fn open(&self) -> Result<Dataset> {
+        let data = Dataset::new(self.csv.open(&self.path)?)?;
+        if let Some(classes) = self.classes {
+            data.check_labels("label", classes)?;
+        }
+        Ok(data)
+    }
 }
 
 impl Csv {

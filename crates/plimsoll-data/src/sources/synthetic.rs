@@ -1,9 +1,10 @@
 //! Samples that are computed when they are read, for benchmarks, forecasts and tests: as many as one likes, in no
 //! memory at all. A value depends on seed, field, sample and position alone.
 
+use super::{Answer, Description, Options, SEED, SourceKind, Tokens, kept};
 use crate::random::{Purpose, below, key, normal_pair, word};
 use crate::source::add_field;
-use crate::{Element, ErrorKind, Field, Result, Source};
+use crate::{Dataset, Element, ErrorKind, Field, Result, Source};
 
 /// Random samples of any shape, the same for the same seed.
 ///
@@ -70,6 +71,60 @@ impl Synthetic {
         add_field(&mut self.fields, field)?;
         self.rules.push(rule);
         Ok(self)
+    }
+}
+
+/// Random samples that a workload describes.
+#[derive(Debug)]
+struct Described {
+    source: Synthetic,
+    answer: Answer,
+    tokens: Option<Tokens>,
+}
+
+pub(super) const KIND: SourceKind =
+    SourceKind { name: "synthetic", keys: &["samples", "features", "classes", "target"], describe };
+
+pub(super) const TOKENS: SourceKind = SourceKind {
+    name: "synthetic-tokens",
+    keys: &["samples", "length", "vocabulary"],
+    describe: describe_tokens,
+};
+
+fn describe(options: &dyn Options) -> Result<Box<dyn Description>> {
+    let (samples, features) = (options.need_count("samples")?, options.need_shape("features")?);
+    let source = Synthetic::new(samples, SEED).normal("features", &features)?;
+    let (source, answer) = match (options.find_count("classes")?, options.find_shape("target")?) {
+        (Some(classes), None) => (source.classes("label", classes)?, Answer::Classes),
+        (None, Some(shape)) => (source.normal("target", &shape)?, Answer::Numbers),
+        _ => {
+            let message = "[data] needs exactly one of `classes`, how many there are to predict, and `target`, the \
+                           shape of the numbers to predict";
+            return Err(options.refuse(None, message));
+        }
+    };
+    Ok(Box::new(Described { source, answer, tokens: None }))
+}
+
+/// Random tokens, and for each the one that follows.
+fn describe_tokens(options: &dyn Options) -> Result<Box<dyn Description>> {
+    let samples = options.need_count("samples")?;
+    let (length, vocabulary) = (options.need_count("length")?, options.need_count("vocabulary")?);
+    let source = Synthetic::new(samples, SEED).tokens("tokens", "next", length, vocabulary)?;
+    Ok(Box::new(Described { source, answer: Answer::Classes, tokens: Some(Tokens { length, vocabulary }) }))
+}
+
+impl Description for Described {
+    fn answer(&self) -> Answer {
+        self.answer
+    }
+
+    fn tokens(&self) -> Option<Tokens> {
+        self.tokens
+    }
+
+    fn open(&self) -> Result<Dataset> {
+        kept::dataset(self.source.clone())
     }
 }
 

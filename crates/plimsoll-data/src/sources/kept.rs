@@ -4,7 +4,7 @@
 //! measures. So a small set is held in memory from the time it is first read; a forecast reads nothing and makes
 //! nothing.
 
-use plimsoll_data::{Dataset, Field, Result, Source, Synthetic};
+use crate::{Dataset, Field, Result, Source, Synthetic};
 use std::sync::OnceLock;
 
 /// The most bytes that are kept; larger sets are made anew each time they are read.

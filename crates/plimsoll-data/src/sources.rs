@@ -1,0 +1,93 @@
+//! Where samples come from, and what workload files call it.
+//!
+//! A source is a file here and an entry of [`KINDS`]: it reads its own options, says what can be predicted from it
+//! before a byte of it is read, and opens itself. Nothing else knows which sources there are.
+
+mod columns;
+mod csv;
+mod digits;
+mod kept;
+mod synthetic;
+
+pub use columns::{Columns, Value};
+pub use csv::Csv;
+pub use digits::{Digits, digits};
+pub use synthetic::Synthetic;
+
+use crate::{Dataset, Error, Result};
+use std::fmt::Debug;
+use std::path::PathBuf;
+
+/// The sources that a workload file can name.
+pub const KINDS: [SourceKind; 4] = [digits::KIND, csv::KIND, synthetic::KIND, synthetic::TOKENS];
+
+/// A kind of source.
+#[derive(Clone, Copy, Debug)]
+pub struct SourceKind {
+    /// What workload files call it.
+    pub name: &'static str,
+    /// The keys of its options.
+    pub keys: &'static [&'static str],
+    /// Reads its options.
+    pub describe: fn(&dyn Options) -> Result<Box<dyn Description>>,
+}
+
+/// The seed of every source: all runs see the same random samples, whatever their own seed, so that they can be compared.
+const SEED: u64 = 0;
+
+/// A source as a workload describes it, not yet opened.
+pub trait Description: Debug {
+    /// What there is to predict.
+    fn answer(&self) -> Answer;
+
+    /// How many tokens a sample has and how many different ones there are, if samples are tokens.
+    fn tokens(&self) -> Option<Tokens> {
+        None
+    }
+
+    /// The samples.
+    ///
+    /// # Errors
+    /// If they cannot be read, or hold what no model can be trained on.
+    fn open(&self) -> Result<Dataset>;
+}
+
+/// What there is to predict of a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// A class, or one for every position.
+    Classes,
+    /// Numbers.
+    Numbers,
+    /// One number, without an axis.
+    Number,
+}
+
+/// The tokens of samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tokens {
+    /// How many a sample has.
+    pub length: usize,
+    /// How many different ones there are.
+    pub vocabulary: usize,
+}
+
+/// What a workload says of its data, by key. An error of these names the key and its place in the file.
+pub trait Options {
+    /// Text, if the key is there.
+    fn find_text(&self, key: &'static str) -> Result<Option<String>>;
+    /// A single character, if the key is there.
+    fn find_character(&self, key: &'static str) -> Result<Option<char>>;
+    /// A number of things, at least 1, if the key is there.
+    fn find_count(&self, key: &'static str) -> Result<Option<usize>>;
+    /// A number of things, at least 1.
+    fn need_count(&self, key: &'static str) -> Result<usize>;
+    /// A shape, if the key is there.
+    fn find_shape(&self, key: &'static str) -> Result<Option<Vec<usize>>>;
+    /// A shape.
+    fn need_shape(&self, key: &'static str) -> Result<Vec<usize>>;
+    /// The path of a file, which the workload gives relative to itself.
+    fn need_path(&self, key: &'static str) -> Result<PathBuf>;
+    /// The error for what is wrong with the value of a key, or with all of them.
+    fn refuse(&self, key: Option<&'static str>, message: &str) -> Error;
+}
