@@ -39,13 +39,13 @@ impl Planner<'_> {
             let Some(fitted) = variant.lowered.smallest(self.target)? else { continue };
             let homes: Rc<[Home]> = variant.lowered.homes(&fitted).into();
             let mut largest = (fitted.plan.peak_bytes, reason(variant.lowered.program(), &fitted));
-            let mut add = |lowered: &Lowered| -> Result<u64> {
-                let Some(smallest) = lowered.smallest(self.target)? else { return Ok(0) };
-                let bytes = smallest.plan.peak_bytes;
-                if bytes > largest.0 {
-                    largest = (bytes, reason(lowered.program(), &smallest));
+            let mut add = |lowered: &Lowered| -> Result<()> {
+                if let Some(smallest) = lowered.smallest(self.target)?
+                    && smallest.plan.peak_bytes > largest.0
+                {
+                    largest = (smallest.plan.peak_bytes, reason(lowered.program(), &smallest));
                 }
-                Ok(bytes)
+                Ok(())
             };
             for key in &variant.others {
                 add(&*self.searched(&variant, key, &homes)?)?;

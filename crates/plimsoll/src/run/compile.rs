@@ -33,6 +33,7 @@ pub(crate) struct Compiled {
 }
 
 /// What is kept of a step besides its kernels.
+#[derive(Clone)]
 struct About {
     trainable_parameters: u64,
     outputs: Vec<(Box<str>, ValueType)>,
@@ -141,16 +142,6 @@ impl Lowered {
     /// Where a plan has each of the states.
     pub(crate) fn homes(&self, fitted: &Fitted) -> Vec<Home> {
         self.program.states.iter().map(|id| fitted.work.buffers[id.index()].home).collect()
-    }
-}
-
-impl Clone for About {
-    fn clone(&self) -> About {
-        About {
-            trainable_parameters: self.trainable_parameters,
-            outputs: self.outputs.clone(),
-            limits: self.limits.clone(),
-        }
     }
 }
 

@@ -181,6 +181,14 @@ impl DeclaredStep {
         (0..samples.div_ceil(most)).map(move |part| most.min(samples - part * most))
     }
 
+    /// Inputs of some shapes, in words.
+    pub(crate) fn describe(&self, shapes: &InputShapes) -> String {
+        let inputs = self.inputs.iter().zip(shapes.iter());
+        let words: Vec<String> =
+            inputs.map(|(input, shape)| format!("`{}` {}{shape}", input.name, input.dtype)).collect();
+        if words.is_empty() { "no inputs".into() } else { words.join(", ") }
+    }
+
     /// The largest number of parts there can be.
     pub(crate) fn most_parts(&self) -> usize {
         DeclaredStep::samples(&self.shapes[0])

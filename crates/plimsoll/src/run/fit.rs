@@ -530,7 +530,7 @@ impl<'a> Planner<'a> {
         }
         let (step, _) = self.traced(key, &variant.table, LEAST_LOGITS)?;
         self.plans.set(self.plans.get() + 1);
-        let offload = if variant.offloads() { Offload::Values } else { Offload::Nothing };
+        let offload = if variant.lowered.offloads() { Offload::Values } else { Offload::Nothing };
         let lowered = Rc::new(Lowered::new(&step, self.target, Some(homes), offload)?);
         variant.searched.borrow_mut().insert(id, Rc::clone(&lowered));
         Ok(lowered)
@@ -568,17 +568,11 @@ impl<'a> Planner<'a> {
             Some(fitted) => lowered.compiled(fitted),
             None => {
                 let of = &self.declared.steps[key.step];
-                let shapes: Vec<String> = of
-                    .inputs
-                    .iter()
-                    .zip(key.shapes.iter())
-                    .map(|(input, shape)| format!("`{}` {}{shape}", input.name, input.dtype))
-                    .collect();
                 let message = format!(
                     "the step `{}` for {} does not fit the {arena_bytes} bytes that the run has: compile it for this \
                      shape as well",
                     of.name,
-                    shapes.join(", ")
+                    of.describe(&key.shapes)
                 );
                 Err(Error::new(ErrorKind::Budget, message))
             }
@@ -586,17 +580,10 @@ impl<'a> Planner<'a> {
     }
 }
 
-impl Variant {
-    /// Whether values may rest on the host.
-    fn offloads(&self) -> bool {
-        self.lowered.offloads()
-    }
-}
-
 impl Candidate {
     /// What is done to fit: remedies of the main step, the parts it is run in, and whether its logits are chunked.
     pub(crate) fn remedies(&self) -> Vec<crate::Remedy> {
-        crate::Remedy::list(&self.fitted.remedies, self.parts[self.variant.main.step], self.variant.chunked)
+        crate::Remedy::list(&self.fitted.remedies, self.main_parts(), self.variant.chunked)
     }
 
     /// How many parts batches of the main step are run in.

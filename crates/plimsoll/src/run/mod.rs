@@ -175,7 +175,7 @@ impl Run {
         let main = &programs[0].1;
         let of_step = |(key, compiled): &(Key, Rc<Compiled>)| StepForecast {
             name: self.declared.steps[key.step].name.to_string(),
-            inputs: self.describe(key.step, &key.shapes),
+            inputs: self.declared.steps[key.step].describe(&key.shapes),
             part: match key.kind {
                 Kind::Whole => None,
                 Kind::Accumulate => Some("a part that adds up gradients"),
@@ -311,23 +311,15 @@ impl Run {
         }
         let shapes: InputShapes = shapes.into();
         if !declared.shapes.contains(&shapes) {
-            let known: Vec<String> = declared.shapes.iter().map(|known| self.describe(step, known)).collect();
+            let known: Vec<String> = declared.shapes.iter().map(|known| declared.describe(known)).collect();
             let message = format!(
                 "it was not compiled for {}; it was for {}",
-                self.describe(step, &shapes),
+                declared.describe(&shapes),
                 known.join(" and for ")
             );
             return wrong(ErrorKind::Shape, message);
         }
         Ok((order, shapes))
-    }
-
-    /// Inputs of some shapes, in words.
-    fn describe(&self, step: usize, shapes: &InputShapes) -> String {
-        let inputs = self.declared.steps[step].inputs.iter().zip(shapes.iter());
-        let words: Vec<String> =
-            inputs.map(|(input, shape)| format!("`{}` {}{shape}", input.name, input.dtype)).collect();
-        if words.is_empty() { "no inputs".into() } else { words.join(", ") }
     }
 
     // What loops over runs use, which fill inputs in place and read results as they come.

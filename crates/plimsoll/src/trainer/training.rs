@@ -60,10 +60,7 @@ impl<'a> Training<'a> {
     pub fn forecast(&self) -> Forecast {
         let forecast = self.run.forecast();
         let later = self.later_kernels(&forecast);
-        let device_use = match later {
-            0 => forecast.device_use,
-            _ => forecast.device_use.map(|of| of.with_later_kernels(later)),
-        };
+        let device_use = forecast.device_use.map(|of| of.with_later_kernels(later));
         Forecast { notes: self.notes.clone(), device_use, ..forecast }
     }
 
@@ -198,7 +195,8 @@ impl<'a> Training<'a> {
             self.run.set_state(name, &crate::Array::new(&state.shape, values)?)?;
         }
         let leaves = self.run.ahead()? > 0;
-        let most = self.held_out.map_or(0, Dataset::samples).min(self.trainer.batch).max(self.trainer.batch);
+        let samples = self.held_out.map_or(0, Dataset::samples).max(self.data.samples());
+        let most = self.trainer.batch.min(samples);
         let (full, longest) = (self.trainer.batch.min(self.data.samples()), self.trainer.longest());
         let rest = self.held_out.map(|held_out| held_out.samples() % full.max(1)).filter(|&rest| rest > 0);
         let evaluated = rest.map(|rest| (rest, longest));
