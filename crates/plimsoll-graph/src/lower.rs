@@ -10,6 +10,7 @@ mod decompose;
 mod emit;
 mod epilogue;
 mod fuse;
+mod kernel_list;
 mod rematerialize;
 mod view;
 

@@ -8,64 +8,111 @@
 //! The order of a sum and the precision of a result do not depend on where it goes: the bits are the same.
 
 use super::emit::{kernel, replaceable};
+use super::kernel_list::OrderedList;
 use crate::Shape;
 use crate::op::Op;
 use crate::program::{Body, BufferId, Keep, Kernel, Loop, Operand, Program, Scalar, View, WithEpilogue};
 
 /// The program with every such pair of kernels made one.
 pub(super) fn fuse_epilogues(mut program: Program) -> Program {
-    let mut readers = vec![0; program.buffers.len()];
-    for read in program.kernels.iter().flat_map(|kernel| &kernel.reads) {
-        readers[read.buffer.index()] += 1;
-    }
+    let count = program.kernels.len();
+    let mut pairs = Pairs::new(std::mem::take(&mut program.kernels), program.buffers.len());
     let mut gone = vec![false; program.buffers.len()];
-    let mut first = 0;
-    while first < program.kernels.len() {
-        let made = program.kernels[first].writes[0].buffer;
-        let alone = program.buffers[made.index()].keep == Keep::WhileUsed && readers[made.index()] == 1;
-        let Some(pair) = alone.then(|| Pair::find(&program.kernels, first)).flatten() else {
-            first += 1;
+    for product in 0..count {
+        let Some(made) = pairs.kernels[product].as_ref().map(|kernel| kernel.writes[0].buffer) else {
             continue;
         };
-        gone[made.index()] = true;
-        program.kernels.remove(pair.last);
-        program.kernels.remove(first);
-        program.kernels.insert(pair.position, pair.joined);
+        if program.buffers[made.index()].keep == Keep::WhileUsed && pairs.join(product, made) {
+            gone[made.index()] = true;
+        }
     }
+    program.kernels = pairs.into_kernels();
     without(program, &gone)
 }
 
-/// A product and the loop that follows it.
-struct Pair {
-    /// Where the loop is.
-    last: usize,
-    /// Where the two can be as one, when neither is where it was.
-    position: usize,
-    joined: Kernel,
+/// Kernels of which some become pairs.
+struct Pairs {
+    /// Those that are still there, by their number: first those of the program, then none, then pairs.
+    kernels: Vec<Option<Kernel>>,
+    /// How many the program had: the number of none, which stands for the ends of the order.
+    ends: usize,
+    order: OrderedList,
+    /// The kernels that read each buffer, and those that write it.
+    readers: Vec<Vec<usize>>,
+    writers: Vec<Vec<usize>>,
 }
 
-impl Pair {
-    /// The pair that begins with a kernel whose result has one reader.
-    fn find(kernels: &[Kernel], first: usize) -> Option<Pair> {
-        let product = &kernels[first];
-        let made = product.writes[0].buffer;
-        let Body::Op(op) = &product.body else { return None };
-        if !hands_on(op, product) {
-            return None;
-        }
-        let after = |kernel: &Kernel| kernel.reads.iter().any(|read| read.buffer == made);
-        let last = first + 1 + kernels[first + 1..].iter().position(after)?;
-        let follower = &kernels[last];
-        let joined = join(op, product, follower)?;
-        // They may run as soon as the loop may: what it reads is there, and what it replaces is no longer needed.
-        let before = |other: &Kernel| {
-            writes_any(other, &follower.reads)
-                || writes_any(follower, &other.reads)
-                || writes_any(follower, &other.writes)
+impl Pairs {
+    fn new(kernels: Vec<Kernel>, buffers: usize) -> Pairs {
+        let mut pairs = Pairs {
+            ends: kernels.len(),
+            order: OrderedList::new(kernels.len()),
+            kernels: vec![],
+            readers: vec![vec![]; buffers],
+            writers: vec![vec![]; buffers],
         };
-        let position = (first + 1..last).rfind(|&index| before(&kernels[index])).unwrap_or(first);
-        let moves = kernels[first + 1..=position].iter().all(|other| !writes_any(other, &product.reads));
-        moves.then_some(Pair { last, position, joined })
+        kernels.into_iter().for_each(|kernel| pairs.push(kernel));
+        pairs.kernels.push(None);
+        pairs
+    }
+
+    fn push(&mut self, kernel: Kernel) {
+        let number = self.kernels.len();
+        kernel.reads.iter().for_each(|read| self.readers[read.buffer.index()].push(number));
+        kernel.writes.iter().for_each(|write| self.writers[write.buffer.index()].push(number));
+        self.kernels.push(Some(kernel));
+    }
+
+    fn take(&mut self, number: usize) {
+        self.order.remove(number);
+        let Some(kernel) = self.kernels[number].take() else { return };
+        kernel
+            .reads
+            .iter()
+            .for_each(|read| self.readers[read.buffer.index()].retain(|&other| other != number));
+        kernel
+            .writes
+            .iter()
+            .for_each(|write| self.writers[write.buffer.index()].retain(|&other| other != number));
+    }
+
+    /// Makes a product one kernel with the only one that reads what it has made, if that can be; says whether it was.
+    fn join(&mut self, first: usize, made: BufferId) -> bool {
+        let (&[last], Some(product)) = (&self.readers[made.index()][..], &self.kernels[first]) else {
+            return false;
+        };
+        let (Body::Op(op), Some(follower)) = (&product.body, &self.kernels[last]) else { return false };
+        if !self.order.is_before(first, last) || !hands_on(op, product) {
+            return false;
+        }
+        let Some(joined) = join(op, product, follower) else { return false };
+        let is_between =
+            |&other: &usize| self.order.is_before(first, other) && self.order.is_before(other, last);
+        // They may run as soon as the loop may: what it reads is there, and what it replaces is no longer needed.
+        let of_reads = follower.reads.iter().flat_map(|read| &self.writers[read.buffer.index()]);
+        let of_writes = follower.writes.iter().map(|write| write.buffer.index());
+        let of_writes = of_writes.flat_map(|buffer| self.readers[buffer].iter().chain(&self.writers[buffer]));
+        let before = of_reads.chain(of_writes).copied().filter(is_between);
+        let latest = |a: usize, b: usize| if self.order.is_before(a, b) { b } else { a };
+        let position = before.reduce(latest);
+        let overwrites = product.reads.iter().flat_map(|read| &self.writers[read.buffer.index()]);
+        let passed = |&other: &usize| {
+            position.is_some_and(|position| is_between(&other) && !self.order.is_before(position, other))
+        };
+        if overwrites.copied().any(|other| passed(&other)) {
+            return false;
+        }
+        let after = position.unwrap_or_else(|| self.order.before(first));
+        self.take(last);
+        self.take(first);
+        self.order.insert_after(after, self.ends);
+        self.push(joined);
+        true
+    }
+
+    fn into_kernels(mut self) -> Vec<Kernel> {
+        let order: Vec<usize> = self.order.items(self.ends).collect();
+        order.into_iter().filter_map(|number| self.kernels[number].take()).collect()
     }
 }
 
