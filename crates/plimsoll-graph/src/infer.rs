@@ -473,8 +473,9 @@ fn cross_entropy(operands: &[ValueType]) -> Result<Results> {
     if logits.shape[1] == 0 {
         return Err(Error::shape(format!("logits {logits} have no classes")));
     }
-    let loss = ValueType { shape: labels.shape, dtype: logits.dtype.accumulator() };
-    Ok(vec![loss, loss])
+    let dtype = logits.dtype.accumulator();
+    let sums = Shape::from_slice(&[logits.shape[0], 2]);
+    Ok(vec![ValueType { shape: labels.shape, dtype }, ValueType { shape: sums, dtype }])
 }
 
 #[derive(Clone, Copy)]

@@ -156,10 +156,11 @@ pub enum Op {
     /// The logarithm of [`Op::Softmax`]; operand: x.
     LogSoftmax,
     /// Cross-entropy of logits against class indices; operands: logits `[n, classes]`, integer labels `[n]`.
-    /// Results: loss `[n]` and the log of the sum of exponentials `[n]`, both in the accumulator type.
+    /// Results: loss `[n]`, and `[n, 2]` of each row's largest logit and the log of the sum of exponentials relative to it,
+    /// all in the accumulator type: their sum would round away what tells logits of a large common offset apart.
     /// A negative label contributes nothing; one past the classes gives NaN.
     CrossEntropy,
-    /// Operands: logits, labels, log-sum, gradient of the loss `[n]`. Result: gradient of the logits.
+    /// Operands: logits, labels, the second result of [`Op::CrossEntropy`], gradient of the loss `[n]`. Result: gradient of the logits.
     CrossEntropyGrad,
     /// A projection to logits, their cross-entropy and its gradients, so that the logits never exist whole; operands:
     /// x `[n, width]`, weight, integer labels `[n]`, gradient of the loss `[n]` in the accumulator type. Results: loss

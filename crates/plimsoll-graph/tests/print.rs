@@ -94,13 +94,13 @@ fn json_holds_every_node_with_all_of_its_attributes() {
             "operands": [0, 1],
             "results": [
                 {"id": 2, "dtype": "f32", "shape": [2]},
-                {"id": 3, "dtype": "f32", "shape": [2]},
+                {"id": 3, "dtype": "f32", "shape": [2, 2]},
             ],
             "scope": "loss",
         })
     );
     assert_eq!(nodes[3]["attributes"], json!({"value": 0.5, "shape": [], "dtype": "f32"}));
-    assert_eq!(nodes[6]["attributes"], json!({"kind": "max", "axes": [0]}));
+    assert_eq!(nodes[6]["attributes"], json!({"kind": "max", "axes": [0], "wide": false}));
 }
 
 #[test]

@@ -5,19 +5,19 @@ use crate::elementwise::larger;
 use crate::movement::arg_max;
 use crate::products::dot;
 
-/// The logarithm of the sum of exponentials.
-fn log_sum(row: &[f64]) -> f64 {
+/// The largest, and the logarithm of the sum of exponentials relative to it.
+fn log_sum(row: &[f64]) -> [f64; 2] {
     let largest = row.iter().copied().fold(f64::NEG_INFINITY, larger);
     if largest == f64::NEG_INFINITY {
-        return largest;
+        return [largest, 0.0];
     }
-    largest + row.iter().map(|v| (v - largest).exp()).sum::<f64>().ln()
+    [largest, row.iter().map(|v| (v - largest).exp()).sum::<f64>().ln()]
 }
 
 pub(crate) fn log_softmax(x: &Tensor) -> Vec<f64> {
     let row = |row: &[f64]| {
-        let log_sum = log_sum(row);
-        row.iter().map(|v| v - log_sum).collect::<Vec<f64>>()
+        let [largest, log] = log_sum(row);
+        row.iter().map(|v| v - largest - log).collect::<Vec<f64>>()
     };
     x.data.chunks(x.row().max(1)).flat_map(row).collect()
 }
@@ -28,25 +28,21 @@ pub(crate) fn softmax(x: &Tensor) -> Vec<f64> {
 
 pub(crate) fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Vec<Vec<f64>> {
     let rows = || logits.data.chunks(logits.row());
-    let log_sums: Vec<f64> = rows().map(log_sum).collect();
-    let loss = |((row, &label), &log_sum): ((&[f64], &f64), &f64)| match label {
+    let sums: Vec<[f64; 2]> = rows().map(log_sum).collect();
+    let loss = |((row, &label), [largest, log]): ((&[f64], &f64), &[f64; 2])| match label {
         label if label < 0.0 => 0.0,
-        label => row.get(label as usize).map_or(f64::NAN, |logit| log_sum - logit),
+        label => row.get(label as usize).map_or(f64::NAN, |logit| log - (logit - largest)),
     };
-    vec![rows().zip(&labels.data).zip(&log_sums).map(loss).collect(), log_sums]
+    vec![rows().zip(&labels.data).zip(&sums).map(loss).collect(), sums.concat()]
 }
 
-pub(crate) fn cross_entropy_grad(
-    logits: &Tensor,
-    labels: &Tensor,
-    log_sums: &Tensor,
-    u: &Tensor,
-) -> Vec<f64> {
+pub(crate) fn cross_entropy_grad(logits: &Tensor, labels: &Tensor, sums: &Tensor, u: &Tensor) -> Vec<f64> {
     let classes = logits.row();
     let mut dx = vec![0.0; logits.data.len()];
     for (n, &label) in labels.data.iter().enumerate() {
         for class in 0..classes {
-            let probability = (logits.data[n * classes + class] - log_sums.data[n]).exp();
+            let (largest, log) = (sums.data[2 * n], sums.data[2 * n + 1]);
+            let probability = (logits.data[n * classes + class] - largest - log).exp();
             let hit = f64::from(class as f64 == label);
             dx[n * classes + class] = match label {
                 label if label < 0.0 => 0.0,
@@ -64,9 +60,9 @@ pub(crate) fn projected_cross_entropy(transpose_weight: bool, operands: &[&Tenso
     let classes = weight.shape[if transpose_weight { 0 } else { 1 }];
     let shape = x.shape.with(1, classes);
     let logits = Tensor::rounded(shape, x.dtype, dot(false, transpose_weight, x, weight, &shape));
-    let [loss, log_sums] = cross_entropy(&logits, labels).try_into().expect("a loss and its log-sum");
-    let log_sums = Tensor::rounded(labels.shape, u.dtype, log_sums);
-    let dlogits = Tensor::rounded(shape, x.dtype, cross_entropy_grad(&logits, labels, &log_sums, u));
+    let [loss, sums] = cross_entropy(&logits, labels).try_into().expect("a loss and its sums");
+    let sums = Tensor::rounded(x.shape.with(1, 2), u.dtype, sums);
+    let dlogits = Tensor::rounded(shape, x.dtype, cross_entropy_grad(&logits, labels, &sums, u));
     let dweight = match transpose_weight {
         true => dot(true, false, &dlogits, x, &weight.shape),
         false => dot(true, false, x, &dlogits, &weight.shape),

@@ -3,22 +3,26 @@
 // S: E, Label, CLASSES, PITCH (the elements from one row to the next), TEAM, BLOCK; for losses HELD, whether a block has
 // one row at a time and room for it in shared memory.
 
-// The exponential of x less base. Of halves the hardware's own will do: it is off by a few parts in a million where the
-// result matters.
+// The exponential of x less base, and less log. The base is taken off first: where both are large that is exact, and
+// what remains is small. Of halves the hardware's own will do: it is off by a few parts in a million where the result
+// matters.
 template <class E> struct Exponential {
-    static __device__ __forceinline__ f32 of(f32 x, f32 base) {
+    static __device__ __forceinline__ f32 of(f32 x, f32 base, f32 log = 0) {
         constexpr f32 BITS = 1.44269504f;
         f32 power;
-        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(__fmaf_rn(x, BITS, -base * BITS)));
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(__fmaf_rn(x - base, BITS, -log * BITS)));
         return power;
     }
 };
 template <> struct Exponential<f32> {
-    static __device__ __forceinline__ f32 of(f32 x, f32 base) { return expf(x - base); }
+    static __device__ __forceinline__ f32 of(f32 x, f32 base, f32 log = 0) { return expf(x - base - log); }
 };
 template <> struct Exponential<f64> {
-    static __device__ __forceinline__ f64 of(f64 x, f64 base) { return exp(x - base); }
+    static __device__ __forceinline__ f64 of(f64 x, f64 base, f64 log = 0) { return exp(x - base - log); }
 };
+
+// The largest logit of a row, and the logarithm of the sum of exponentials relative to it.
+template <class A> struct Sums { A largest, log; };
 
 // The larger of two that is a number.
 __device__ __forceinline__ f32 most(f32 a, f32 b) { return fmaxf(a, b); }
@@ -29,13 +33,13 @@ template <class A> __device__ __forceinline__ A base_of(A largest) {
     return largest == Limits<A>::lowest() ? A(0) : largest;
 }
 
-// The logarithm of the sum of exponentials of a row, in one look at it, for each member of the team. `best` becomes the
-// member's first largest logit that is a number. What a member looks at is also given to `also`.
+// The sums of a row, in one look at it, for each member of the team. `best` becomes the member's first largest logit that
+// is a number. What a member looks at is also given to `also`.
 template <class S, class Also>
-__device__ __forceinline__ typename Of<typename S::E>::Acc log_sum_of(const typename S::E *row, Index member,
-                                                                      bool inside,
-                                                                      Best<typename Of<typename S::E>::Acc> &best,
-                                                                      Also also) {
+__device__ __forceinline__ Sums<typename Of<typename S::E>::Acc> sums_of(const typename S::E *row, Index member,
+                                                                         bool inside,
+                                                                         Best<typename Of<typename S::E>::Acc> &best,
+                                                                         Also also) {
     typedef typename S::E E;
     typedef typename Of<E>::Acc Acc;
     typedef Exponential<E> Exp;
@@ -62,21 +66,21 @@ __device__ __forceinline__ typename Of<typename S::E>::Acc log_sum_of(const type
         });
     }
     const Acc all = base_of(fold<S::TEAM, Max>(best.value));
-    return all + logarithm(fold<S::TEAM, Sum>(sum * Exp::of(best.value, all)));
+    return {all, logarithm(fold<S::TEAM, Sum>(sum * Exp::of(best.value, all)))};
 }
 
 template <class S>
 __device__ __forceinline__ typename Of<typename S::E>::Acc loss_of(const typename S::E *row, typename S::Label label,
-                                                                   typename Of<typename S::E>::Acc log_sum) {
+                                                                   Sums<typename Of<typename S::E>::Acc> sums) {
     typedef typename Of<typename S::E>::Acc Acc;
     if (label < 0) return 0;
-    return label < (i64)S::CLASSES ? log_sum - widen(row[label]) : Limits<Acc>::none();
+    return label < (i64)S::CLASSES ? sums.log - (widen(row[label]) - sums.largest) : Limits<Acc>::none();
 }
 
 // Writes the gradient of a row of logits, over the logits or elsewhere.
 template <class S>
 __device__ __forceinline__ void gradient_of(const typename S::E *row, typename S::Label label,
-                                            typename Of<typename S::E>::Acc log_sum,
+                                            Sums<typename Of<typename S::E>::Acc> sums,
                                             typename Of<typename S::E>::Acc slope, Index member, typename S::E *to) {
     typedef typename S::E E;
     typedef typename Of<E>::Acc Acc;
@@ -87,7 +91,7 @@ __device__ __forceinline__ void gradient_of(const typename S::E *row, typename S
         constexpr int N = sizeof(pack) / sizeof(E);
         Acc gradient[N];
 #pragma unroll
-        for (int i = 0; i < N; ++i) gradient[i] = Exponential<E>::of(widen(pack.at[i]), log_sum);
+        for (int i = 0; i < N; ++i) gradient[i] = Exponential<E>::of(widen(pack.at[i]), sums.largest, sums.log);
         // In one pack of the row, at most.
         if (chosen - at < N) {
 #pragma unroll
@@ -102,24 +106,25 @@ __device__ __forceinline__ void gradient_of(const typename S::E *row, typename S
 template <class S>
 __device__ __forceinline__ void cross_entropy(const typename S::E *logits, const typename S::Label *labels,
                                               typename Of<typename S::E>::Acc *loss,
-                                              typename Of<typename S::E>::Acc *log_sum, Index rows) {
+                                              typename Of<typename S::E>::Acc *sums, Index rows) {
     constexpr Index TEAMS = S::BLOCK / S::TEAM;
     const Index member = threadIdx.x % S::TEAM;
     for (Index first = blockIdx.x * TEAMS; first < rows; first += gridDim.x * TEAMS) {
         const Index at = first + threadIdx.x / S::TEAM;
         const typename S::E *row = logits + at * S::PITCH;
         Best<typename Of<typename S::E>::Acc> best;
-        const auto sum = log_sum_of<S>(row, member, at < rows, best, [](Index, auto) {});
+        const auto sum = sums_of<S>(row, member, at < rows, best, [](Index, auto) {});
         if (at < rows && member == 0) {
             loss[at] = loss_of<S>(row, labels[at], sum);
-            log_sum[at] = sum;
+            sums[2 * at] = sum.largest;
+            sums[2 * at + 1] = sum.log;
         }
     }
 }
 
 template <class S>
 __device__ __forceinline__ void cross_entropy_grad(const typename S::E *logits, const typename S::Label *labels,
-                                                   const typename Of<typename S::E>::Acc *log_sum,
+                                                   const typename Of<typename S::E>::Acc *sums,
                                                    const typename Of<typename S::E>::Acc *slope, typename S::E *to,
                                                    Index rows) {
     constexpr Index TEAMS = S::BLOCK / S::TEAM;
@@ -127,7 +132,8 @@ __device__ __forceinline__ void cross_entropy_grad(const typename S::E *logits, 
         const Index at = first + threadIdx.x / S::TEAM;
         if (at >= rows) continue;
         const Index start = at * S::PITCH;
-        gradient_of<S>(logits + start, labels[at], log_sum[at], slope[at], threadIdx.x % S::TEAM, to + start);
+        gradient_of<S>(logits + start, labels[at], {sums[2 * at], sums[2 * at + 1]}, slope[at],
+                       threadIdx.x % S::TEAM, to + start);
     }
 }
 
@@ -145,12 +151,12 @@ __device__ __forceinline__ void losses(typename S::E *logits, const typename S::
         const bool inside = at < rows;
         E *const row = logits + at * S::PITCH, *const held = S::HELD ? (E *)memory : row;
         Best<typename Of<E>::Acc> best;
-        const auto sum = log_sum_of<S>(row, member, inside, best, [&](Index place, auto pack) {
+        const auto sum = sums_of<S>(row, member, inside, best, [&](Index place, auto pack) {
             if constexpr (S::HELD) store(held + place, pack);
         });
         u32 largest = fold<S::TEAM, First>(best).at;
         // What is no number is taken for the largest; where all are lowest, the first.
-        if (__syncthreads_or(inside && (sum != sum || largest == best.NOWHERE)))
+        if (__syncthreads_or(inside && (sum.log != sum.log || largest == best.NOWHERE)))
             largest = largest_of<S::TEAM>(held, S::CLASSES, member, inside);
         if (inside && member == 0) {
             loss[at] = loss_of<S>(held, labels[at], sum);

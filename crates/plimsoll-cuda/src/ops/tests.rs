@@ -104,7 +104,7 @@ pub(super) fn cross_entropies(dtype: DType, label: DType, rows: usize, classes: 
     let (labels, numbers) = ((label, &[rows][..]), (number, &[rows][..]));
     [
         Case::new(Op::CrossEntropy, &[logits, labels]),
-        Case::new(Op::CrossEntropyGrad, &[logits, labels, numbers, numbers]),
+        Case::new(Op::CrossEntropyGrad, &[logits, labels, (number, &[rows, 2]), numbers]),
     ]
 }
 

@@ -1,7 +1,8 @@
 //! Cross-entropy of logits against class indices, and its gradient.
 //!
-//! The probabilities are never written: the forward kernel keeps one log-sum for each row, from which the
-//! gradient recomputes them, in the memory of the logits if it may.
+//! The probabilities are never written: the forward kernel keeps two numbers for each row, its largest logit and the log
+//! of the sum of exponentials relative to it, from which the gradient recomputes them, in the memory of the logits if
+//! it may.
 
 use crate::kernels::memory::*;
 use crate::kernels::summation::{MaxNumber, RowFold, Sum, fold_row};
@@ -16,8 +17,8 @@ use std::ops::Range;
 
 /// Prepares `Op::CrossEntropy`.
 ///
-/// A negative label gives a loss of zero, one past the classes gives NaN; the log-sum is that of the logits in
-/// either case.
+/// A negative label gives a loss of zero, one past the classes gives NaN; the sums are those of the logits in either
+/// case.
 pub(crate) fn prepare(reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
     with_float!(reads[0].dtype, T => Box::new(CrossEntropy::<T>::new(reads)))
 }
@@ -67,7 +68,7 @@ impl<T: Element<Acc: Float>> Routine for CrossEntropy<T> {
             logits: Address::read(call, 0),
             labels: Indices::read(call, 1, labels),
             loss: Address::write(call, 0),
-            log_sum: Address::write(call, 1),
+            sums: Address::write(call, 1),
             classes,
             rows: 0..0,
         };
@@ -80,7 +81,7 @@ struct Losses<T: Element<Acc: Float>> {
     logits: Address<T>,
     labels: Indices,
     loss: Address<T::Acc>,
-    log_sum: Address<T::Acc>,
+    sums: Address<[T::Acc; 2]>,
     classes: usize,
     rows: Range<usize>,
 }
@@ -94,15 +95,15 @@ impl<T: Element<Acc: Float>> Body for Losses<T> {
             // SAFETY: the row is within the operands, and no other task writes to its results.
             unsafe {
                 let logits = self.logits.at(row * self.classes);
-                let (loss, log_sum) = loss_of_row(logits, self.classes, self.labels.get(row));
-                self.log_sum.at(row).set(log_sum);
+                let (loss, sums) = loss_of_row(logits, self.classes, self.labels.get(row));
+                self.sums.at(row).set(sums);
                 self.loss.at(row).set(loss);
             }
         }
     }
 }
 
-/// The loss of one row of logits, and its log-sum.
+/// The loss of one row of logits, and its [sums](log_sum).
 ///
 /// # Safety
 /// The logits must be initialised and not be written meanwhile.
@@ -111,16 +112,16 @@ pub(super) unsafe fn loss_of_row<T: Element<Acc: Float>>(
     logits: Address<T>,
     classes: usize,
     label: i64,
-) -> (T::Acc, T::Acc) {
+) -> (T::Acc, [T::Acc; 2]) {
     // SAFETY: the caller vouches for the logits, of which the label is one.
     unsafe {
-        let log_sum = log_sum(logits, classes);
+        let [largest, log] = log_sum(logits, classes);
         let loss = match class_of(label, classes) {
-            Some(label) => log_sum - logits.at(label).get().widen(),
+            Some(label) => log - (logits.at(label).get().widen() - largest),
             None if label < 0 => T::Acc::ZERO,
             None => T::Acc::NAN,
         };
-        (loss, log_sum)
+        (loss, [largest, log])
     }
 }
 
@@ -130,12 +131,12 @@ fn class_of(label: i64, classes: usize) -> Option<usize> {
     usize::try_from(label).ok().filter(|&label| label < classes)
 }
 
-/// The logarithm of the sum of exponentials, relative to the largest so that none overflows.
+/// The largest logit, and the logarithm of the sum of exponentials relative to it, of which none overflows.
 ///
 /// # Safety
 /// The logits must be initialised and not be written meanwhile.
 #[inline(always)]
-unsafe fn log_sum<T: Element<Acc: Float>>(logits: Address<T>, classes: usize) -> T::Acc {
+unsafe fn log_sum<T: Element<Acc: Float>>(logits: Address<T>, classes: usize) -> [T::Acc; 2] {
     // SAFETY: the caller vouches for the logits.
     let logits = unsafe { logits.slice(classes) };
     let largest = fold_row::<MaxNumber<T::Acc>, T>(logits);
@@ -147,7 +148,7 @@ unsafe fn log_sum<T: Element<Acc: Float>>(logits: Address<T>, classes: usize) ->
         }
         sum.add(&chunk[..logits.len()]);
     }
-    largest + T::Acc::ln(sum.total())
+    [largest, T::Acc::ln(sum.total())]
 }
 
 struct CrossEntropyGrad<T> {
@@ -171,7 +172,7 @@ impl<T: Element<Acc: Float>> Routine for CrossEntropyGrad<T> {
         let gradients = Gradients::<T> {
             logits: Address::read(call, 0),
             labels: Indices::read(call, 1, labels),
-            log_sum: Address::read(call, 2),
+            sums: Address::read(call, 2),
             loss: Address::read(call, 3),
             result: Address::write(call, 0),
             classes,
@@ -187,7 +188,7 @@ impl<T: Element<Acc: Float>> Routine for CrossEntropyGrad<T> {
 struct Gradients<T: Element<Acc: Float>> {
     logits: Address<T>,
     labels: Indices,
-    log_sum: Address<T::Acc>,
+    sums: Address<[T::Acc; 2]>,
     loss: Address<T::Acc>,
     result: Address<T>,
     classes: usize,
@@ -204,15 +205,15 @@ impl<T: Element<Acc: Float>> Body for Gradients<T> {
             // SAFETY: the row is within the operands, and no other task writes to it.
             unsafe {
                 let logits = self.logits.at(row * classes);
-                let (log_sum, slope) = (self.log_sum.at(row).get(), self.loss.at(row).get());
+                let (sums, slope) = (self.sums.at(row).get(), self.loss.at(row).get());
                 let label = self.labels.get(row);
-                gradient_of_row(logits, classes, label, log_sum, slope, self.result.at(row * classes));
+                gradient_of_row(logits, classes, label, sums, slope, self.result.at(row * classes));
             }
         }
     }
 }
 
-/// The gradient of one row of logits, from its log-sum and the gradient of its loss.
+/// The gradient of one row of logits, from its [sums](log_sum) and the gradient of its loss.
 ///
 /// # Safety
 /// The logits must be initialised, and the result, which may be the logits, be written by nobody else.
@@ -221,7 +222,7 @@ pub(super) unsafe fn gradient_of_row<T: Element<Acc: Float>>(
     logits: Address<T>,
     classes: usize,
     label: i64,
-    log_sum: T::Acc,
+    [largest, log]: [T::Acc; 2],
     slope: T::Acc,
     result: Address<T>,
 ) {
@@ -238,12 +239,12 @@ pub(super) unsafe fn gradient_of_row<T: Element<Acc: Float>>(
         let mut chunk: Chunk<T::Acc> = [T::Acc::ZERO; CHUNK];
         for (start, count) in chunks(classes) {
             for (gradient, logit) in chunk.iter_mut().zip(logits.at(start).slice(count)) {
-                *gradient = T::Acc::exp(logit.widen() - log_sum) * slope;
+                *gradient = T::Acc::exp(logit.widen() - largest - log) * slope;
             }
             store(&chunk, result.at(start), count);
         }
         if let (Some(label), Some(logit)) = (label, chosen) {
-            let gradient = (T::Acc::exp(logit - log_sum) - T::Acc::ONE) * slope;
+            let gradient = (T::Acc::exp(logit - largest - log) - T::Acc::ONE) * slope;
             result.at(label).set(T::narrow(gradient));
         }
     }
@@ -293,7 +294,7 @@ mod tests {
             for (rows, classes, index) in CASES {
                 let (logits, labels) = case(dtype, index, rows, classes);
                 let log_sums = reference(&Op::CrossEntropy, &[&logits, &labels]).remove(1);
-                let log_sums = Tensor::new(dtype.accumulator(), &[rows], log_sums);
+                let log_sums = Tensor::new(dtype.accumulator(), &[rows, 2], log_sums);
                 let slopes = Numbers::new(5).tensor(dtype.accumulator(), &[rows]);
                 for in_place in [&[][..], &[(0, 0)]] {
                     let reads = [&logits, &labels, &log_sums, &slopes];
@@ -308,6 +309,23 @@ mod tests {
         let logits = Tensor::new(DType::F32, &[1, 3], vec![1000.0, 1001.0, -1e30]);
         let labels = Tensor::new(DType::I32, &[1], vec![1.0]);
         let actual = run_op(&Op::CrossEntropy, &[&logits, &labels], &[]);
-        assert_close(&actual[0], &[(-1f64).exp().ln_1p()], 1e-4, "loss");
+        assert_close(&actual[0], &[(-1f64).exp().ln_1p()], 1e-7, "loss");
+    }
+
+    #[test]
+    fn a_common_offset_of_the_logits_changes_nothing() {
+        let numbers = [0.25, -1.5, 3.0, 0.0, -7.25, 2.5];
+        let labels = Tensor::new(DType::I32, &[2], vec![2.0, 0.0]);
+        let slopes = Tensor::new(DType::F32, &[2], vec![1.0, 1.0]);
+        let at = |offset: f64| {
+            let logits = Tensor::new(DType::F32, &[2, 3], numbers.map(|x| x + offset).to_vec());
+            let [loss, sums] = run_op(&Op::CrossEntropy, &[&logits, &labels], &[]).try_into().unwrap();
+            let sums = Tensor::new(DType::F32, &[2, 2], sums);
+            let reads = [&logits, &labels, &sums, &slopes];
+            [loss, run_op(&Op::CrossEntropyGrad, &reads, &[]).remove(0)]
+        };
+        for offset in [128.0, 1024.0, -16384.0] {
+            assert_eq!(at(offset), at(0.0), "{offset}");
+        }
     }
 }

@@ -165,10 +165,10 @@ impl<T: Element<Acc: Float> + Element> Body for Losses<T> {
             // SAFETY: the row is within the operands, and no other task writes to it.
             unsafe {
                 let (logits, label) = (self.logits.at(in_chunk * classes), self.labels.get(row));
-                let (loss, log_sum) = loss_of_row(logits, classes, label);
+                let (loss, sums) = loss_of_row(logits, classes, label);
                 self.loss.at(row).set(loss);
                 self.prediction.at(row).set(find_in_row(logits.pointer().cast_const(), classes));
-                gradient_of_row(logits, classes, label, log_sum, self.slope.at(row).get(), logits);
+                gradient_of_row(logits, classes, label, sums, self.slope.at(row).get(), logits);
             }
         }
     }
