@@ -1,14 +1,20 @@
 //! A run is what its forecast says: over random models, shapes and budgets, on the CPU and for devices that are not here.
+//! `PLIMSOLL_DEVICE=cuda:0` runs the same on another device.
 
 use plimsoll::data::{Dataset, Synthetic};
 use plimsoll::layers::{Activation, Dense, Dropout, LayerNorm};
 use plimsoll::loss::Loss;
 use plimsoll::models::Gpt;
 use plimsoll::{
-    Array, Class, Context, DType, ErrorKind, FrontierReport, Init, Input, Inputs, Optimizer, Result, Run,
-    RunBuilder, Tensor, Trainer, devices, loss,
+    Array, Class, Context, DType, DeviceName, ErrorKind, FrontierReport, Init, Input, Inputs, Optimizer,
+    Result, Run, RunBuilder, Tensor, Trainer, devices, loss,
 };
 use proptest::prelude::*;
+
+/// The device that runs are tried on.
+fn device() -> DeviceName {
+    std::env::var("PLIMSOLL_DEVICE").map_or(Ok(DeviceName::default()), |name| name.parse()).unwrap()
+}
 
 /// A random run: towers over several inputs that meet in a trunk, several losses, one or two optimizers, a step that
 /// only predicts, and a last batch of fewer samples.
@@ -112,7 +118,7 @@ impl Model {
                 Optimizer::rmsprop(1e-3).only(["towers"]),
             ],
         };
-        let mut run = Run::builder().seed(3).threads(2).step(
+        let mut run = Run::builder().on(device()).seed(3).threads(2).step(
             "train",
             self.inputs(self.batch, true),
             move |cx, inputs| {
@@ -257,6 +263,7 @@ proptest! {
             .batch(batch)
             .micro_batches(micro_batches.min(batch.min(data.train.samples())))
             .steps(4)
+            .on(device())
             .threads(2);
         if buckets {
             trainer = trainer.lengths(3..=12).buckets(4);
