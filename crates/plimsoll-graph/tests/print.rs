@@ -23,7 +23,7 @@ fn text_has_a_line_for_each_node_in_order() {
         "\
 %0 = f32[2, 4] input()  # x
 %1 = i32[2] input()  # labels
-%2, %3 = f32[2], f32[2] cross_entropy(%0, %1)  # loss
+%2, %3 = f32[2], f32[2, 2] cross_entropy(%0, %1)  # loss
 %4 = f32[] constant() {value=0.5}
 %5 = f32[2] broadcast(%4)
 %6 = f32[2] mul(%2, %5)
