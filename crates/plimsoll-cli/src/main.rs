@@ -6,6 +6,7 @@ mod devices;
 mod explain;
 mod files;
 mod forecast;
+mod output;
 mod pack;
 mod progress;
 mod recording;
@@ -17,7 +18,9 @@ mod train;
 mod workloads;
 
 use clap::{Parser, Subcommand};
+use output::{PlainText, WhileRead};
 use std::error::Error;
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -47,9 +50,14 @@ enum Command {
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() -> ExitCode {
-    let out = &mut io::stdout().lock();
-    let result = match Cli::parse().command {
-        Command::Train(args) => train::run(&args, out),
+    let out = &mut PlainText::new(io::stdout().lock());
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(said) => return say(&said, out),
+    };
+    let result = match cli.command {
+        // Training is not for what it prints: it goes on when nobody reads that any more.
+        Command::Train(args) => train::run(&args, &mut WhileRead::new(&mut *out)),
         Command::Forecast(args) => forecast::run(&args, out),
         Command::Bench(args) => bench::run(&args, out),
         Command::Explain(args) => explain::run(&args, out),
@@ -70,6 +78,17 @@ fn main() -> ExitCode {
     }
 }
 
+/// Help that was asked for, or what is wrong with the arguments.
+fn say(said: &clap::Error, out: &mut dyn Write) -> ExitCode {
+    let show = |text: &dyn Display, out: &mut dyn Write| _ = write!(out, "{text}").and_then(|()| out.flush());
+    if said.use_stderr() {
+        show(&said.render(), &mut PlainText::new(io::stderr().lock()));
+    } else {
+        show(&said.render(), out);
+    }
+    ExitCode::from(u8::try_from(said.exit_code()).unwrap_or(1))
+}
+
 fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
@@ -86,5 +105,6 @@ fn complain(error: &(dyn Error + 'static)) {
         }
         cause = error.source();
     }
-    let _ = io::stderr().write_all(text.as_bytes());
+    let mut out = PlainText::new(io::stderr().lock());
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

@@ -4,9 +4,8 @@ use crate::Result;
 use crate::progress::Watcher;
 use crate::show;
 use crate::target::{Fitting, Place, Target, count};
-use plimsoll::Trained;
+use plimsoll::{RunFolder, Trained};
 use plimsoll_memory::format_bytes;
-use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -51,6 +50,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
         spec = spec.seed(seed);
     }
     let folder = args.out.clone().unwrap_or_else(|| Path::new("runs").join(spec.name()));
+    // A folder that cannot be had is better known before the training than after.
+    let mut folder = RunFolder::open(folder)?;
     let trainer = args.fitting.trainer(spec.clone());
     let (data, held_out) = spec.datasets()?;
     let mut training = trainer.compile(&data, held_out.as_ref())?;
@@ -60,19 +61,12 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
         out.flush()?;
     }
 
-    // A folder that cannot be had is better known before the training than after.
-    let made: Vec<&Path> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
-    fs::create_dir_all(&folder)
-        .map_err(|error| format!("cannot make the folder {}: {error}", folder.display()))?;
     let mut watcher = Watcher::new(args.quiet, args.watch);
     let trained = training.fit(&mut |progress| watcher.show(progress));
     watcher.finish();
-    let saved = trained.and_then(|trained| trained.save(&folder).map(|()| trained));
-    let trained = saved.inspect_err(|_| {
-        // Innermost first, and none that has something in it.
-        made.iter().for_each(|folder| _ = fs::remove_dir(folder));
-    })?;
-    if args.quiet { Ok(()) } else { summarise(&trained, &folder, out) }
+    let trained = trained?;
+    trained.save_into(&mut folder)?;
+    if args.quiet { Ok(()) } else { summarise(&trained, folder.path(), out) }
 }
 
 fn summarise(trained: &Trained, folder: &Path, out: &mut dyn Write) -> Result {

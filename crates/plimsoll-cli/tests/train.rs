@@ -3,6 +3,7 @@
 mod common;
 
 use common::{FLOWERS, Place};
+use sha2::{Digest, Sha256};
 
 #[test]
 fn training_digits_reads_almost_all_held_out_digits_and_writes_what_it_says() {
@@ -213,5 +214,90 @@ fn the_memory_trace_of_a_run_holds_its_arena_its_budget_and_every_category_of_it
         if name != "padding" {
             assert_eq!(held.get(name).copied().unwrap_or(0), bytes.as_u64().expect("bytes"), "{name}");
         }
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_known_before_the_training() {
+    let place = Place::new();
+    place.write("taken", "a file");
+    let ran = place.run(&["train", "digits", "--out", "taken/runs"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
+    assert!(ran.stderr.contains("cannot make the folder taken/runs"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_folder_that_a_run_has_is_refused_to_another() {
+    let place = Place::new();
+    let _held = plimsoll::RunFolder::open(place.path("here")).expect("a folder");
+    let ran = place.run(&["train", "digits", "--steps", "1", "--out", "here"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("another run is writing into the folder here"), "{}", ran.stderr);
+}
+
+#[test]
+fn whatever_runs_share_a_folder_the_report_is_that_of_the_weights_beside_it() {
+    let place = Place::new();
+    let seeds: Vec<String> = (0..6).map(|seed| seed.to_string()).collect();
+    std::thread::scope(|scope| {
+        for seed in &seeds {
+            let place = &place;
+            scope.spawn(move || {
+                let args = ["train", "digits", "--steps", "3", "--seed", seed, "--quiet", "--out", "shared"];
+                let ran = place.run(&args);
+                let refused = ran.stderr.contains("another run is writing");
+                assert!(ran.code == Some(0) || refused, "{}", ran.stderr);
+            });
+        }
+    });
+    let weights = std::fs::read(place.path("shared/weights.safetensors")).expect("weights");
+    let digest: String = Sha256::digest(weights).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(place.json("shared/run.json")["weights_sha256"], digest);
+    assert_eq!(place.list("shared"), ["memory.jsonl", "run.json", "weights.safetensors"]);
+}
+
+#[test]
+fn drafts_of_a_run_that_was_killed_are_removed_by_the_next() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("here")).expect("a folder");
+    place.write("here/.weights.safetensors.123.draft", "half of it");
+    place.write("here/notes.draft", "mine");
+    place.succeed(&["train", "digits", "--steps", "1", "--quiet", "--out", "here"]);
+    assert_eq!(place.list("here"), ["memory.jsonl", "notes.draft", "run.json", "weights.safetensors"]);
+}
+
+#[test]
+fn training_ends_even_if_nobody_reads_what_it_prints() {
+    let place = Place::new();
+    let ran = place
+        .shell("$PLIMSOLL train digits --steps 2 2>/dev/null | head -c 1 >/dev/null; exit ${PIPESTATUS[0]}");
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(place.list("runs/digits"), ["memory.jsonl", "run.json", "weights.safetensors"]);
+}
+
+#[test]
+fn results_stay_in_one_folder_whatever_the_workload_is_called() {
+    let place = Place::new();
+    place.write("data.csv", "a,species\n0,0\n1,1\n2,0\n3,1\n");
+    let workload = FLOWERS.replace("epochs = 40", "steps = 1");
+    for (file, folder) in [("...toml", "workload"), ("a b\u{7}.toml", "a b_"), (".hidden.toml", "hidden")] {
+        place.write(file, &workload);
+        place.succeed(&["train", &format!("./{file}"), "--quiet"]);
+        assert!(place.list("runs").contains(&folder.to_string()), "{file}: {:?}", place.list("runs"));
+    }
+    place.write("named.toml", &format!("name = \"..\"\n{workload}"));
+    let ran = place.run(&["train", "named.toml"]);
+    assert!(ran.stderr.contains("`name` is that of a folder too"), "{}", ran.stderr);
+    assert!(!place.list("").contains(&"weights.safetensors".to_string()));
+}
+
+#[test]
+fn a_batch_of_any_size_is_cut_to_the_data() {
+    let place = Place::new();
+    for batch in ["100000000", "18446744073709551615"] {
+        let ran = place.succeed(&["train", "digits", "--steps", "1", "--batch", batch]);
+        assert!(ran.stdout.contains("1438"), "{}", ran.stdout);
+        let bench = place.succeed(&["bench", "digits", "--steps", "1", "--batch", batch, "--json"]);
+        assert!(bench.stdout.contains("\"batch\": 1438"), "{}", bench.stdout);
     }
 }

@@ -66,6 +66,7 @@ pub use plimsoll_graph::{DType, Op, Shape, op};
 pub use plimsoll_memory as memory;
 pub use plimsoll_plan::Profile;
 pub use run::{Input, Inputs, Outputs, Run, RunBuilder, StateInfo, StepOutputs};
+pub use save::RunFolder;
 pub use spec::Spec;
 pub use trainer::{
     Buckets, LossScale, Progress, RunMemory, Trained, Trainer, Training, TrainingReport, Weight,

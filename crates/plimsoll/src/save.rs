@@ -1,27 +1,122 @@
-//! Writing results: all of a file or nothing of it.
+//! Writing results: all of a file or nothing of it, in a folder that one run has to itself.
 
 use crate::{Error, ErrorKind, Result};
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+/// How the names of files end that are not complete yet.
+const DRAFT: &str = ".draft";
+
+/// A folder that one run writes its results into, and no other meanwhile.
+///
+/// It is made, tried for writing and locked when it is opened, so that what cannot be saved is known before the training
+/// and not after. The lock goes with the process, however that ends. A folder that was made and into which nothing was
+/// written goes too.
+///
+/// ```
+/// use plimsoll::RunFolder;
+/// # let place = std::env::temp_dir().join(format!("plimsoll-doc-{}", std::process::id()));
+/// let folder = RunFolder::open(&place)?;
+/// assert!(RunFolder::open(&place).is_err(), "it is taken");
+/// drop(folder);
+/// assert!(!place.exists(), "nothing was written");
+/// # Ok::<(), plimsoll::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct RunFolder {
+    path: PathBuf,
+    /// Open and locked for as long as the run has it.
+    _lock: Option<File>,
+    /// The folders that were made, the innermost first.
+    made: Vec<PathBuf>,
+    is_used: bool,
+}
+
+impl RunFolder {
+    /// Makes a folder if it is not there, and takes it. Incomplete files of runs that were ended are removed.
+    ///
+    /// # Errors
+    /// If it cannot be made or written to, or another run has it.
+    pub fn open(path: impl AsRef<Path>) -> Result<RunFolder> {
+        let path = path.as_ref();
+        let made: Vec<PathBuf> =
+            path.ancestors().take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect();
+        fs::create_dir_all(path).map_err(|error| io_error("cannot make the folder", path, error))?;
+        let lock = take_lock(path).inspect_err(|_| remove(&made))?;
+        let folder = RunFolder { path: path.to_path_buf(), _lock: lock, made, is_used: false };
+        folder.remove_drafts();
+        Ok(folder)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Files that are to become visible in it together.
+    pub(crate) fn files(&mut self) -> Files<'_> {
+        Files { folder: self, written: vec![] }
+    }
+
+    fn remove_drafts(&self) {
+        let Ok(entries) = fs::read_dir(&self.path) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if name.starts_with('.') && name.ends_with(DRAFT) {
+                // Whoever wrote it has ended, since the folder is ours.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+impl Drop for RunFolder {
+    fn drop(&mut self) {
+        if !self.is_used {
+            remove(&self.made);
+        }
+    }
+}
+
+/// Removes folders, the innermost first, and none that has something in it.
+fn remove(folders: &[PathBuf]) {
+    folders.iter().for_each(|folder| _ = fs::remove_dir(folder));
+}
+
+/// Tries that files can be written, and locks the folder itself: there is no file to be left behind by it.
+fn take_lock(folder: &Path) -> Result<Option<File>> {
+    let tried = folder.join(format!(".{}{DRAFT}", std::process::id()));
+    let written = File::create(&tried).and_then(|_| fs::remove_file(&tried));
+    written.map_err(|error| io_error("cannot write into the folder", folder, error))?;
+    // Not every system opens folders, and not every file system has locks: there, runs are not told apart.
+    let Ok(lock) = File::open(folder) else { return Ok(None) };
+    match lock.try_lock() {
+        Ok(()) => Ok(Some(lock)),
+        Err(TryLockError::WouldBlock) => {
+            let message = format!(
+                "another run is writing into the folder {}: wait until it has ended, or choose another",
+                folder.display()
+            );
+            Err(Error::new(ErrorKind::File, message))
+        }
+        Err(TryLockError::Error(_)) => Ok(None),
+    }
+}
+
 /// Files that become visible together: each is written beside its place and synced first, then all are
 /// renamed. If anything fails before that, what was there stays and nothing new is left behind.
-pub(crate) struct Files {
+pub(crate) struct Files<'a> {
+    folder: &'a mut RunFolder,
     written: Vec<(PathBuf, PathBuf)>,
 }
 
-impl Files {
-    /// None yet, for a directory, which is made if it is not there.
-    pub(crate) fn in_directory(directory: &Path) -> Result<Files> {
-        fs::create_dir_all(directory).map_err(|e| io_error("cannot make the directory", directory, e))?;
-        Ok(Files { written: vec![] })
-    }
-
+impl Files<'_> {
     /// Writes a file, not yet visible under its name.
-    pub(crate) fn write(&mut self, path: PathBuf, bytes: &[u8]) -> Result<()> {
-        let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        let draft = path.with_file_name(format!(".{name}.{}.draft", std::process::id()));
+    pub(crate) fn write(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
+        let path = self.folder.path.join(name);
+        let draft = path.with_file_name(format!(".{name}.{}{DRAFT}", std::process::id()));
         self.written.push((draft.clone(), path.clone()));
         let write = || {
             let mut file = File::create(&draft)?;
@@ -39,12 +134,13 @@ impl Files {
                 let _ = fs::remove_file(&draft);
                 io_error("cannot write", &path, e)
             })?;
+            self.folder.is_used = true;
         }
         Ok(())
     }
 }
 
-impl Drop for Files {
+impl Drop for Files<'_> {
     fn drop(&mut self) {
         for (draft, _) in &self.written {
             // A draft that was never created cannot be removed, and need not be.

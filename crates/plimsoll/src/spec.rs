@@ -279,12 +279,16 @@ fn read_text(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// The name, which is that of a folder as well.
+/// The name, which is that of a folder as well: one folder, whatever the file is called.
 fn read_name(table: &Table<'_>, path: &Path) -> Result<String> {
-    let stem = || path.file_stem().map_or("workload".into(), |stem| stem.to_string_lossy().into_owned());
-    let Some(value) = table.value("name") else { return Ok(stem()) };
-    let name = value.get(TEXT)?;
     let plain = |c: char| c.is_alphanumeric() || "-_. ".contains(c);
+    let Some(value) = table.value("name") else {
+        let stem = path.file_stem().map_or(String::new(), |stem| stem.to_string_lossy().into_owned());
+        let name: String = stem.chars().map(|c| if plain(c) { c } else { '_' }).collect();
+        let name = name.trim_start_matches(|c: char| !c.is_alphanumeric());
+        return Ok(if name.is_empty() { "workload".into() } else { name.into() });
+    };
+    let name = value.get(TEXT)?;
     if name.starts_with(|c: char| c.is_alphanumeric()) && name.chars().all(plain) {
         return Ok(name);
     }

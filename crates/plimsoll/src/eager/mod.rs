@@ -10,7 +10,7 @@ pub(crate) mod tape;
 use crate::eager::tape::{GradientTape, Record};
 use crate::forecast::memory_trace::{MEMORY_TRACE, memory_trace_bytes};
 use crate::run::{draw, tightest};
-use crate::save::Files;
+use crate::save::RunFolder;
 use crate::{
     Array, Context, DType, DeviceName, Error, ErrorKind, Optimizer, Precision, Result, Shape, Tensor, device,
 };
@@ -369,8 +369,9 @@ impl Eager {
     /// # Errors
     /// If the directory cannot be made or the file cannot be written.
     pub fn save_memory_trace(&self, directory: &Path) -> Result<()> {
-        let mut files = Files::in_directory(directory)?;
-        files.write(directory.join(MEMORY_TRACE), &memory_trace_bytes(&self.memory_trace())?)?;
+        let mut folder = RunFolder::open(directory)?;
+        let mut files = folder.files();
+        files.write(MEMORY_TRACE, &memory_trace_bytes(&self.memory_trace())?)?;
         files.publish()
     }
 }

@@ -2,12 +2,13 @@
 
 use crate::forecast::memory_trace::{MEMORY_TRACE, memory_trace_bytes};
 use crate::forecast::remedy::Remedy;
-use crate::save::Files;
+use crate::save::RunFolder;
 use crate::{DType, Error, ErrorKind, PredictedVsActual, Result, Run};
 use plimsoll_graph::scaling;
 use plimsoll_memory::{Ledger, TraceFile};
 use safetensors::tensor::TensorView;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
@@ -136,11 +137,20 @@ impl Trained {
     }
 
     /// Writes `weights.safetensors`, `run.json` and `memory.jsonl` into a directory, which is made if it is not there.
-    /// They are complete or not there at all; files of an earlier run stay until then.
+    /// They are complete or not there at all; files of an earlier run stay until then. `run.json` has the SHA-256 of the
+    /// weights beside it.
     ///
     /// # Errors
-    /// If the directory cannot be made or a file cannot be written.
+    /// If the directory cannot be made, another run has it, or a file cannot be written.
     pub fn save(&self, directory: &Path) -> Result<()> {
+        self.save_into(&mut RunFolder::open(directory)?)
+    }
+
+    /// [`Trained::save`], into a folder that was opened before the training.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn save_into(&self, folder: &mut RunFolder) -> Result<()> {
         let bytes: Vec<(String, Vec<u8>)> = self
             .weights
             .iter()
@@ -152,14 +162,21 @@ impl Trained {
             views.push((name, view.map_err(unsaveable)?));
         }
         let weights = safetensors::serialize(views, None).map_err(unsaveable)?;
-        let mut report = serde_json::to_vec_pretty(&self.report.to_json()).map_err(unsaveable)?;
+        let mut report = self.report.to_json();
+        report["weights_sha256"] = digest(&weights).into();
+        let mut report = serde_json::to_vec_pretty(&report).map_err(unsaveable)?;
         report.push(b'\n');
-        let mut files = Files::in_directory(directory)?;
-        files.write(directory.join("weights.safetensors"), &weights)?;
-        files.write(directory.join("run.json"), &report)?;
-        files.write(directory.join(MEMORY_TRACE), &memory_trace_bytes(&self.memory)?)?;
+        let mut files = folder.files();
+        files.write("weights.safetensors", &weights)?;
+        files.write("run.json", &report)?;
+        files.write(MEMORY_TRACE, &memory_trace_bytes(&self.memory)?)?;
         files.publish()
     }
+}
+
+/// The SHA-256 of a file, in hexadecimal digits.
+fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn unsaveable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
