@@ -1,10 +1,11 @@
 //! What compiles and runs kernels on a device: its properties, the code that was compiled for it, NVIDIA's libraries.
 
-use crate::codegen::cache::{self, Cache};
+use crate::codegen::cache::{self, Cache, Key};
 use crate::codegen::compiler::Compiler;
 use crate::codegen::function::{Function, Module};
 use crate::conv::dnn::Dnn;
 use crate::driver::device::{self, Shared};
+use crate::driver::devices::driver_version;
 use crate::error::{Error, ErrorKind, Result};
 use crate::gemm::blas::Blas;
 use crate::gemm::cublaslt_gemm::Choices;
@@ -26,7 +27,7 @@ pub(crate) struct Engine {
     pub(crate) shared: Arc<Shared>,
     properties: Properties,
     /// Machine code, by what it was compiled from.
-    modules: Mutex<HashMap<u128, Arc<Module>>>,
+    modules: Mutex<HashMap<Key, Arc<Module>>>,
     cache: Cache,
     blas: OnceLock<Result<Blas>>,
     dnn: OnceLock<Result<Dnn>>,
@@ -208,8 +209,8 @@ impl Engine {
     fn module(&self, source: &str, name: &str) -> Result<Arc<Module>> {
         let compiler = Compiler::get()?;
         let options = compiler.options(self.properties.capability);
-        let version = format!("{:?}", compiler.version());
-        let key = cache::hash(&[source.as_bytes(), options.join(" ").as_bytes(), version.as_bytes()]);
+        let made_by = format!("{:?} {:?} {:?}", compiler.version(), driver_version()?, self.properties);
+        let key = cache::digest(&[source.as_bytes(), options.join(" ").as_bytes(), made_by.as_bytes()]);
         if let Some(module) = self.modules().get(&key) {
             return Ok(module.clone());
         }
@@ -231,7 +232,7 @@ impl Engine {
     fn load(&self, code: &[u8], name: &str) -> Result<Module> {
         self.shared.with_context(|driver| {
             let mut module: CUmodule = ptr::null_mut();
-            // SAFETY: the pointer is to a live pointer; the code is what the compiler made, whole as its hash says,
+            // SAFETY: the pointer is to a live pointer; the code is what the compiler made, whole as its digest says,
             // and tells its own length.
             let code = unsafe { (driver.functions.module_load_data)(&mut module, code.as_ptr().cast()) };
             driver.check(code, || format!("load the code of `{name}` on {}", self.shared.id))?;
@@ -240,7 +241,7 @@ impl Engine {
     }
 
     /// The modules. A panic elsewhere leaves them as they were.
-    fn modules(&self) -> MutexGuard<'_, HashMap<u128, Arc<Module>>> {
+    fn modules(&self) -> MutexGuard<'_, HashMap<Key, Arc<Module>>> {
         self.modules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,7 +7,7 @@
 //! Where every step has another length, the arena is that of the longest. So a product of fewer samples never takes more,
 //! operands and workspace together, than one of more samples that came before it.
 
-use crate::codegen::cache;
+use crate::codegen::cache::{self, Key};
 use crate::codegen::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::gemm::Gemm;
@@ -104,7 +104,7 @@ impl CublasLtGemm {
             accumulate: gemm.accumulate,
             exchanged: false,
         };
-        let key = cache::hash(&[
+        let key = cache::digest(&[
             format!("{gemm:?} {}", engine.tf32()).as_bytes(),
             format!("{:?} {}", engine.properties(), blas.version()).as_bytes(),
         ]);
@@ -204,7 +204,7 @@ impl CublasLtGemm {
     }
 
     /// What was chosen in an earlier process.
-    fn kept(&self, key: u128) -> Option<Choice> {
+    fn kept(&self, key: Key) -> Option<Choice> {
         self.taken(Choice::from_bytes(&self.engine.choices_cache.get(key)?)?)
     }
 
@@ -469,7 +469,7 @@ impl Drop for Preference {
 /// What was chosen for products.
 #[derive(Default)]
 pub(crate) struct Choices {
-    of: HashMap<u128, Choice>,
+    of: HashMap<Key, Choice>,
     /// Those that were measured by this process.
     measured: Vec<(Gemm, Choice)>,
     /// The workspace of all that were asked for.

@@ -9,7 +9,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::codegen::cache;
+use crate::codegen::cache::{self, Key};
 use crate::codegen::engine::{Engine, Properties};
 use crate::codegen::function::{Argument, Function};
 use crate::codegen::loops::PRELUDE;
@@ -145,7 +145,7 @@ impl HopperGemm {
             return Ok(None);
         }
         let Some(own) = HopperGemm::new(engine, gemm, PLAIN)? else { return Ok(None) };
-        let key = cache::hash(&[
+        let key = cache::digest(&[
             format!("{gemm:?}").as_bytes(),
             format!("{:?} {}", engine.properties(), engine.blas()?.version()).as_bytes(),
             [STAGED, PLAIN, INSTRUCTIONS, PRODUCT].concat().as_bytes(),
@@ -232,7 +232,7 @@ impl HopperGemm {
 /// Which products were timed against the library's, and whether ours was about as fast.
 #[derive(Default)]
 pub(crate) struct HopperChoices {
-    of: HashMap<u128, bool>,
+    of: HashMap<Key, bool>,
     /// Those that were measured by this process.
     measured: Vec<(Gemm, bool)>,
 }
