@@ -50,7 +50,7 @@ impl Device for CudaDevice {
     }
 
     fn workspaces(&self, program: &Program) -> Result<[Vec<u64>; 2]> {
-        program.check()?;
+        program.check_kernels()?;
         self.compile(program)?;
         let of = |kernels: &[Kernel]| -> Result<Vec<u64>> {
             kernels.iter().map(|kernel| Ok(self.workspace(kernel)?)).collect()

@@ -15,18 +15,42 @@ impl Program {
     /// # Errors
     /// If one is not: the message names the kernel and the buffer.
     pub fn check(&self) -> Result<()> {
-        for kernel in self.kernels.iter().chain(&self.rematerializations) {
-            let checked = self.check_operands(kernel).and_then(|()| self.check_body(kernel));
-            checked.map_err(|what| {
-                Error::argument(format!("{} of `{}`: {what}", kernel.name(), kernel.scope))
-            })?;
-        }
+        self.check_kernels()?;
+        self.check_each(|kernel| self.check_homes(kernel))?;
         let named = self.states.iter().chain(&self.inputs).chain(&self.outputs);
         match named.map(|id| id.index()).find(|&index| index >= self.buffers.len()) {
             Some(index) => {
                 Err(Error::argument(format!("there is no buffer {index} to be a state, input or output")))
             }
             None => Ok(()),
+        }
+    }
+
+    /// Checks the same of each kernel by itself, wherever its buffers rest: what it takes to say what a kernel needs,
+    /// before there are copies that bring what rests elsewhere.
+    ///
+    /// # Errors
+    /// If one is not sound: the message names the kernel and the buffer.
+    pub fn check_kernels(&self) -> Result<()> {
+        self.check_each(|kernel| self.check_operands(kernel).and_then(|()| self.check_body(kernel)))
+    }
+
+    fn check_each(&self, check: impl Fn(&Kernel) -> std::result::Result<(), String>) -> Result<()> {
+        self.kernels.iter().chain(&self.rematerializations).try_for_each(|kernel| {
+            check(kernel)
+                .map_err(|what| Error::argument(format!("{} of `{}`: {what}", kernel.name(), kernel.scope)))
+        })
+    }
+
+    /// Whether a kernel reaches what it reads and writes where that rests.
+    fn check_homes(&self, kernel: &Kernel) -> std::result::Result<(), String> {
+        let operands = kernel.reads.iter().chain(&kernel.writes);
+        let mut buffers = operands.map(|operand| &self.buffers[operand.buffer.index()]);
+        match buffers.find(|buffer| buffer.home == Home::Host) {
+            Some(buffer) if !matches!(kernel.body, Body::Copy | Body::Wait) => {
+                Err(format!("`{}` is on the host, which only copies reach", buffer.name))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -44,9 +68,6 @@ impl Program {
             }
             if operand.view.end().is_none_or(|end| end > buffer.shape.elements()) {
                 return Err(format!("a view of `{}` goes beyond {}", buffer.name, buffer.shape));
-            }
-            if buffer.home == Home::Host && !matches!(kernel.body, Body::Copy | Body::Wait) {
-                return Err(format!("`{}` is on the host, which only copies reach", buffer.name));
             }
         }
         if let Some(write) = kernel.writes.iter().find(|write| !write.view.is_dense()) {

@@ -74,7 +74,7 @@ impl Device for CpuDevice {
     }
 
     fn workspaces(&self, program: &Program) -> Result<[Vec<u64>; 2]> {
-        program.check()?;
+        program.check_kernels()?;
         let need = |kernel: &Kernel| match kernel.body {
             Body::Wait => 0,
             _ => prepare(kernel).workspace(self.threads()) as u64,

@@ -2,7 +2,7 @@
 
 use super::{Contributions, Site, precisely};
 use crate::op::Binary;
-use crate::{Graph, Result, ValueId};
+use crate::{Graph, Op, Result, ValueId};
 
 pub(super) fn binary(g: &mut Graph, site: &Site, function: Binary) -> Result<Contributions> {
     let (a, b, y, u) = (site.operands[0], site.operands[1], site.results[0], site.upstream);
@@ -10,9 +10,15 @@ pub(super) fn binary(g: &mut Graph, site: &Site, function: Binary) -> Result<Con
         Binary::Add => site.each(|_| Ok(u)),
         Binary::Sub => site.each(|i| if i == 0 { Ok(u) } else { g.neg(u) }),
         Binary::Mul => site.each(|i| g.mul(u, [b, a][i])),
-        // (a / b)′ = 1 / b for a, −a / b² = −y / b for b
+        // (a / b)′ = 1 / b for a, −a / b² = −y / b for b. Dividing by a
+        // constant of full precision is a product, which takes less on every element of a mean.
         Binary::Div => site.each(|i| match i {
-            0 => g.div(u, b),
+            0 => match *g.op(b) {
+                Op::Constant { value, dtype, .. } if value != 0.0 && dtype == dtype.accumulator() => {
+                    g.mul_scalar(u, 1.0 / value)
+                }
+                _ => g.div(u, b),
+            },
             _ => precisely(g, [u, y, b], |g, [u, y, b]| {
                 let product = g.mul(u, y)?;
                 let quotient = g.div(product, b)?;
