@@ -85,7 +85,7 @@ unsafe fn forward_to<T: Element<Acc: Float>>(
     shape: &ConvShape,
     input: *const T,
     filter: *const T,
-    target: &impl Target<T>,
+    target: &dyn Target<T>,
     workspace: &mut [u8],
 ) {
     let filter = Strided {
@@ -257,7 +257,7 @@ unsafe fn phase_to<T: Element<Acc: Float>>(
     phases: Phases,
     output_grad: *const T,
     filter: *const T,
-    target: &impl Target<T>,
+    target: &dyn Target<T>,
     workspace: &mut [u8],
 ) {
     let product = Product {

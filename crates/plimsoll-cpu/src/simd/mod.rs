@@ -98,6 +98,16 @@ impl Isa {
     pub fn run<B: Body>(self, body: B) -> B::Output {
         assert!(self.is_available(), "this machine does not have {self:?}");
         // SAFETY: the machine has the instruction set.
+        unsafe { self.run_unchecked(body) }
+    }
+
+    /// [`run`](Self::run), many times from code that is known to run on the instruction set.
+    ///
+    /// # Safety
+    ///
+    /// The machine must have the instruction set.
+    pub(crate) unsafe fn run_unchecked<B: Body>(self, body: B) -> B::Output {
+        // SAFETY: the caller vouches for the instruction set.
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]

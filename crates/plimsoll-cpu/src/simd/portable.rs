@@ -16,7 +16,9 @@ impl InstructionSet for Portable {
     type F32 = Quad<f32>;
     type F64 = Quad<f64>;
 
-    #[inline(always)]
+    // A function of its own, as on other instruction sets: a body that many run, such as a register tile, would be
+    // compiled once in each of them.
+    #[inline(never)]
     unsafe fn run<B: Body>(body: B) -> B::Output {
         // SAFETY: every machine has this instruction set.
         unsafe { body.run::<Self>() }
