@@ -188,6 +188,31 @@ pub trait InstructionSet: Copy + 'static {
     fn compiled<F: Function>() -> Compiled<F::Args>;
 }
 
+/// A [`Body`] in a function that enables an instruction set, never inlined: what many run, such as a register tile,
+/// would be compiled once in each of them.
+///
+/// It is a method of the body because the compiler takes methods to the module of their type when it divides a crate to
+/// be compiled in parallel. In functions of this module, all kernels would be one piece of work.
+trait RunOn<I>: Body {
+    /// Runs the body.
+    ///
+    /// # Safety
+    ///
+    /// The machine must have the instruction set.
+    unsafe fn run_on(self) -> Self::Output;
+}
+
+/// A [`Function`] that enables an instruction set; a method of it for the same reason.
+#[cfg(target_arch = "x86_64")]
+trait CallOn<I>: Function {
+    /// Calls the function.
+    ///
+    /// # Safety
+    ///
+    /// The machine must have the instruction set; and as the function says of its arguments.
+    unsafe fn call_on(args: &Self::Args);
+}
+
 /// The register of scalars `S` of an instruction set.
 pub type VectorOf<I, S> = <S as Float>::Vector<I>;
 

@@ -1,7 +1,7 @@
 //! The instruction set that every machine has. Its vector is a short array, which the compiler maps to what registers
 //! there are.
 
-use super::{Body, Compiled, Function, InstructionSet, Isa, Vector};
+use super::{Body, Compiled, Function, InstructionSet, Isa, RunOn, Vector};
 use crate::numbers::Float;
 use std::ops::Range;
 
@@ -16,16 +16,22 @@ impl InstructionSet for Portable {
     type F32 = Quad<f32>;
     type F64 = Quad<f64>;
 
-    // A function of its own, as on other instruction sets: a body that many run, such as a register tile, would be
-    // compiled once in each of them.
-    #[inline(never)]
+    #[inline(always)]
     unsafe fn run<B: Body>(body: B) -> B::Output {
         // SAFETY: every machine has this instruction set.
-        unsafe { body.run::<Self>() }
+        unsafe { RunOn::<Self>::run_on(body) }
     }
 
     fn compiled<F: Function>() -> Compiled<F::Args> {
         F::call
+    }
+}
+
+impl<B: Body> RunOn<Portable> for B {
+    #[inline(never)]
+    unsafe fn run_on(self) -> B::Output {
+        // SAFETY: every machine has this instruction set.
+        unsafe { self.run::<Portable>() }
     }
 }
 
