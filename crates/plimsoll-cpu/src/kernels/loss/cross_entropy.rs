@@ -114,13 +114,13 @@ pub(super) unsafe fn loss_of_row<T: Element<Acc: Float>>(
 ) -> (T::Acc, T::Acc) {
     // SAFETY: the caller vouches for the logits, of which the label is one.
     unsafe {
-        let log_sum = log_sum(logits, classes);
+        let (largest, log_sum) = log_sum(logits, classes);
         let loss = match class_of(label, classes) {
-            Some(label) => log_sum - logits.at(label).get().widen(),
+            Some(label) => largest - logits.at(label).get().widen() + log_sum,
             None if label < 0 => T::Acc::ZERO,
             None => T::Acc::NAN,
         };
-        (loss, log_sum)
+        (loss, largest + log_sum)
     }
 }
 
@@ -130,12 +130,13 @@ fn class_of(label: i64, classes: usize) -> Option<usize> {
     usize::try_from(label).ok().filter(|&label| label < classes)
 }
 
-/// The logarithm of the sum of exponentials, relative to the largest so that none overflows.
+/// The largest logit, and the logarithm of the sum of exponentials relative to it, so that none overflows. Added up, they
+/// would have lost what a loss is made of where all logits are large.
 ///
 /// # Safety
 /// The logits must be initialised and not be written meanwhile.
 #[inline(always)]
-unsafe fn log_sum<T: Element<Acc: Float>>(logits: Address<T>, classes: usize) -> T::Acc {
+unsafe fn log_sum<T: Element<Acc: Float>>(logits: Address<T>, classes: usize) -> (T::Acc, T::Acc) {
     // SAFETY: the caller vouches for the logits.
     let logits = unsafe { logits.slice(classes) };
     let largest = fold_row::<MaxNumber<T::Acc>, T>(logits);
@@ -147,7 +148,7 @@ unsafe fn log_sum<T: Element<Acc: Float>>(logits: Address<T>, classes: usize) ->
         }
         sum.add(&chunk[..logits.len()]);
     }
-    largest + T::Acc::ln(sum.total())
+    (largest, T::Acc::ln(sum.total()))
 }
 
 struct CrossEntropyGrad<T> {
@@ -300,6 +301,18 @@ mod tests {
                     check(&Op::CrossEntropyGrad, &reads, in_place, &[60.0 * unit(dtype)]);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_loss_does_not_depend_on_how_large_all_logits_are() {
+        for offset in [100.0, 1000.0, 10000.0] {
+            let mut numbers = Numbers::new(11);
+            let logits = (0..50 * 40).map(|_| offset + 5.0 * numbers.float()).collect();
+            let logits = Tensor::new(DType::F32, &[50, 40], logits);
+            let labels = Tensor::new(DType::I32, &[50], (0..50).map(|row| f64::from(row % 40)).collect());
+            let unit = unit(DType::F32);
+            check(&Op::CrossEntropy, &[&logits, &labels], &[], &[8.0 * unit, 2.0 * unit]);
         }
     }
 
