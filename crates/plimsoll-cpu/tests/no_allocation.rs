@@ -1,9 +1,6 @@
 //! Kernels allocate nothing while they run: what they need is in their workspace.
 
-use plimsoll_cpu::conv::{
-    ConvShape, conv_forward, conv_forward_workspace, conv_grad_filter, conv_grad_filter_workspace,
-    conv_grad_input, conv_grad_input_workspace,
-};
+use plimsoll_cpu::conv::{self, ConvShape, Pass, convolve};
 use plimsoll_cpu::gemm::{Gemm, Matrix, MatrixMut, WORKSPACE_ALIGN, gemm, gemm_workspace};
 use plimsoll_cpu::pool::Pool;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -40,12 +37,9 @@ fn products_and_convolutions_allocate_nothing() {
     let (m, n, k) = (100, 90, 3000);
     let shape = ConvShape::new([2, 12, 12, 8], [3, 3, 8, 16], [1, 1], [[1, 1]; 2], [1, 1], 1).unwrap();
     let depthwise = ConvShape::new([2, 12, 12, 8], [3, 3, 1, 8], [1, 1], [[1, 1]; 2], [1, 1], 8).unwrap();
-    let bytes = [&shape, &depthwise].map(|shape| {
-        conv_forward_workspace::<f32>(shape, threads)
-            .max(conv_grad_input_workspace::<f32>(shape, threads))
-            .max(conv_grad_filter_workspace::<f32>(shape, threads))
-    });
-    let bytes = bytes[0].max(bytes[1]).max(gemm_workspace::<f32>(1, m, n, k, threads));
+    let passes = || [&shape, &depthwise].into_iter().flat_map(|shape| Pass::ALL.map(|pass| (pass, shape)));
+    let bytes = passes().map(|(pass, shape)| conv::workspace::<f32>(pass, shape, threads)).max().unwrap();
+    let bytes = bytes.max(gemm_workspace::<f32>(1, m, n, k, threads));
     let mut workspace = vec![0u8; bytes + WORKSPACE_ALIGN];
     let start = workspace.as_ptr().align_offset(WORKSPACE_ALIGN);
     let workspace = &mut workspace[start..];
@@ -75,10 +69,8 @@ fn products_and_convolutions_allocate_nothing() {
         // SAFETY: the vectors are at least as long as the shapes need.
         unsafe {
             gemm(&pool, &args, workspace);
-            for shape in [&shape, &depthwise] {
-                conv_forward(&pool, shape, x, f, c.as_mut_ptr(), workspace);
-                conv_grad_input(&pool, shape, x, f, c.as_mut_ptr(), workspace);
-                conv_grad_filter(&pool, shape, x, f, c.as_mut_ptr(), workspace);
+            for (pass, shape) in passes() {
+                convolve(pass, &pool, shape, [x, f], c.as_mut_ptr(), workspace);
             }
         }
     }

@@ -6,7 +6,7 @@
 
 use super::ConvShape;
 use super::window::Windows;
-use crate::gemm::{Right, Shape, Target, pack_transposed};
+use crate::gemm::{PackRight, Shape, Target, pack_transposed};
 use crate::numbers::{Element, Float};
 use crate::simd::Vector;
 use std::ops::Range;
@@ -123,7 +123,7 @@ pub(crate) struct FlippedFilter<T> {
 // SAFETY: the filter is only read, inside a product whose caller vouches for it.
 unsafe impl<T: Element<Acc: Float>> Sync for FlippedFilter<T> {}
 
-impl<T: Element<Acc: Float>> Right<T::Acc> for FlippedFilter<T> {
+impl<T: Element<Acc: Float>> PackRight<T::Acc> for FlippedFilter<T> {
     #[inline(always)]
     unsafe fn pack<V: Vector<Scalar = T::Acc>>(
         &self,

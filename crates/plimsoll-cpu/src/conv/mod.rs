@@ -15,375 +15,252 @@ mod window;
 mod winograd;
 
 use crate::gemm::{
-    BatchStrides, Epilogue, Product, Shape, Strided, StridedMut, Target, ToEpilogue, epilogue_workspace,
-    workspace,
+    self, BatchStrides, Epilogue, Left, Product, Right, Shape, Strided, StridedMut, Target, ToEpilogue,
 };
 use crate::numbers::{Element, Float};
 use crate::runtime::Pool;
 use crate::simd::Isa;
-use grad_input::{FlippedFilter, PhasePixels, Phases, phases};
+use grad_input::{FlippedFilter, PhasePixels, phases};
 pub use shape::{ConvError, ConvShape};
 use window::{WindowColumns, Windows};
-use winograd::To;
 
-/// The bytes of workspace that [`conv_forward`] needs on a pool of `threads`. The same on every machine.
-pub fn conv_forward_workspace<T: Element<Acc: Float>>(shape: &ConvShape, threads: usize) -> usize {
-    if depthwise::fits(shape) {
-        0
-    } else if winograd::fits::<T>(shape) {
-        winograd::convolution_workspace(shape.channels, shape.out_channels, false, threads)
-    } else {
-        workspace::<T>(forward_product(shape), true, threads)
-    }
+/// Which of a convolution's three products is computed, and from which two operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// The output, from the input and the filter.
+    Forward,
+    /// The gradient of the input, from that of the output and the filter.
+    InputGrad,
+    /// The gradient of the filter, from the input and the gradient of the output.
+    FilterGrad,
 }
 
-/// Computes a convolution: `output` from `input` and `filter`.
-///
-/// # Panics
-///
-/// When `workspace` is smaller than [`conv_forward_workspace`] says, or not aligned to
-/// [`WORKSPACE_ALIGN`](crate::gemm::WORKSPACE_ALIGN).
-///
-/// # Safety
-///
-/// The pointers are to as many elements as `shape` says, `input` and `filter` initialised and not written
-/// meanwhile, `output` used by nobody else; it overlaps neither the operands nor `workspace`.
-pub unsafe fn conv_forward<T: Element<Acc: Float>>(
-    pool: &Pool,
-    shape: &ConvShape,
-    input: *const T,
-    filter: *const T,
-    output: *mut T,
-    workspace: &mut [u8],
-) {
-    let isa = Isa::detect();
-    if depthwise::fits(shape) {
-        // SAFETY: the caller vouches for the pointers.
-        unsafe { depthwise::forward(isa, pool, shape, input, filter, output) };
-        return;
-    }
-    if winograd::fits::<T>(shape) {
-        let convolution = winograd_forward(shape, input, filter, To::Images(output.cast()));
-        // SAFETY: the elements are `f32`, and the caller vouches for the pointers.
-        unsafe { convolution.run(isa, pool, workspace) };
-        return;
-    }
-    let target = StridedMut {
-        start: output,
-        row_stride: shape.out_channels as isize,
-        column_stride: 1,
-        batch: groups_of(shape, shape.group_out_channels()),
-    };
-    // SAFETY: the caller vouches for the pointers.
-    unsafe { forward_to(isa, pool, shape, input, filter, &target, workspace) }
+impl Pass {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Forward, Self::InputGrad, Self::FilterGrad];
 }
 
-/// Computes a convolution, by product, to a target.
-unsafe fn forward_to<T: Element<Acc: Float>>(
-    isa: Isa,
-    pool: &Pool,
-    shape: &ConvShape,
-    input: *const T,
-    filter: *const T,
-    target: &impl Target<T>,
-    workspace: &mut [u8],
-) {
-    let filter = Strided {
-        start: filter,
-        lead_stride: 1,
-        depth_stride: shape.out_channels as isize,
-        batch: groups_of(shape, shape.group_out_channels()),
-    };
-    let product = Product {
-        shape: forward_product(shape),
-        a: &input_windows(shape, input),
-        b: &filter,
-        target,
-        alpha: T::Acc::ONE,
-        accumulate: false,
-    };
-    // SAFETY: the caller vouches for the pointers.
-    unsafe { product.run(pool, isa, workspace) }
+/// Where the result of a convolution goes.
+#[derive(Clone, Copy)]
+enum To<'a, T> {
+    /// To memory.
+    Memory(*mut T),
+    /// To whoever takes it, in rows of pixels.
+    Epilogue(&'a dyn Epilogue),
 }
 
-/// A convolution of `f32` by Winograd's algorithm.
-fn winograd_forward<'a, T>(
-    shape: &ConvShape,
-    input: *const T,
-    filter: *const T,
-    to: To<'a>,
-) -> winograd::Convolution<'a> {
-    winograd::Convolution {
-        batch: shape.batch,
-        from: winograd::Images { start: input.cast(), size: shape.input, channels: shape.channels },
-        filter: winograd::Filter {
-            start: filter.cast(),
-            strides: [shape.channels * shape.out_channels, shape.out_channels, 1],
-            flipped: false,
-        },
-        corner: shape.padding.map(|[before, _]| -(before as isize)),
-        to,
-        to_size: shape.output,
-        to_channels: shape.out_channels,
-    }
+/// How a convolution is computed.
+enum Way {
+    Depthwise,
+    Winograd,
+    Product,
 }
 
-/// The gradient of the input of a convolution of `f32`, as a convolution by Winograd's algorithm: every input pixel is
-/// seen by the windows around it, through the taps from the last to the first.
-fn winograd_grad_input<'a, T>(
-    shape: &ConvShape,
-    output_grad: *const T,
-    filter: *const T,
-    to: To<'a>,
-) -> winograd::Convolution<'a> {
-    winograd::Convolution {
-        batch: shape.batch,
-        from: winograd::Images {
-            start: output_grad.cast(),
-            size: shape.output,
-            channels: shape.out_channels,
-        },
-        filter: winograd::Filter {
-            start: filter.cast(),
-            strides: [shape.channels * shape.out_channels, 1, shape.out_channels],
-            flipped: true,
-        },
-        corner: shape.padding.map(|[before, _]| before as isize - 2),
-        to,
-        to_size: shape.input,
-        to_channels: shape.channels,
-    }
-}
-
-/// Whether a convolution can give its output to an epilogue, pixel by pixel.
-pub(crate) fn output_takes_epilogue<T: Element<Acc: Float>>(shape: &ConvShape) -> bool {
-    if winograd::fits::<T>(shape) {
-        return winograd::takes_epilogue(shape.channels, shape.out_channels);
-    }
-    shape.groups == 1 && !depthwise::fits(shape) && forward_product(shape).k > 0
-}
-
-/// The bytes of workspace that [`conv_forward_with_epilogue`] needs.
-pub(crate) fn conv_forward_epilogue_workspace<T: Element<Acc: Float>>(
-    shape: &ConvShape,
-    threads: usize,
-) -> usize {
-    if winograd::fits::<T>(shape) {
-        return winograd::convolution_workspace(shape.channels, shape.out_channels, true, threads);
-    }
-    epilogue_workspace::<T>(forward_product(shape), threads)
-}
-
-/// [`conv_forward`] into an epilogue, if it [can](output_takes_epilogue): its rows are pixels.
-///
-/// # Safety
-///
-/// As for [`conv_forward`], with the workspace that [`conv_forward_epilogue_workspace`] says.
-pub(crate) unsafe fn conv_forward_with_epilogue<T: Element<Acc: Float>>(
-    pool: &Pool,
-    shape: &ConvShape,
-    input: *const T,
-    filter: *const T,
-    epilogue: &dyn Epilogue,
-    workspace: &mut [u8],
-) {
-    let isa = Isa::detect();
-    // SAFETY: the contract is the same.
-    unsafe {
-        if winograd::fits::<T>(shape) {
-            winograd_forward(shape, input, filter, To::Epilogue(epilogue)).run(isa, pool, workspace);
+impl Way {
+    fn of<T: Element<Acc: Float>>(shape: &ConvShape) -> Self {
+        if depthwise::fits(shape) {
+            Self::Depthwise
+        } else if winograd::fits::<T>(shape) {
+            Self::Winograd
         } else {
-            forward_to(isa, pool, shape, input, filter, &ToEpilogue(epilogue), workspace);
+            Self::Product
         }
     }
 }
 
-/// The bytes of workspace that [`conv_grad_input`] needs on a pool of `threads`. The same on every machine.
-pub fn conv_grad_input_workspace<T: Element<Acc: Float>>(shape: &ConvShape, threads: usize) -> usize {
-    if depthwise::fits(shape) {
-        return 0;
-    }
-    if winograd::fits::<T>(shape) {
-        return winograd::convolution_workspace(shape.out_channels, shape.channels, false, threads);
-    }
-    let bytes = phases(shape).map(|phase| workspace::<T>(phase.product(), phase.is_whole(), threads));
-    bytes.max().unwrap_or(0)
+/// The bytes of workspace that [`convolve`] needs on a pool of `threads`. The same on every machine.
+pub fn workspace<T: Element<Acc: Float>>(pass: Pass, shape: &ConvShape, threads: usize) -> usize {
+    workspace_to::<T>(pass, shape, false, threads)
 }
 
-/// Computes the gradient of a convolution with respect to its input: `input_grad` from `output_grad` and `filter`.
+/// The bytes of workspace that [`convolve_with_epilogue`] needs.
+pub(crate) fn epilogue_workspace<T: Element<Acc: Float>>(
+    pass: Pass,
+    shape: &ConvShape,
+    threads: usize,
+) -> usize {
+    workspace_to::<T>(pass, shape, true, threads)
+}
+
+fn workspace_to<T: Element<Acc: Float>>(
+    pass: Pass,
+    shape: &ConvShape,
+    to_epilogue: bool,
+    threads: usize,
+) -> usize {
+    let product = |shape: Shape, in_rows: bool| match to_epilogue {
+        true => gemm::epilogue_workspace::<T>(shape, threads),
+        false => gemm::workspace::<T>(shape, in_rows, threads),
+    };
+    match (Way::of::<T>(shape), pass) {
+        (Way::Depthwise, Pass::FilterGrad) => depthwise::grad_filter_workspace::<T>(shape),
+        (Way::Depthwise, _) => 0,
+        (Way::Winograd, Pass::FilterGrad) => winograd::grad_filter_workspace(shape, threads),
+        (Way::Winograd, _) => {
+            let (from, to) = channels(pass, shape);
+            winograd::convolution_workspace(from, to, to_epilogue, threads)
+        }
+        (Way::Product, Pass::Forward) => product(forward_product(shape), true),
+        (Way::Product, Pass::InputGrad) => {
+            phases(shape).map(|phase| product(phase.product(), phase.is_whole())).max().unwrap_or(0)
+        }
+        (Way::Product, Pass::FilterGrad) => product(grad_filter_product(shape), false),
+    }
+}
+
+/// Whether the result can be given to an epilogue, pixel by pixel.
+pub(crate) fn takes_epilogue<T: Element<Acc: Float>>(pass: Pass, shape: &ConvShape) -> bool {
+    match (Way::of::<T>(shape), pass) {
+        (_, Pass::FilterGrad) | (Way::Depthwise, _) => false,
+        (Way::Winograd, _) => {
+            let (from, to) = channels(pass, shape);
+            winograd::takes_epilogue(from, to)
+        }
+        (Way::Product, Pass::Forward) => shape.groups == 1 && forward_product(shape).k > 0,
+        (Way::Product, Pass::InputGrad) => {
+            shape.groups == 1 && phases(shape).all(|phase| phase.is_whole() && phase.product().k > 0)
+        }
+    }
+}
+
+/// The channels of the pixels that an output or the gradient of an input is computed from, and of its own.
+fn channels(pass: Pass, shape: &ConvShape) -> (usize, usize) {
+    match pass {
+        Pass::InputGrad => (shape.out_channels, shape.channels),
+        _ => (shape.channels, shape.out_channels),
+    }
+}
+
+/// Computes a product of a convolution from two operands.
 ///
 /// # Panics
 ///
-/// When `workspace` is smaller than [`conv_grad_input_workspace`] says, or not aligned to
+/// When `scratch` is smaller than [`workspace`] says, or not aligned to
 /// [`WORKSPACE_ALIGN`](crate::gemm::WORKSPACE_ALIGN).
 ///
 /// # Safety
 ///
-/// The pointers are to as many elements as `shape` says, `output_grad` and `filter` initialised and not written
-/// meanwhile, `input_grad` used by nobody else; it overlaps neither the operands nor `workspace`.
-pub unsafe fn conv_grad_input<T: Element<Acc: Float>>(
+/// The pointers are to as many elements as `shape` says, the operands' initialised and not written meanwhile, the
+/// result's used by nobody else; it overlaps neither the operands nor the workspace.
+pub unsafe fn convolve<T: Element<Acc: Float>>(
+    pass: Pass,
     pool: &Pool,
     shape: &ConvShape,
-    output_grad: *const T,
-    filter: *const T,
-    input_grad: *mut T,
-    workspace: &mut [u8],
+    operands: [*const T; 2],
+    result: *mut T,
+    scratch: &mut [u8],
+) {
+    // SAFETY: the contract is the same.
+    unsafe { convolve_to(pass, pool, shape, operands, To::Memory(result), scratch) }
+}
+
+/// [`convolve`] into an epilogue, if it [can](takes_epilogue): its rows are pixels.
+///
+/// # Safety
+///
+/// As for [`convolve`], with the workspace that [`epilogue_workspace`] says.
+pub(crate) unsafe fn convolve_with_epilogue<T: Element<Acc: Float>>(
+    pass: Pass,
+    pool: &Pool,
+    shape: &ConvShape,
+    operands: [*const T; 2],
+    epilogue: &dyn Epilogue,
+    scratch: &mut [u8],
+) {
+    // SAFETY: the contract is the same.
+    unsafe { convolve_to(pass, pool, shape, operands, To::Epilogue(epilogue), scratch) }
+}
+
+unsafe fn convolve_to<T: Element<Acc: Float>>(
+    pass: Pass,
+    pool: &Pool,
+    shape: &ConvShape,
+    [a, b]: [*const T; 2],
+    to: To<'_, T>,
+    scratch: &mut [u8],
 ) {
     let isa = Isa::detect();
-    if depthwise::fits(shape) {
-        // SAFETY: the caller vouches for the pointers.
-        unsafe { depthwise::grad_input(isa, pool, shape, output_grad, filter, input_grad) };
-        return;
-    }
-    if winograd::fits::<T>(shape) {
-        let convolution = winograd_grad_input(shape, output_grad, filter, To::Images(input_grad.cast()));
-        // SAFETY: the elements are `f32`, and the caller vouches for the pointers.
-        unsafe { convolution.run(isa, pool, workspace) };
-        return;
-    }
-    for phases in phases(shape) {
+    let (memory, epilogue) = match to {
+        To::Memory(memory) => (memory, None),
+        To::Epilogue(epilogue) => (std::ptr::null_mut(), Some(ToEpilogue(epilogue))),
+    };
+    type Operands<'a, S> = (&'a dyn Left<S>, &'a dyn Right<S>);
+    let multiply = |shape, (a, b): Operands<'_, T::Acc>, target: &dyn Target<T>, scratch: &mut [u8]| {
+        let target = epilogue.as_ref().map_or(target, |epilogue| epilogue);
         // SAFETY: the caller vouches for the pointers.
         unsafe {
-            let target = PhasePixels { phases, input_grad };
-            phase_to(isa, pool, phases, output_grad, filter, &target, workspace);
+            Product { shape, a, b, target, alpha: T::Acc::ONE, accumulate: false }.run(pool, isa, scratch)
         }
-    }
-}
-
-/// Computes one phase of the gradient of the input to a target.
-unsafe fn phase_to<T: Element<Acc: Float>>(
-    isa: Isa,
-    pool: &Pool,
-    phases: Phases,
-    output_grad: *const T,
-    filter: *const T,
-    target: &impl Target<T>,
-    workspace: &mut [u8],
-) {
-    let product = Product {
-        shape: phases.product(),
-        a: &phases.windows(output_grad),
-        b: &FlippedFilter { phases, filter },
-        target,
-        alpha: T::Acc::ONE,
-        accumulate: false,
     };
-    // SAFETY: the caller vouches for the pointers.
-    unsafe { product.run(pool, isa, workspace) }
-}
-
-/// The only phase of a gradient of the input, if an epilogue can take it pixel by pixel.
-fn epilogue_phase(shape: &ConvShape) -> Option<Phases> {
-    let mut all = phases(shape);
-    let first = all.next().filter(|phase| phase.is_whole() && phase.product().k > 0);
-    first.filter(|_| shape.groups == 1 && !depthwise::fits(shape) && all.next().is_none())
-}
-
-/// Whether the gradient of the input can be given to an epilogue, pixel by pixel.
-pub(crate) fn grad_input_takes_epilogue<T: Element<Acc: Float>>(shape: &ConvShape) -> bool {
-    if winograd::fits::<T>(shape) {
-        return winograd::takes_epilogue(shape.out_channels, shape.channels);
-    }
-    epilogue_phase(shape).is_some()
-}
-
-/// The bytes of workspace that [`conv_grad_input_with_epilogue`] needs.
-pub(crate) fn conv_grad_input_epilogue_workspace<T: Element<Acc: Float>>(
-    shape: &ConvShape,
-    threads: usize,
-) -> usize {
-    if winograd::fits::<T>(shape) {
-        return winograd::convolution_workspace(shape.out_channels, shape.channels, true, threads);
-    }
-    epilogue_phase(shape).map_or(0, |phase| epilogue_workspace::<T>(phase.product(), threads))
-}
-
-/// [`conv_grad_input`] into an epilogue, if it [can](grad_input_takes_epilogue): its rows are pixels.
-///
-/// # Safety
-///
-/// As for [`conv_grad_input`], with the workspace that [`conv_grad_input_epilogue_workspace`] says.
-pub(crate) unsafe fn conv_grad_input_with_epilogue<T: Element<Acc: Float>>(
-    pool: &Pool,
-    shape: &ConvShape,
-    output_grad: *const T,
-    filter: *const T,
-    epilogue: &dyn Epilogue,
-    workspace: &mut [u8],
-) {
-    let isa = Isa::detect();
-    // SAFETY: the contract is the same.
+    let batch = groups_of(shape, shape.group_out_channels());
+    let out_channels = shape.out_channels as isize;
+    // SAFETY: the caller vouches for the pointers, which are to `f32` where Winograd's algorithm is chosen.
     unsafe {
-        if winograd::fits::<T>(shape) {
-            winograd_grad_input(shape, output_grad, filter, To::Epilogue(epilogue)).run(isa, pool, workspace);
-        } else if let Some(phases) = epilogue_phase(shape) {
-            phase_to(isa, pool, phases, output_grad, filter, &ToEpilogue(epilogue), workspace);
+        match (Way::of::<T>(shape), pass) {
+            (Way::Depthwise, Pass::Forward) => depthwise::forward(isa, pool, shape, a, b, memory),
+            (Way::Depthwise, Pass::InputGrad) => depthwise::grad_input(isa, pool, shape, a, b, memory),
+            (Way::Depthwise, Pass::FilterGrad) => {
+                depthwise::grad_filter(isa, pool, shape, a, b, memory, scratch)
+            }
+            (Way::Winograd, Pass::FilterGrad) => {
+                winograd::grad_filter(isa, pool, shape, a.cast(), b.cast(), memory.cast(), scratch)
+            }
+            (Way::Winograd, _) => {
+                let to = match to {
+                    To::Memory(memory) => To::Memory(memory.cast()),
+                    To::Epilogue(epilogue) => To::Epilogue(epilogue),
+                };
+                winograd_convolution(pass, shape, a.cast(), b.cast(), to).run(isa, pool, scratch)
+            }
+            (Way::Product, Pass::Forward) => {
+                let windows = input_windows(shape, a);
+                let filter = Strided { start: b, lead_stride: 1, depth_stride: out_channels, batch };
+                let target = StridedMut { start: memory, row_stride: out_channels, column_stride: 1, batch };
+                multiply(forward_product(shape), (&windows, &filter), &target, scratch)
+            }
+            (Way::Product, Pass::InputGrad) => {
+                for phases in phases(shape) {
+                    let (windows, filter) = (phases.windows(a), FlippedFilter { phases, filter: b });
+                    let target = PhasePixels { phases, input_grad: memory };
+                    multiply(phases.product(), (&windows, &filter), &target, scratch)
+                }
+            }
+            (Way::Product, Pass::FilterGrad) => {
+                let gradient = Strided { start: b, lead_stride: 1, depth_stride: out_channels, batch };
+                let windows = WindowColumns(input_windows(shape, a));
+                let target = StridedMut { start: memory, row_stride: 1, column_stride: out_channels, batch };
+                multiply(grad_filter_product(shape), (&gradient, &windows), &target, scratch)
+            }
         }
     }
 }
 
-/// The bytes of workspace that [`conv_grad_filter`] needs on a pool of `threads`. The same on every machine.
-pub fn conv_grad_filter_workspace<T: Element<Acc: Float>>(shape: &ConvShape, threads: usize) -> usize {
-    if depthwise::fits(shape) {
-        depthwise::grad_filter_workspace::<T>(shape)
-    } else if winograd::fits::<T>(shape) {
-        winograd::grad_filter_workspace(shape, threads)
-    } else {
-        workspace::<T>(grad_filter_product(shape), false, threads)
-    }
-}
-
-/// Computes the gradient of a convolution with respect to its filter: `filter_grad` from `input` and `output_grad`.
-///
-/// # Panics
-///
-/// When `workspace` is smaller than [`conv_grad_filter_workspace`] says, or not aligned to
-/// [`WORKSPACE_ALIGN`](crate::gemm::WORKSPACE_ALIGN).
-///
-/// # Safety
-///
-/// The pointers are to as many elements as `shape` says, `input` and `output_grad` initialised and not written
-/// meanwhile, `filter_grad` used by nobody else; it overlaps neither the operands nor `workspace`.
-pub unsafe fn conv_grad_filter<T: Element<Acc: Float>>(
-    pool: &Pool,
+/// A convolution of `f32` by Winograd's algorithm. The gradient of the input is one too: every input pixel is seen by
+/// the windows around it, through the taps from the last to the first.
+fn winograd_convolution<'a>(
+    pass: Pass,
     shape: &ConvShape,
-    input: *const T,
-    output_grad: *const T,
-    filter_grad: *mut T,
-    workspace: &mut [u8],
-) {
-    let isa = Isa::detect();
-    if depthwise::fits(shape) {
-        // SAFETY: the caller vouches for the pointers.
-        unsafe { depthwise::grad_filter(isa, pool, shape, input, output_grad, filter_grad, workspace) };
-        return;
-    }
-    if winograd::fits::<T>(shape) {
-        let (input, output_grad, filter_grad) = (input.cast(), output_grad.cast(), filter_grad.cast());
-        // SAFETY: the elements are `f32`, and the caller vouches for the pointers.
-        unsafe { winograd::grad_filter(isa, pool, shape, input, output_grad, filter_grad, workspace) };
-        return;
-    }
-    let product = Product {
-        shape: grad_filter_product(shape),
-        a: &Strided {
-            start: output_grad,
-            lead_stride: 1,
-            depth_stride: shape.out_channels as isize,
-            batch: groups_of(shape, shape.group_out_channels()),
-        },
-        b: &WindowColumns(input_windows(shape, input)),
-        target: &StridedMut {
-            start: filter_grad,
-            row_stride: 1,
-            column_stride: shape.out_channels as isize,
-            batch: groups_of(shape, shape.group_out_channels()),
-        },
-        alpha: T::Acc::ONE,
-        accumulate: false,
+    from: *const f32,
+    filter: *const f32,
+    to: To<'a, f32>,
+) -> winograd::Convolution<'a> {
+    let flipped = pass == Pass::InputGrad;
+    let (channels, to_channels) = channels(pass, shape);
+    let between_taps = channels * to_channels;
+    let (size, to_size, strides) = match flipped {
+        false => (shape.input, shape.output, [between_taps, shape.out_channels, 1]),
+        true => (shape.output, shape.input, [between_taps, 1, shape.out_channels]),
     };
-    // SAFETY: the caller vouches for the pointers.
-    unsafe { product.run(pool, isa, workspace) }
+    let corner = |[before, _]: [usize; 2]| if flipped { before as isize - 2 } else { -(before as isize) };
+    winograd::Convolution {
+        batch: shape.batch,
+        from: winograd::Images { start: from, size, channels },
+        filter: winograd::Filter { start: filter, strides, flipped },
+        corner: shape.padding.map(corner),
+        to,
+        to_size,
+        to_channels,
+    }
 }
 
 /// The rows are output pixels, the columns output channels; summed over taps and input channels.

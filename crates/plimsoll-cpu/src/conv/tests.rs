@@ -1,9 +1,6 @@
 //! Convolutions and their gradients against direct loops in `f64`.
 
-use super::{
-    ConvShape, conv_forward, conv_forward_workspace, conv_grad_filter, conv_grad_filter_workspace,
-    conv_grad_input, conv_grad_input_workspace,
-};
+use super::{ConvShape, Pass, convolve, workspace};
 use crate::runtime::Pool;
 use crate::simd::Isa;
 use crate::testing::{Bounded, Guarded, assert_same_bits, bound, isas, on_isa, values};
@@ -88,18 +85,17 @@ fn compute<T: Bounded>(shape: &ConvShape, isa: Isa, pool: &Pool) -> Results<T> {
         grad_filter: vec![nan; filter.len()],
     };
     let (input, filter, output_grad) = (input.as_ptr(), filter.as_ptr(), output_grad.as_ptr());
-    let threads = pool.threads();
-    // SAFETY: the vectors have the lengths of the shape.
-    on_isa(isa, || unsafe {
-        let mut workspace = Guarded::new(conv_forward_workspace::<T>(shape, threads));
-        let output = results.forward.as_mut_ptr();
-        conv_forward(pool, shape, input, filter, output, workspace.bytes_mut());
-        let mut workspace = Guarded::new(conv_grad_input_workspace::<T>(shape, threads));
-        let grad = results.grad_input.as_mut_ptr();
-        conv_grad_input(pool, shape, output_grad, filter, grad, workspace.bytes_mut());
-        let mut workspace = Guarded::new(conv_grad_filter_workspace::<T>(shape, threads));
-        let grad = results.grad_filter.as_mut_ptr();
-        conv_grad_filter(pool, shape, input, output_grad, grad, workspace.bytes_mut());
+    on_isa(isa, || {
+        for pass in Pass::ALL {
+            let (operands, result) = match pass {
+                Pass::Forward => ([input, filter], results.forward.as_mut_ptr()),
+                Pass::InputGrad => ([output_grad, filter], results.grad_input.as_mut_ptr()),
+                Pass::FilterGrad => ([input, output_grad], results.grad_filter.as_mut_ptr()),
+            };
+            let mut scratch = Guarded::new(workspace::<T>(pass, shape, pool.threads()));
+            // SAFETY: the vectors have the lengths of the shape.
+            unsafe { convolve(pass, pool, shape, operands, result, scratch.bytes_mut()) };
+        }
     });
     results
 }
@@ -307,10 +303,10 @@ fn input_pixels_between_the_windows_have_no_gradient() {
 fn workspace_stays_small_however_large_the_image() {
     for size in [64, 256, 1024] {
         let shape = same([8, size, 64, 64], 1);
-        let bytes = conv_forward_workspace::<f32>(&shape, 2)
-            .max(conv_grad_input_workspace::<f32>(&shape, 2))
-            .max(conv_grad_filter_workspace::<f32>(&shape, 2));
-        assert!(bytes <= 4 << 20, "{bytes} bytes for images of {size} by {size}");
+        for pass in Pass::ALL {
+            let bytes = workspace::<f32>(pass, &shape, 2);
+            assert!(bytes <= 4 << 20, "{bytes} bytes for images of {size} by {size}");
+        }
     }
 }
 

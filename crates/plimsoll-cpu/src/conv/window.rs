@@ -4,7 +4,7 @@
 //! the filter has taps. Here the rows, or the columns, that a block of the product needs are cut from the image
 //! while they are packed.
 
-use crate::gemm::{Layout, Left, MAX_ROWS, Right, copy, row_pitch};
+use crate::gemm::{Layout, MAX_ROWS, PackLeft, PackRight, copy, row_pitch};
 use crate::numbers::{Element, Float};
 use crate::simd::Vector;
 use std::ops::Range;
@@ -127,7 +127,7 @@ impl<T: Element<Acc: Float>> Windows<T> {
 }
 
 /// The windows as rows, over taps and channels.
-impl<T: Element<Acc: Float>> Left<T::Acc> for Windows<T> {
+impl<T: Element<Acc: Float>> PackLeft<T::Acc> for Windows<T> {
     #[inline(always)]
     unsafe fn pack<V: Vector<Scalar = T::Acc>>(
         &self,
@@ -180,7 +180,7 @@ unsafe fn clear<V: Vector>(to: *mut V::Scalar, count: usize) {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WindowColumns<T>(pub(crate) Windows<T>);
 
-impl<T: Element<Acc: Float>> Right<T::Acc> for WindowColumns<T> {
+impl<T: Element<Acc: Float>> PackRight<T::Acc> for WindowColumns<T> {
     #[inline(always)]
     unsafe fn pack<V: Vector<Scalar = T::Acc>>(
         &self,

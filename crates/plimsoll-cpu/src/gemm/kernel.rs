@@ -1,7 +1,8 @@
 //! The innermost loop: a tile of the result that stays in registers for the whole depth of a block.
 
 use crate::numbers::Float;
-use crate::simd::{Body, InstructionSet, Isa, Vector, VectorOf};
+use crate::simd::{Body, InstructionSet, Isa, MAX_LANES, Vector, VectorOf};
+use std::mem::MaybeUninit;
 
 /// The most rows of a register tile, which is then two vectors wide: what remains beside one row of vectors and
 /// one broadcast scalar.
@@ -62,17 +63,35 @@ impl<S: Float> Tile<S> {
     /// [`vectors`] allows; the pointers are valid for what the fields say is read and written.
     #[inline(always)]
     pub(crate) unsafe fn run<V: Vector<Scalar = S>>(self) {
+        let width = self.width(V::LANES);
+        // SAFETY: the caller vouches for the instruction set and the tile.
+        unsafe { if self.columns == width { self.run_whole::<V>() } else { V::Set::run(AtEdge(self)) } }
+    }
+
+    /// The columns that are read, in vectors of `lanes`.
+    #[inline(always)]
+    fn width(&self, lanes: usize) -> usize {
+        self.columns.div_ceil(lanes).next_power_of_two() * lanes
+    }
+
+    /// Computes the tile, if it writes all the columns that it reads.
+    ///
+    /// # Safety
+    ///
+    /// As for [`run`](Self::run).
+    #[inline(always)]
+    unsafe fn run_whole<V: Vector<Scalar = S>>(self) {
         // Only tiles that fit the registers are compiled: the others are never asked for, and large.
         macro_rules! sized {
             ($rows:literal, $vectors:literal) => {
                 if const { $rows <= max_rows(V::ISA) && $vectors <= vectors(V::ISA, $rows) } {
-                    Sized::<S, $rows, $vectors>(self).enter::<V>()
+                    V::Set::run(Sized::<S, $rows, $vectors>(self))
                 }
             };
         }
         macro_rules! by_size {
             ($($rows:literal)*) => {
-                match (self.rows, self.columns.div_ceil(V::LANES).next_power_of_two()) {
+                match (self.rows, self.columns / V::LANES) {
                     $(
                         ($rows, 1) => sized!($rows, 1),
                         ($rows, 2) => sized!($rows, 2),
@@ -85,6 +104,46 @@ impl<S: Float> Tile<S> {
         }
         // SAFETY: the caller vouches for the instruction set and the tile.
         unsafe { by_size!(1 2 3 4 5 6 7 8 9 10 11 12 13 14) }
+    }
+}
+
+/// A tile that does not write all the columns that it reads. It is computed beside the result, so that the tiles of
+/// each size need not know of it.
+struct AtEdge<S>(Tile<S>);
+
+/// The most scalars of a register tile.
+const MAX_TILE: usize = Isa::Avx512.registers() * MAX_LANES;
+
+impl<S: Float> Body for AtEdge<S> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<I: InstructionSet>(self) {
+        let Self(tile) = self;
+        let lanes = VectorOf::<I, S>::LANES;
+        let width = tile.width(lanes);
+        let mut beside = MaybeUninit::<[S; MAX_TILE]>::uninit();
+        let beside = beside.as_mut_ptr().cast::<S>();
+        // Of every vector of the tile: its columns in the result, how many they are, and its place beside it.
+        let vectors = (0..tile.rows).flat_map(|row| {
+            (0..width).step_by(lanes).map(move |column| {
+                let at = tile.c.wrapping_offset(row as isize * tile.c_row).wrapping_add(column);
+                let count = tile.columns.saturating_sub(column).min(lanes);
+                (at, count, beside.wrapping_add(row * width + column))
+            })
+        });
+        // SAFETY: the caller vouches for the instruction set and the tile, which fits the registers.
+        unsafe {
+            if tile.add || tile.resume {
+                for (at, count, beside) in vectors.clone() {
+                    VectorOf::<I, S>::load_some(at, 0..count).store(beside);
+                }
+            }
+            Tile { c: beside, c_row: width as isize, columns: width, ..tile }.run_whole::<VectorOf<I, S>>();
+            for (at, count, beside) in vectors {
+                VectorOf::<I, S>::load(beside).store_first(at, count);
+            }
+        }
     }
 }
 
@@ -108,17 +167,6 @@ macro_rules! unroll {
 /// A tile of constant size, so that its sums get a register each.
 struct Sized<S, const ROWS: usize, const VECTORS: usize>(Tile<S>);
 
-impl<S: Float, const ROWS: usize, const VECTORS: usize> Sized<S, ROWS, VECTORS> {
-    /// Computes the tile, if it fits the registers of `V`; others are never asked for, and not compiled.
-    #[inline(always)]
-    unsafe fn enter<V: Vector<Scalar = S>>(self) {
-        if const { ROWS <= max_rows(V::ISA) && VECTORS <= vectors(V::ISA, ROWS) } {
-            // SAFETY: the caller vouches for the instruction set and the tile.
-            unsafe { V::Set::run(self) }
-        }
-    }
-}
-
 impl<S: Float, const ROWS: usize, const VECTORS: usize> Body for Sized<S, ROWS, VECTORS> {
     type Output = ();
 
@@ -132,22 +180,22 @@ impl<S: Float, const ROWS: usize, const VECTORS: usize> Body for Sized<S, ROWS, 
 impl<S: Float, const ROWS: usize, const VECTORS: usize> Sized<S, ROWS, VECTORS> {
     #[inline(always)]
     unsafe fn compute<V: Vector<Scalar = S>>(self) {
-        let Tile { depth, mut a, a_row, a_depth, mut b, b_depth, c, c_row, columns, alpha, .. } = self.0;
+        let Tile { depth, mut a, a_row, a_depth, mut b, b_depth, c, c_row, alpha, .. } = self.0;
         let Tile { add, resume, .. } = self.0;
         // SAFETY: the caller of `Tile::run` vouches for the instruction set and the pointers.
         unsafe {
+            let mut sums = [[V::splat(S::ZERO); VECTORS]; ROWS];
             unroll!(row I below ROWS {
+                let c = c.offset(I as isize * c_row);
                 unroll!(column J below VECTORS {
-                    V::prefetch(c.wrapping_offset(I as isize * c_row).wrapping_add(J * V::LANES));
+                    V::prefetch(c.wrapping_add(J * V::LANES));
                 });
             });
-            let mut sums = [[V::splat(S::ZERO); VECTORS]; ROWS];
             if resume {
                 unroll!(row I below ROWS {
                     let c = c.offset(I as isize * c_row);
                     unroll!(column J below VECTORS {
-                        let count = columns.saturating_sub(J * V::LANES).min(V::LANES);
-                        sums[I][J] = V::load_some(c.wrapping_add(J * V::LANES), 0..count);
+                        sums[I][J] = V::load(c.add(J * V::LANES));
                     });
                 });
             }
@@ -171,15 +219,9 @@ impl<S: Float, const ROWS: usize, const VECTORS: usize> Sized<S, ROWS, VECTORS> 
             unroll!(row I below ROWS {
                 let c = c.offset(I as isize * c_row);
                 unroll!(column J below VECTORS {
-                    let c = c.wrapping_add(J * V::LANES);
-                    let count = columns.saturating_sub(J * V::LANES);
-                    if count >= V::LANES {
-                        let old = if add { V::load(c) } else { V::splat(S::ZERO) };
-                        alpha.mul_add(sums[I][J], old).store(c);
-                    } else {
-                        let old = if add { V::load_some(c, 0..count) } else { V::splat(S::ZERO) };
-                        alpha.mul_add(sums[I][J], old).store_first(c, count);
-                    }
+                    let c = c.add(J * V::LANES);
+                    let old = if add { V::load(c) } else { V::splat(S::ZERO) };
+                    alpha.mul_add(sums[I][J], old).store(c);
                 });
             });
         }

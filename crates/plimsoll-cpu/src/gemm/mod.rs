@@ -19,7 +19,9 @@ use crate::simd::Isa;
 use blocking::Order;
 pub(crate) use blocking::{Shape, epilogue_pitch};
 pub(crate) use kernel::{MAX_ROWS, Tile, max_rows};
-pub(crate) use pack::{BatchStrides, Layout, Left, Right, Strided, copy, pack_transposed, row_pitch};
+pub(crate) use pack::{
+    BatchStrides, Layout, Left, PackLeft, PackRight, Right, Strided, copy, pack_transposed, row_pitch,
+};
 pub(crate) use parts::{DepthSum, gemm_rows, gemm_rows_workspace};
 pub use product::WORKSPACE_ALIGN;
 pub(crate) use product::{
@@ -170,7 +172,7 @@ pub(crate) unsafe fn gemm_with_epilogue<T: Element<Acc: Float>>(
     let batch = BatchStrides { inner: 1, strides: [0; 2] };
     let rows = Strided { start: a.start, lead_stride: a.row_stride, depth_stride: a.column_stride, batch };
     let columns = Strided { start: b.start, lead_stride: b.column_stride, depth_stride: b.row_stride, batch };
-    let product: Product<'_, T, _, _, _> = Product {
+    let product = Product::<T> {
         shape: Shape { batch: 1, m, n, k },
         a: &rows,
         b: &columns,

@@ -5,7 +5,7 @@
 //! being made.
 
 use crate::numbers::{Element, Float};
-use crate::simd::{MAX_LANES, Vector};
+use crate::simd::{Body, InstructionSet, Isa, MAX_LANES, Vector, VectorOf};
 use std::ops::Range;
 
 /// Rows or columns of an operand in memory: `lead` counts them, `depth` what the product sums over.
@@ -40,11 +40,12 @@ pub(crate) trait Left<S: Float>: Sync {
     ///
     /// # Safety
     ///
-    /// The machine has the instruction set of `V`; the ranges are within the operand, not empty, and `rows` not
+    /// The machine has the instruction set; the ranges are within the operand, not empty, and `rows` not
     /// more than a register tile has; `out` has [`row_pitch`] scalars for each row, or a vector-aligned register
     /// tile of rows for each depth, whichever is more.
-    unsafe fn pack<V: Vector<Scalar = S>>(
+    unsafe fn pack(
         &self,
+        isa: Isa,
         batch: usize,
         rows: Range<usize>,
         depth: Range<usize>,
@@ -52,9 +53,7 @@ pub(crate) trait Left<S: Float>: Sync {
     ) -> Layout<S>;
 
     /// The operand as it lies in memory, if it is of scalars at fixed distances.
-    fn in_place(&self, _batch: usize) -> Option<Layout<S>> {
-        None
-    }
+    fn in_place(&self, batch: usize) -> Option<Layout<S>>;
 }
 
 /// The right operands of a batch of products.
@@ -64,8 +63,50 @@ pub(crate) trait Right<S: Float>: Sync {
     ///
     /// # Safety
     ///
-    /// The machine has the instruction set of `V`; the ranges are within the operand; `width` is a multiple of
-    /// `V::LANES`; `out` has `width` scalars for each depth of each panel.
+    /// The machine has the instruction set; the ranges are within the operand; `width` is a multiple of its lanes;
+    /// `out` has `width` scalars for each depth of each panel.
+    unsafe fn pack(
+        &self,
+        isa: Isa,
+        batch: usize,
+        columns: Range<usize>,
+        depth: Range<usize>,
+        out: *mut S,
+        width: usize,
+    );
+
+    /// The operand as it lies in memory, if it is of scalars at fixed distances.
+    fn in_place(&self, batch: usize) -> Option<Layout<S>>;
+}
+
+/// [`Left`] operands, written once for all instruction sets.
+pub(crate) trait PackLeft<S: Float>: Sync {
+    /// [`Left::pack`] with vectors of the instruction set.
+    ///
+    /// # Safety
+    ///
+    /// As for that.
+    unsafe fn pack<V: Vector<Scalar = S>>(
+        &self,
+        batch: usize,
+        rows: Range<usize>,
+        depth: Range<usize>,
+        out: *mut S,
+    ) -> Layout<S>;
+
+    /// [`Left::in_place`].
+    fn in_place(&self, _batch: usize) -> Option<Layout<S>> {
+        None
+    }
+}
+
+/// [`Right`] operands, written once for all instruction sets.
+pub(crate) trait PackRight<S: Float>: Sync {
+    /// [`Right::pack`] with vectors of the instruction set.
+    ///
+    /// # Safety
+    ///
+    /// As for that.
     unsafe fn pack<V: Vector<Scalar = S>>(
         &self,
         batch: usize,
@@ -75,9 +116,82 @@ pub(crate) trait Right<S: Float>: Sync {
         width: usize,
     );
 
-    /// The operand as it lies in memory, if it is of scalars at fixed distances.
+    /// [`Right::in_place`].
     fn in_place(&self, _batch: usize) -> Option<Layout<S>> {
         None
+    }
+}
+
+/// A block of an operand to be packed: some rows or columns over some depth.
+struct Block<'a, A, S> {
+    operand: &'a A,
+    batch: usize,
+    lead: Range<usize>,
+    depth: Range<usize>,
+    out: *mut S,
+}
+
+struct LeftBlock<'a, A, S>(Block<'a, A, S>);
+
+struct RightBlock<'a, A, S>(Block<'a, A, S>, usize);
+
+impl<S: Float, A: PackLeft<S>> Body for LeftBlock<'_, A, S> {
+    type Output = Layout<S>;
+
+    #[inline(always)]
+    unsafe fn run<I: InstructionSet>(self) -> Layout<S> {
+        let Self(Block { operand, batch, lead, depth, out }) = self;
+        // SAFETY: the contract is the same.
+        unsafe { operand.pack::<VectorOf<I, S>>(batch, lead, depth, out) }
+    }
+}
+
+impl<S: Float, B: PackRight<S>> Body for RightBlock<'_, B, S> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<I: InstructionSet>(self) {
+        let Self(Block { operand, batch, lead, depth, out }, width) = self;
+        // SAFETY: the contract is the same.
+        unsafe { operand.pack::<VectorOf<I, S>>(batch, lead, depth, out, width) }
+    }
+}
+
+impl<S: Float, A: PackLeft<S>> Left<S> for A {
+    unsafe fn pack(
+        &self,
+        isa: Isa,
+        batch: usize,
+        rows: Range<usize>,
+        depth: Range<usize>,
+        out: *mut S,
+    ) -> Layout<S> {
+        // SAFETY: the contract is the same.
+        unsafe { isa.run_unchecked(LeftBlock(Block { operand: self, batch, lead: rows, depth, out })) }
+    }
+
+    fn in_place(&self, batch: usize) -> Option<Layout<S>> {
+        PackLeft::in_place(self, batch)
+    }
+}
+
+impl<S: Float, B: PackRight<S>> Right<S> for B {
+    unsafe fn pack(
+        &self,
+        isa: Isa,
+        batch: usize,
+        columns: Range<usize>,
+        depth: Range<usize>,
+        out: *mut S,
+        width: usize,
+    ) {
+        let block = Block { operand: self, batch, lead: columns, depth, out };
+        // SAFETY: the contract is the same.
+        unsafe { isa.run_unchecked(RightBlock(block, width)) }
+    }
+
+    fn in_place(&self, batch: usize) -> Option<Layout<S>> {
+        PackRight::in_place(self, batch)
     }
 }
 
@@ -120,7 +234,7 @@ impl<T: Element<Acc: Float>> Strided<T> {
     }
 }
 
-impl<T: Element<Acc: Float>> Left<T::Acc> for Strided<T> {
+impl<T: Element<Acc: Float>> PackLeft<T::Acc> for Strided<T> {
     #[inline(always)]
     unsafe fn pack<V: Vector<Scalar = T::Acc>>(
         &self,
@@ -159,7 +273,7 @@ impl<T: Element<Acc: Float>> Left<T::Acc> for Strided<T> {
     }
 }
 
-impl<T: Element<Acc: Float>> Right<T::Acc> for Strided<T> {
+impl<T: Element<Acc: Float>> PackRight<T::Acc> for Strided<T> {
     #[inline(always)]
     unsafe fn pack<V: Vector<Scalar = T::Acc>>(
         &self,

@@ -158,7 +158,7 @@ impl<T: Element<Acc: Float>> DepthSum<T> {
                 batch,
             };
             let is_first = piece.start == split * self.order.split_depth;
-            let product = Product::<T::Acc, _, _, _> {
+            let product = Product::<T::Acc> {
                 shape: Shape { k: piece.len(), ..self.shape },
                 a: &rows,
                 b: &columns,

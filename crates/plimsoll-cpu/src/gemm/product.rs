@@ -6,7 +6,6 @@ use super::pack::{BatchStrides, Layout, Left, Right};
 use crate::numbers::{Element, Float};
 use crate::runtime::Pool;
 use crate::simd::{Body, InstructionSet, Isa, Vector, VectorOf};
-use std::marker::PhantomData;
 use std::ops::Range;
 
 /// The alignment of workspace in bytes.
@@ -81,11 +80,14 @@ impl<T: Element<Acc: Float>> Target<T> for StridedMut<T> {
 }
 
 /// `target = alpha * a · b`, or `target += alpha * a · b`.
-pub(crate) struct Product<'a, T: Element<Acc: Float>, A, B, C> {
+///
+/// Operands and target are asked for what a block needs, so that the loops over blocks are compiled once for a type of
+/// element, whatever they are.
+pub(crate) struct Product<'a, T: Element<Acc: Float>> {
     pub(crate) shape: Shape,
-    pub(crate) a: &'a A,
-    pub(crate) b: &'a B,
-    pub(crate) target: &'a C,
+    pub(crate) a: &'a dyn Left<T::Acc>,
+    pub(crate) b: &'a dyn Right<T::Acc>,
+    pub(crate) target: &'a dyn Target<T>,
     pub(crate) alpha: T::Acc,
     pub(crate) accumulate: bool,
 }
@@ -122,13 +124,7 @@ fn workspace_to<T: Element<Acc: Float>>(order: Order, shape: Shape, sums: Sums, 
     Isa::ALL.map(len).into_iter().max().unwrap_or(0) * size
 }
 
-impl<T, A, B, C> Product<'_, T, A, B, C>
-where
-    T: Element<Acc: Float>,
-    A: Left<T::Acc>,
-    B: Right<T::Acc>,
-    C: Target<T>,
-{
+impl<T: Element<Acc: Float>> Product<'_, T> {
     /// Computes the product.
     ///
     /// # Panics
@@ -170,8 +166,7 @@ where
             workspace.len()
         );
         assert!(bytes == 0 || scratch.addr().is_multiple_of(WORKSPACE_ALIGN), "workspace is not aligned");
-        let job =
-            Job { product: self, blocking, sums, scratch: scratch.cast::<T::Acc>(), lanes: PhantomData };
+        let job = Job { product: self, blocking, sums, scratch: scratch.cast::<T::Acc>() };
 
         if k == 0 {
             assert!(sums != Sums::ToEpilogue, "a product over nothing has nothing to hand on");
@@ -200,32 +195,25 @@ where
 }
 
 /// A product while it runs.
-struct Job<'a, T: Element<Acc: Float>, A, B, C> {
-    product: &'a Product<'a, T, A, B, C>,
+struct Job<'a, T: Element<Acc: Float>> {
+    product: &'a Product<'a, T>,
     blocking: Blocking,
     sums: Sums,
     /// Partial sums, then the workspace of each thread.
     scratch: *mut T::Acc,
-    lanes: PhantomData<T>,
 }
 
 // SAFETY: tasks write disjoint partial sums, and each thread writes its own workspace.
-unsafe impl<T: Element<Acc: Float>, A: Sync, B: Sync, C: Sync> Sync for Job<'_, T, A, B, C> {}
+unsafe impl<T: Element<Acc: Float>> Sync for Job<'_, T> {}
 
 /// Some tiles, for one thread.
-struct Tiles<'a, T: Element<Acc: Float>, A, B, C> {
-    job: &'a Job<'a, T, A, B, C>,
+struct Tiles<'a, T: Element<Acc: Float>> {
+    job: &'a Job<'a, T>,
     worker: usize,
     tiles: Range<usize>,
 }
 
-impl<T, A, B, C> Body for Tiles<'_, T, A, B, C>
-where
-    T: Element<Acc: Float>,
-    A: Left<T::Acc>,
-    B: Right<T::Acc>,
-    C: Target<T>,
-{
+impl<T: Element<Acc: Float>> Body for Tiles<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -238,19 +226,13 @@ where
 }
 
 /// Some rows of the result, from their partial sums.
-struct Totals<'a, T: Element<Acc: Float>, A, B, C> {
-    job: &'a Job<'a, T, A, B, C>,
+struct Totals<'a, T: Element<Acc: Float>> {
+    job: &'a Job<'a, T>,
     worker: usize,
     rows: Range<usize>,
 }
 
-impl<T, A, B, C> Body for Totals<'_, T, A, B, C>
-where
-    T: Element<Acc: Float>,
-    A: Left<T::Acc>,
-    B: Right<T::Acc>,
-    C: Target<T>,
-{
+impl<T: Element<Acc: Float>> Body for Totals<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -289,13 +271,7 @@ struct Accumulator<S> {
     add: bool,
 }
 
-impl<T, A, B, C> Job<'_, T, A, B, C>
-where
-    T: Element<Acc: Float>,
-    A: Left<T::Acc>,
-    B: Right<T::Acc>,
-    C: Target<T>,
-{
+impl<T: Element<Acc: Float>> Job<'_, T> {
     /// Computes one tile over one part of the depth.
     #[inline(always)]
     unsafe fn tile<V: Vector<Scalar = T::Acc>>(&self, worker: usize, index: usize) {
@@ -394,14 +370,14 @@ where
         // SAFETY: all ranges are within the product; each packed part is within the thread's workspace.
         unsafe {
             for block in cut(depth.clone(), order.depth) {
-                b.pack::<V>(batch, packed_from..columns.end, block.clone(), packed_b, tile_columns);
+                b.pack(V::ISA, batch, packed_from..columns.end, block.clone(), packed_b, tile_columns);
                 let epilogue = epilogue.filter(|_| block.end == depth.end);
                 let mut held = rows.start;
 
                 for row_tile in cut(rows.clone(), tile_rows) {
                     let a = match a_in_place {
                         Some(a) => Layout { start: a.at(row_tile.start, block.start), ..a },
-                        None => a.pack::<V>(batch, row_tile.clone(), block.clone(), packed_a),
+                        None => a.pack(V::ISA, batch, row_tile.clone(), block.clone(), packed_a),
                     };
                     let first = if keeps_rows { rows.start } else { held };
                     let row = (row_tile.start - first) as isize;

@@ -98,6 +98,16 @@ impl Isa {
     pub fn run<B: Body>(self, body: B) -> B::Output {
         assert!(self.is_available(), "this machine does not have {self:?}");
         // SAFETY: the machine has the instruction set.
+        unsafe { self.run_unchecked(body) }
+    }
+
+    /// [`run`](Self::run), many times from code that is known to run on the instruction set.
+    ///
+    /// # Safety
+    ///
+    /// The machine must have the instruction set.
+    pub(crate) unsafe fn run_unchecked<B: Body>(self, body: B) -> B::Output {
+        // SAFETY: the caller vouches for the instruction set.
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]
@@ -176,6 +186,31 @@ pub trait InstructionSet: Copy + 'static {
 
     /// The function that enables the instruction set and calls `F`.
     fn compiled<F: Function>() -> Compiled<F::Args>;
+}
+
+/// A [`Body`] in a function that enables an instruction set, never inlined: what many run, such as a register tile,
+/// would be compiled once in each of them.
+///
+/// It is a method of the body because the compiler takes methods to the module of their type when it divides a crate to
+/// be compiled in parallel. In functions of this module, all kernels would be one piece of work.
+trait RunOn<I>: Body {
+    /// Runs the body.
+    ///
+    /// # Safety
+    ///
+    /// The machine must have the instruction set.
+    unsafe fn run_on(self) -> Self::Output;
+}
+
+/// A [`Function`] that enables an instruction set; a method of it for the same reason.
+#[cfg(target_arch = "x86_64")]
+trait CallOn<I>: Function {
+    /// Calls the function.
+    ///
+    /// # Safety
+    ///
+    /// The machine must have the instruction set; and as the function says of its arguments.
+    unsafe fn call_on(args: &Self::Args);
 }
 
 /// The register of scalars `S` of an instruction set.

@@ -1,7 +1,7 @@
 //! The instruction set that every machine has. Its vector is a short array, which the compiler maps to what registers
 //! there are.
 
-use super::{Body, Compiled, Function, InstructionSet, Isa, Vector};
+use super::{Body, Compiled, Function, InstructionSet, Isa, RunOn, Vector};
 use crate::numbers::Float;
 use std::ops::Range;
 
@@ -19,11 +19,19 @@ impl InstructionSet for Portable {
     #[inline(always)]
     unsafe fn run<B: Body>(body: B) -> B::Output {
         // SAFETY: every machine has this instruction set.
-        unsafe { body.run::<Self>() }
+        unsafe { RunOn::<Self>::run_on(body) }
     }
 
     fn compiled<F: Function>() -> Compiled<F::Args> {
         F::call
+    }
+}
+
+impl<B: Body> RunOn<Portable> for B {
+    #[inline(never)]
+    unsafe fn run_on(self) -> B::Output {
+        // SAFETY: every machine has this instruction set.
+        unsafe { self.run::<Portable>() }
     }
 }
 

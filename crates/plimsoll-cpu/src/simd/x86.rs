@@ -1,6 +1,6 @@
 //! The vectors of x86-64: 256 bits with AVX2 and FMA, 512 bits with AVX-512.
 
-use super::{Body, Compiled, Function, InstructionSet, Isa, MAX_LANES, Vector};
+use super::{Body, CallOn, Compiled, Function, InstructionSet, Isa, MAX_LANES, RunOn, Vector};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -18,23 +18,29 @@ macro_rules! instruction_set {
 
             #[inline(always)]
             unsafe fn run<B: Body>(body: B) -> B::Output {
-                #[inline(never)]
-                #[target_feature(enable = $features)]
-                unsafe fn enabled<B: Body>(body: B) -> B::Output {
-                    // SAFETY: the caller vouches for the instruction set.
-                    unsafe { body.run::<$name>() }
-                }
                 // SAFETY: the caller vouches for the instruction set.
-                unsafe { enabled(body) }
+                unsafe { RunOn::<$name>::run_on(body) }
             }
 
             fn compiled<F: Function>() -> Compiled<F::Args> {
-                #[target_feature(enable = $features)]
-                unsafe fn enabled<F: Function>(args: &F::Args) {
-                    // SAFETY: the caller vouches for the arguments.
-                    unsafe { F::call(args) }
-                }
-                enabled::<F>
+                <F as CallOn<$name>>::call_on
+            }
+        }
+
+        impl<B: Body> RunOn<$name> for B {
+            #[inline(never)]
+            #[target_feature(enable = $features)]
+            unsafe fn run_on(self) -> B::Output {
+                // SAFETY: the caller vouches for the instruction set.
+                unsafe { self.run::<$name>() }
+            }
+        }
+
+        impl<F: Function> CallOn<$name> for F {
+            #[target_feature(enable = $features)]
+            unsafe fn call_on(args: &F::Args) {
+                // SAFETY: the caller vouches for the arguments.
+                unsafe { F::call(args) }
             }
         }
     };

@@ -2,7 +2,8 @@
 
 use super::transform::{self, both_ways};
 use super::{Grid, Images, LANES, MAX_DEPTH, Matrices, PANEL, POINTS, TILE};
-use crate::gemm::{Epilogue, Tile, WORKSPACE_ALIGN, cut, max_rows};
+use crate::conv::To;
+use crate::gemm::{Tile, WORKSPACE_ALIGN, cut, max_rows};
 use crate::runtime::{Address, Pool};
 use crate::simd::{Body, InstructionSet, Isa, MAX_LANES, Vector, VectorOf};
 use std::ops::Range;
@@ -34,15 +35,6 @@ impl Filter {
     }
 }
 
-/// Where the pixels of a convolution go.
-#[derive(Clone, Copy)]
-pub(in crate::conv) enum To<'a> {
-    /// To images in memory.
-    Images(*mut f32),
-    /// To whoever takes them, in rows of pixels.
-    Epilogue(&'a dyn Epilogue),
-}
-
 /// A convolution of images with a filter.
 #[derive(Clone, Copy)]
 pub(in crate::conv) struct Convolution<'a> {
@@ -51,7 +43,7 @@ pub(in crate::conv) struct Convolution<'a> {
     pub(in crate::conv) filter: Filter,
     /// Where the window of the first pixel begins.
     pub(in crate::conv) corner: [isize; 2],
-    pub(in crate::conv) to: To<'a>,
+    pub(in crate::conv) to: To<'a, f32>,
     pub(in crate::conv) to_size: [usize; 2],
     pub(in crate::conv) to_channels: usize,
 }
@@ -249,7 +241,7 @@ impl TileBlock<'_> {
         let staged = outputs.wrapping_add(output.len());
         let epilogue = match self.pass.convolution.to {
             To::Epilogue(epilogue) => Some(epilogue),
-            To::Images(_) => None,
+            To::Memory(_) => None,
         };
         // SAFETY: the thread's workspace has room for a block, and the epilogue takes each of its pixels once.
         unsafe {
@@ -377,7 +369,7 @@ impl TileBlock<'_> {
         let (image, [y, x]) = self.pass.grid.at(tile);
         let (down, across) = (TILE.min(height - y), TILE.min(width - x));
         let pixel = |dy: usize, dx: usize| match to {
-            To::Images(to) => to.wrapping_add(((image * height + y + dy) * width + x + dx) * to_channels),
+            To::Memory(to) => to.wrapping_add(((image * height + y + dy) * width + x + dx) * to_channels),
             To::Epilogue(_) => staged.wrapping_add(self.place(tile, dy, dx) * to_channels),
         };
         for column in columns.clone().step_by(V::LANES) {

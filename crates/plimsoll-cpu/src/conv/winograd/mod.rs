@@ -24,7 +24,7 @@ mod transform;
 
 use super::ConvShape;
 use crate::numbers::{Element, Float};
-pub(super) use forward::{Convolution, Filter, To, convolution_workspace, takes_epilogue};
+pub(super) use forward::{Convolution, Filter, convolution_workspace, takes_epilogue};
 pub(super) use grad_filter::{grad_filter, grad_filter_workspace};
 use std::any::TypeId;
 

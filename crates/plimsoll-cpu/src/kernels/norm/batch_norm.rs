@@ -5,7 +5,8 @@
 //! together as one *line* of about [`CHUNK`] elements, each with statistics of its own; those of one channel are
 //! merged at the end. Statistics of a few lines are taken in two passes while they are in the cache and merged by
 //! the parallel formula of Chan, Golub and LeVeque, so that x is read from memory once and no variance is the
-//! difference of two large numbers.
+//! difference of two large numbers. All elements of a channel are measured from its first: a mean that is large beside
+//! the deviation could not be kept exactly enough, the distance from an element can.
 
 use crate::kernels::memory::*;
 use crate::kernels::summation::columns::add_blocks;
@@ -180,13 +181,25 @@ impl<T: Element<Acc: Float>> Routine for BatchMoments<T> {
             mean: Address::write(call, 0),
             variance: Address::write(call, 1),
             reciprocal: Address::write(call, 2),
+            x,
             range: 0..0,
         };
         each_range(call.pool, channels, CHUNK, &|_, range| isa.run(Settle { range, ..settle }));
     }
 }
 
-/// The moments of a block.
+/// What the elements of a channel are measured from: the first of them, unless nothing can be measured from that.
+///
+/// # Safety
+/// There is a row, and nobody writes to it meanwhile.
+#[inline(always)]
+unsafe fn origin<T: Element<Acc: Float>>(x: Address<T>, channel: usize) -> T::Acc {
+    // SAFETY: the caller vouches for the first row.
+    let first = unsafe { x.at(channel).get().widen() };
+    if T::Acc::is_finite(first) { first } else { T::Acc::ZERO }
+}
+
+/// The moments of a block, with means from the channels' [`origin`]s.
 struct Measure<T: Element<Acc: Float>> {
     cut: Lines,
     x: Address<T>,
@@ -202,6 +215,8 @@ impl<T: Element<Acc: Float>> Body for Measure<T> {
     unsafe fn run<I: InstructionSet>(self) {
         let LineBlock { part, first, end } = self.block;
         let mut moments = Moments::none();
+        // SAFETY: where there are lines, there is a row.
+        let origins = self.cut.repeat(part, |channel| unsafe { origin(self.x, channel) });
         let mut line = first;
         while line < end {
             let (_, width) = self.cut.span(line, part);
@@ -209,7 +224,7 @@ impl<T: Element<Acc: Float>> Body for Measure<T> {
             let same = |&other: &usize| self.cut.span(other, part).1 == width;
             let next = (line + 1..end.min(line + SPAN)).take_while(same).last().unwrap_or(line) + 1;
             // SAFETY: the lines are within x, which nobody writes to before all is measured.
-            unsafe { self.merge(line..next, width, &mut moments) };
+            unsafe { self.merge(line..next, width, &origins, &mut moments) };
             line = next;
         }
         let channels = self.cut.channels(part);
@@ -231,15 +246,21 @@ impl<T: Element<Acc: Float>> Body for Measure<T> {
 impl<T: Element<Acc: Float>> Measure<T> {
     /// Merges in lines that are all `width` wide.
     #[inline(always)]
-    unsafe fn merge(&self, lines: Range<usize>, width: usize, moments: &mut Moments<T::Acc>) {
+    unsafe fn merge(
+        &self,
+        lines: Range<usize>,
+        width: usize,
+        origins: &Chunk<T::Acc>,
+        moments: &mut Moments<T::Acc>,
+    ) {
         let zero = T::Acc::ZERO;
         let count = T::Acc::of(lines.len() as f64);
         let (mut mean, mut squares) = ([zero; CHUNK], [zero; CHUNK]);
         for line in lines.clone() {
             // SAFETY: the caller vouches for the lines.
             let x = unsafe { self.x.at(self.cut.span(line, self.block.part).0).slice(width) };
-            for (sum, x) in mean.iter_mut().zip(x) {
-                *sum += x.widen();
+            for ((sum, origin), x) in mean.iter_mut().zip(origins).zip(x) {
+                *sum += x.widen() - *origin;
             }
         }
         for mean in &mut mean {
@@ -248,8 +269,8 @@ impl<T: Element<Acc: Float>> Measure<T> {
         for line in lines {
             // SAFETY: the caller vouches for the lines.
             let x = unsafe { self.x.at(self.cut.span(line, self.block.part).0).slice(width) };
-            for ((sum, mean), x) in squares.iter_mut().zip(&mean).zip(x) {
-                let deviation = x.widen() - *mean;
+            for (((sum, mean), origin), x) in squares.iter_mut().zip(&mean).zip(origins).zip(x) {
+                let deviation = x.widen() - *origin - *mean;
                 *sum += deviation * deviation;
             }
         }
@@ -260,18 +281,19 @@ impl<T: Element<Acc: Float>> Measure<T> {
 }
 
 /// The mean, variance and reciprocal deviation of some channels, from the moments of all blocks.
-struct Settle<A> {
-    moments: Address<A>,
+struct Settle<T: Element<Acc: Float>> {
+    moments: Address<T::Acc>,
     blocks: usize,
     channels: usize,
-    epsilon: A,
-    mean: Address<A>,
-    variance: Address<A>,
-    reciprocal: Address<A>,
+    epsilon: T::Acc,
+    mean: Address<T::Acc>,
+    variance: Address<T::Acc>,
+    reciprocal: Address<T::Acc>,
+    x: Address<T>,
     range: Range<usize>,
 }
 
-impl<A: Float> Body for Settle<A> {
+impl<T: Element<Acc: Float>> Body for Settle<T> {
     type Output = ();
 
     #[inline(always)]
@@ -287,11 +309,17 @@ impl<A: Float> Body for Settle<A> {
                 moments.merge(position, count[position], mean[position], squares[position]);
             }
         }
-        let mut reciprocal = [A::ZERO; CHUNK];
+        let mut reciprocal = [T::Acc::ZERO; CHUNK];
         let Moments { count, mean, squares } = &mut moments;
+        if self.blocks > 0 {
+            for (mean, channel) in mean.iter_mut().zip(self.range.clone()) {
+                // SAFETY: where there are blocks, there is a row.
+                *mean += unsafe { origin(self.x, channel) };
+            }
+        }
         for ((squares, count), reciprocal) in squares.iter_mut().zip(count).zip(&mut reciprocal) {
             *squares = *squares / *count;
-            *reciprocal = A::recip(A::sqrt(*squares + self.epsilon));
+            *reciprocal = T::Acc::recip(T::Acc::sqrt(*squares + self.epsilon));
         }
         // SAFETY: no other task writes to these channels.
         unsafe {

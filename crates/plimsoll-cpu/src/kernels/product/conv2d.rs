@@ -1,11 +1,6 @@
 //! Convolutions and their gradients, as routines.
 
-use crate::conv::{
-    ConvShape, conv_forward, conv_forward_epilogue_workspace, conv_forward_with_epilogue,
-    conv_forward_workspace, conv_grad_filter, conv_grad_filter_workspace, conv_grad_input,
-    conv_grad_input_epilogue_workspace, conv_grad_input_with_epilogue, conv_grad_input_workspace,
-    grad_input_takes_epilogue, output_takes_epilogue,
-};
+use crate::conv::{self, ConvShape, Pass};
 use crate::gemm::Epilogue;
 use crate::kernels::memory::*;
 use crate::kernels::product::epilogue::CanFuseEpilogue;
@@ -19,26 +14,26 @@ use std::marker::PhantomData;
 /// Prepares `Op::Conv2d`.
 pub(crate) fn prepare(conv: Conv2d, reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
     let shape = sizes(conv, &reads[0].view.shape, &reads[1].view.shape);
-    with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Conv2dPass::Forward, shape)))
+    with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Pass::Forward, shape)))
 }
 
 /// Prepares `Op::Conv2dInputGrad`.
 pub(crate) fn prepare_input_grad(conv: Conv2d, reads: &[Operand], writes: &[Operand]) -> Box<dyn Routine> {
     let shape = sizes(conv, &writes[0].view.shape, &reads[0].view.shape);
-    with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Conv2dPass::InputGrad, shape)))
+    with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Pass::InputGrad, shape)))
 }
 
 /// Prepares `Op::Conv2dFilterGrad`.
 pub(crate) fn prepare_filter_grad(conv: Conv2d, reads: &[Operand], writes: &[Operand]) -> Box<dyn Routine> {
     let shape = sizes(conv, &reads[0].view.shape, &writes[0].view.shape);
-    with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Conv2dPass::FilterGrad, shape)))
+    with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Pass::FilterGrad, shape)))
 }
 
 /// Prepares `Op::Conv2d` with an epilogue, if it can have one.
 pub(crate) fn prepare_with_epilogue(conv: Conv2d, reads: &[Operand]) -> Option<Box<dyn CanFuseEpilogue>> {
     let shape = sizes(conv, &reads[0].view.shape, &reads[1].view.shape);
     let routine: Box<dyn CanFuseEpilogue> =
-        with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Conv2dPass::Forward, shape)));
+        with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Pass::Forward, shape)));
     routine.can_fuse().then_some(routine)
 }
 
@@ -50,7 +45,7 @@ pub(crate) fn prepare_input_grad_with_epilogue(
 ) -> Option<Box<dyn CanFuseEpilogue>> {
     let shape = sizes(conv, input, &reads[0].view.shape);
     let routine: Box<dyn CanFuseEpilogue> =
-        with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Conv2dPass::InputGrad, shape)));
+        with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Pass::InputGrad, shape)));
     routine.can_fuse().then_some(routine)
 }
 
@@ -63,58 +58,43 @@ fn sizes(conv: Conv2d, images: &Shape, filter: &Shape) -> ConvShape {
     shape.unwrap_or_else(|error| unreachable!("the graph let this through: {error}"))
 }
 
-/// Conv2dPass of a convolution's three products is computed.
-enum Conv2dPass {
-    Forward,
-    InputGrad,
-    FilterGrad,
-}
-
 struct Convolution<T> {
-    pass: Conv2dPass,
+    pass: Pass,
     shape: ConvShape,
     element: PhantomData<T>,
 }
 
 impl<T: Element<Acc: Float>> Convolution<T> {
-    fn new(pass: Conv2dPass, shape: ConvShape) -> Self {
+    fn new(pass: Pass, shape: ConvShape) -> Self {
         Self { pass, shape, element: PhantomData }
+    }
+
+    /// The operands of a call, as the pass takes them. The filter is the first operand of the gradient of the input.
+    fn operands(&self, call: &Call<'_>) -> [*const T; 2] {
+        let order = if self.pass == Pass::InputGrad { [1, 0] } else { [0, 1] };
+        order.map(|index| Address::<T>::read(call, index).pointer().cast_const())
     }
 }
 
 impl<T: Element<Acc: Float>> Routine for Convolution<T> {
     fn workspace(&self, threads: usize) -> usize {
-        match self.pass {
-            Conv2dPass::Forward => conv_forward_workspace::<T>(&self.shape, threads),
-            Conv2dPass::InputGrad => conv_grad_input_workspace::<T>(&self.shape, threads),
-            Conv2dPass::FilterGrad => conv_grad_filter_workspace::<T>(&self.shape, threads),
-        }
+        conv::workspace::<T>(self.pass, &self.shape, threads)
     }
 
     unsafe fn run(&self, call: &Call<'_>) {
-        let [a, b] = [0, 1].map(|index| Address::<T>::read(call, index).pointer().cast_const());
-        let (to, shape, pool) = (Address::<T>::write(call, 0).pointer(), &self.shape, call.pool);
+        let (operands, result) = (self.operands(call), Address::<T>::write(call, 0).pointer());
         // SAFETY: the operands are dense and of the sizes that the graph has checked, and the workspace is as large
         // as was asked for.
         unsafe {
-            let workspace = Address::workspace(call, 0).slice_mut(self.workspace(pool.threads()));
-            match self.pass {
-                Conv2dPass::Forward => conv_forward(pool, shape, a, b, to, workspace),
-                // The filter is the first operand of the op, the last of the function.
-                Conv2dPass::InputGrad => conv_grad_input(pool, shape, b, a, to, workspace),
-                Conv2dPass::FilterGrad => conv_grad_filter(pool, shape, a, b, to, workspace),
-            }
+            let workspace = Address::workspace(call, 0).slice_mut(self.workspace(call.pool.threads()));
+            conv::convolve(self.pass, call.pool, &self.shape, operands, result, workspace);
         }
     }
 }
 
 impl<T: Element<Acc: Float>> CanFuseEpilogue for Convolution<T> {
     fn can_fuse(&self) -> bool {
-        match self.pass {
-            Conv2dPass::Forward => output_takes_epilogue::<T>(&self.shape),
-            Conv2dPass::InputGrad => grad_input_takes_epilogue::<T>(&self.shape),
-            Conv2dPass::FilterGrad => false,
-        }
+        conv::takes_epilogue::<T>(self.pass, &self.shape)
     }
 
     fn sum_bytes(&self) -> usize {
@@ -122,25 +102,14 @@ impl<T: Element<Acc: Float>> CanFuseEpilogue for Convolution<T> {
     }
 
     fn epilogue_workspace(&self, threads: usize) -> usize {
-        match self.pass {
-            Conv2dPass::Forward => conv_forward_epilogue_workspace::<T>(&self.shape, threads),
-            Conv2dPass::InputGrad => conv_grad_input_epilogue_workspace::<T>(&self.shape, threads),
-            Conv2dPass::FilterGrad => unreachable!("the gradient of a filter is not with_epilogue on"),
-        }
+        conv::epilogue_workspace::<T>(self.pass, &self.shape, threads)
     }
 
     unsafe fn run_with_epilogue(&self, call: &Call<'_>, epilogue: &dyn Epilogue, workspace: &mut [u8]) {
-        let [a, b] = [0, 1].map(|index| Address::<T>::read(call, index).pointer().cast_const());
-        let (shape, pool) = (&self.shape, call.pool);
+        let operands = self.operands(call);
         // SAFETY: the operands are dense and of the sizes that the graph has checked.
         unsafe {
-            match self.pass {
-                Conv2dPass::Forward => conv_forward_with_epilogue(pool, shape, a, b, epilogue, workspace),
-                Conv2dPass::InputGrad => {
-                    conv_grad_input_with_epilogue(pool, shape, b, a, epilogue, workspace)
-                }
-                Conv2dPass::FilterGrad => unreachable!("the gradient of a filter is not with_epilogue on"),
-            }
+            conv::convolve_with_epilogue(self.pass, call.pool, &self.shape, operands, epilogue, workspace);
         }
     }
 }

@@ -112,14 +112,14 @@ impl Multiply<'_> {
         self,
         size: Size,
         alpha: C::Acc,
-        a: &impl Left<C::Acc>,
-        b: &impl Right<C::Acc>,
+        a: &dyn Left<C::Acc>,
+        b: &dyn Right<C::Acc>,
         c: Matrix<C>,
         accumulate: bool,
     ) {
         let (start, row_stride) = (c.start.pointer(), c.rows as isize);
         let target = StridedMut { start, row_stride, column_stride: 1, batch: SINGLE };
-        let product = Product::<C, _, _, _> { shape: size.shape(), a, b, target: &target, alpha, accumulate };
+        let product = Product::<C> { shape: size.shape(), a, b, target: &target, alpha, accumulate };
         // SAFETY: the caller vouches for the operands and the workspace.
         unsafe { product.run(self.pool, self.isa, self.scratch::<C>(size)) };
     }

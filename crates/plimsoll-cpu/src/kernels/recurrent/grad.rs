@@ -1,7 +1,7 @@
 //! The gradient of a recurrent layer, step by step from the last.
 
 use super::{Cell, Layer, StepGradients};
-use crate::gemm::{Layout, Left, copy};
+use crate::gemm::{Layout, PackLeft, copy};
 use crate::kernels::memory::*;
 use crate::kernels::product::matrix::{Matrix, Multiply};
 use crate::kernels::summation::columns::{Blocks, sum_rows};
@@ -99,7 +99,7 @@ struct Before<T> {
     hidden: usize,
 }
 
-impl<T: Element<Acc: Float>> Left<T::Acc> for Before<T> {
+impl<T: Element<Acc: Float>> PackLeft<T::Acc> for Before<T> {
     #[inline(always)]
     unsafe fn pack<V: Vector<Scalar = T::Acc>>(
         &self,

@@ -32,6 +32,24 @@ fn a_small_variance_survives_a_large_mean() {
 }
 
 #[test]
+fn moments_far_from_zero_are_as_exact_as_near_it() {
+    for offset in [1e4, 1e5] {
+        for (count, channels) in SHAPES {
+            let mut numbers = Numbers::new(count as u64);
+            let x = (0..count * channels).map(|_| offset + 2.0 * numbers.float()).collect();
+            let unit = unit(DType::F32);
+            let tolerances = [2.0 * unit, 32.0 * unit, 32.0 * unit];
+            check(
+                &Op::BatchMoments { epsilon: 1.0 },
+                &[&Tensor::new(DType::F32, &[count, channels], x)],
+                &[],
+                &tolerances,
+            );
+        }
+    }
+}
+
+#[test]
 fn gradients_follow_the_formula_in_place_or_not() {
     for dtype in FLOATS {
         for (count, channels) in SHAPES {
