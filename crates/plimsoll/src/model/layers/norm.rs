@@ -4,7 +4,8 @@ use super::Layer;
 use crate::{Context, DType, ErrorKind, Init, Result, Tensor};
 
 /// Normalises each channel (last axis) over all other axes: in training by the batch's own statistics, in
-/// inference by their running means, which training keeps.
+/// inference by their running means, which training keeps. A batch with one value for each channel, as a last batch of
+/// one sample may be, has no variance: running statistics stay as they are.
 #[derive(Debug, Clone)]
 pub struct BatchNorm {
     epsilon: f64,
@@ -60,9 +61,11 @@ impl Layer for BatchNorm {
         let [y, mean, variance] =
             x.batch_norm(&gamma.cast(x.dtype())?, &beta.cast(x.dtype())?, self.epsilon)?;
         let count = x.shape().elements() / channels.max(1);
-        let unbiased = variance.mul_scalar(count as f64 / count.saturating_sub(1).max(1) as f64)?;
-        self.follow(cx, &running_mean, &mean)?;
-        self.follow(cx, &running_variance, &unbiased)?;
+        if count > 1 {
+            let unbiased = variance.mul_scalar(count as f64 / (count - 1) as f64)?;
+            self.follow(cx, &running_mean, &mean)?;
+            self.follow(cx, &running_variance, &unbiased)?;
+        }
         Ok(y)
     }
 
