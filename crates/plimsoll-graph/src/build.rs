@@ -212,6 +212,19 @@ impl Graph {
         self.mean(x, &axes)
     }
 
+    /// How many integer labels are not negative, and at least 1, as `f32[]`.
+    ///
+    /// # Errors
+    /// If the labels are not integers.
+    pub fn count_labels(&mut self, labels: ValueId) -> Result<ValueId> {
+        let zero = self.full_like(0.0, labels)?;
+        let counts = self.ge(labels, zero)?;
+        let ones = self.cast(counts, DType::F32)?;
+        let count = self.sum_all(ones)?;
+        let one = self.full_like(1.0, count)?;
+        self.max(count, one)
+    }
+
     /// The position of the first largest element along an axis.
     ///
     /// # Errors

@@ -28,6 +28,18 @@ pub struct Step {
     pub objectives: Vec<Objective>,
     /// The gradients of parameters, where there are any; of a scaled loss, in the type that they were computed in.
     pub gradients: Vec<ValueId>,
+    /// The labels whose number, without negative ones, means are over.
+    pub counted: Counted,
+}
+
+/// Labels that stand for nothing where they are negative, so that means are over the others. In a part of a batch the
+/// number that counts is that of the whole, which comes from outside.
+#[derive(Debug, Clone, Default)]
+pub struct Counted {
+    /// The numbers that come from outside, in the order of their inputs, each by the position of its labels' input.
+    pub inputs: Vec<usize>,
+    /// Whether the step counts labels that are computed in it, so that it cannot be run in parts.
+    pub has_computed: bool,
 }
 
 /// Losses that one optimizer minimises.
@@ -167,6 +179,34 @@ impl Step {
         let value = self.graph.input(name, shape, dtype)?;
         self.inputs.push(Named { name: name.into(), value });
         Ok(value)
+    }
+
+    /// How many of some integer labels are not negative, and at least 1, as `f32[]`. If `is_given`, it is an input
+    /// `{labels}:counted`, for which the labels must be an input as well.
+    ///
+    /// # Errors
+    /// If the number cannot be given since the labels are computed, or they are not integers.
+    pub fn count_labels(&mut self, labels: ValueId, is_given: bool) -> Result<ValueId> {
+        let position = self.inputs.iter().position(|input| input.value == labels);
+        let Some(position) = position else {
+            self.counted.has_computed = true;
+            if is_given {
+                return Err(Error::argument(
+                    "labels that are computed in the step cannot be counted over the parts of a batch: make them an \
+                     input, or do not split the batch",
+                ));
+            }
+            return self.graph.count_labels(labels);
+        };
+        if !is_given {
+            return self.graph.count_labels(labels);
+        }
+        let name = format!("{}:counted", self.inputs[position].name);
+        if let Some(known) = self.inputs.iter().find(|input| *input.name == *name) {
+            return Ok(known.value);
+        }
+        self.counted.inputs.push(position);
+        self.input(&name, &[], DType::F32)
     }
 
     /// Declares a state under a name that no other state of the step has.

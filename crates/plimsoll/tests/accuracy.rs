@@ -257,3 +257,66 @@ fn a_last_batch_of_one_sample_leaves_the_running_statistics_as_they_are() {
     assert_eq!(see(&[100.0, -100.0]), before);
     assert_ne!(see(&[1.0, 2.0, 3.0, 5.0]), before);
 }
+
+/// Logits of five classes by a dense layer, their loss and accuracy, on 12 samples; split into so many parts.
+fn labelled(parts: usize) -> Run {
+    let inputs = [Input::new("x", &[12, 3], DType::F32), Input::new("labels", &[12], DType::I32)];
+    let report = |cx: &Context, inputs: &plimsoll::Inputs| -> Result<[(&'static str, Tensor); 3]> {
+        let [x, labels] = inputs.all()?;
+        let logits = cx.layer("dense", plimsoll::layers::Dense::new(5), x)?;
+        let loss = loss::sparse_cross_entropy(&logits, labels)?;
+        Ok([
+            ("loss", loss),
+            ("accuracy", plimsoll::metric::accuracy(&logits, labels)?),
+            ("size", logits.abs()?.mean_all()?),
+        ])
+    };
+    let sgd = Optimizer::sgd(0.5);
+    Run::builder()
+        .step("train", inputs.clone(), move |cx, inputs| {
+            let report = report(cx, inputs)?;
+            // A second term, which is a mean over all samples.
+            cx.minimise(&report[0].1.add(&report[2].1)?, &sgd)?;
+            Ok(report)
+        })
+        .inference("evaluate", inputs, report)
+        .split("train", parts)
+        .split("evaluate", parts)
+        .compile()
+        .unwrap()
+}
+
+#[test]
+fn labels_that_stand_for_nothing_do_not_count_however_a_batch_is_split() {
+    let x: Vec<f32> = (0..36).map(|i| ((i * 11 % 17) as f32 - 8.0) / 4.0).collect();
+    let x = Array::new(&[12, 3], &x).unwrap();
+    // All of them in one part, none in another.
+    let labels = [-1, -1, -1, -7, 0, 4, 2, 1, -1, 3, 3, 0];
+    let labels = Array::new(&[12], &labels).unwrap();
+    let of = |parts: usize| {
+        let mut run = labelled(parts);
+        let mut seen = vec![];
+        for step in ["train", "evaluate", "train"] {
+            let out = run.step(step, &[("x", &x), ("labels", &labels)]).unwrap();
+            seen.extend(["loss", "accuracy", "size"].map(|name| out[name].item::<f32>().unwrap()));
+        }
+        seen.extend(run.state("dense/weight").unwrap().to_vec::<f32>().unwrap());
+        seen
+    };
+    let whole = of(1);
+    for parts in [2, 3, 12] {
+        for (i, (a, b)) in whole.iter().zip(of(parts)).enumerate() {
+            assert!((a - b).abs() < 1e-5, "{parts} parts, {i}: {a} and {b}");
+        }
+    }
+    // Seven labels count.
+    assert!([0, 1, 2, 3, 4, 5, 6, 7].map(|right| right as f32 / 7.0).contains(&whole[1]), "{}", whole[1]);
+}
+
+#[test]
+fn a_batch_without_labels_has_no_loss() {
+    let eager = Eager::new().unwrap();
+    let logits = eager.tensor(&[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
+    let labels = eager.integers(&[2], &[-1, -1]).unwrap();
+    assert_eq!(loss::sparse_cross_entropy(&logits, &labels).unwrap().to_vec().unwrap(), [0.0]);
+}

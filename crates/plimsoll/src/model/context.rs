@@ -113,7 +113,16 @@ impl Context {
 
     /// A context that traces a step of a run.
     pub(crate) fn in_run(training: bool, precision: Precision, optimizers: &OptimizerNames) -> Context {
-        let context = Context::new(training, precision, Place::Trace(Rc::new(Trace::new())));
+        Context::tracing(Trace::new(false), training, precision, optimizers)
+    }
+
+    /// A context that traces a step of inference on a part of a batch.
+    pub(crate) fn part_of_inference(precision: Precision, optimizers: &OptimizerNames) -> Context {
+        Context::tracing(Trace::new(true), false, precision, optimizers)
+    }
+
+    fn tracing(trace: Trace, training: bool, precision: Precision, optimizers: &OptimizerNames) -> Context {
+        let context = Context::new(training, precision, Place::Trace(Rc::new(trace)));
         Context { optimizers: optimizers.clone(), ..context }
     }
 
@@ -149,7 +158,7 @@ impl Context {
         let shape = |op: &Op| if let Op::Random { shape, .. } = op { Some(*shape) } else { None };
         let others = other.graph.nodes().iter().filter_map(|node| shape(&node.op)).collect();
         let part = Some(BatchPart { samples, others });
-        Context { part, ..Context::in_run(true, precision, optimizers) }
+        Context { part, ..Context::tracing(Trace::new(true), true, precision, optimizers) }
     }
 
     /// The trace, for what only a trace has.

@@ -1,6 +1,6 @@
 //! Losses: one number that says how wrong a model is.
 //!
-//! Each is a mean over all elements (or positions), as an `f32` scalar whatever the precision of the model.
+//! Each is a mean over all elements (or positions that count), as an `f32` scalar whatever the precision of the model.
 //! Shapes must be equal: a prediction `[n, 1]` against targets `[n]` would broadcast to `[n, n]` and train
 //! something else.
 
@@ -64,8 +64,8 @@ impl FromStr for Loss {
     }
 }
 
-/// Cross-entropy of logits `[.., classes]` against integer labels `[..]`: the mean over all positions. A
-/// position with a negative label adds nothing but counts in the mean.
+/// Cross-entropy of logits `[.., classes]` against integer labels `[..]`: the mean over all positions whose label is not
+/// negative. Such a label stands for nothing; if all do, the loss is 0.
 ///
 /// ```
 /// use plimsoll::loss::sparse_cross_entropy;
@@ -81,7 +81,7 @@ impl FromStr for Loss {
 /// # Errors
 /// If the leading axes differ or the labels are not integers.
 pub fn sparse_cross_entropy(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
-    mean(&logits.cross_entropy(labels)?)
+    logits.cross_entropy(labels)?.mean_over_counted(labels)
 }
 
 /// Cross-entropy of logits against probabilities, both `[.., classes]`: the mean over all positions.

@@ -40,7 +40,7 @@ impl FromStr for Metric {
 }
 
 /// The fraction of positions where the largest of the logits `[.., classes]` is that of the integer label
-/// `[..]`, as an `f32` scalar.
+/// `[..]`, as an `f32` scalar. Positions with a negative label do not count.
 ///
 /// # Errors
 /// If the leading axes differ or the labels are not integers.
@@ -53,7 +53,7 @@ pub fn accuracy(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
         );
         return Err(logits.error(ErrorKind::Shape, message));
     }
-    let labels = labels.as_indices()?;
-    let chosen = logits.argmax(rank - 1)?.cast(labels.dtype())?;
-    chosen.eq(&labels)?.cast(DType::F32)?.mean_all()
+    let indices = labels.as_indices()?;
+    let chosen = logits.argmax(rank - 1)?.cast(indices.dtype())?;
+    chosen.eq(&indices)?.mean_over_counted(labels)
 }

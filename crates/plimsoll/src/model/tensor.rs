@@ -159,6 +159,18 @@ reduction! {
 }
 
 impl Tensor {
+    /// How many of integer labels are not negative, and at least 1, as `f32[]`: in a part of a batch those of the whole, as
+    /// far as the part is of it.
+    pub(crate) fn counted(&self) -> Result<Tensor> {
+        match &self.place {
+            Place::Real(_) => apply_one(&[self], |g, v| g.count_labels(v[0])),
+            Place::Traced { trace, value } => trace.extend(|step| {
+                let count = step.count_labels(*value, trace.is_part)?;
+                Ok(Tensor::traced(trace, &step.graph, count))
+            }),
+        }
+    }
+
     /// The extents, outermost axis first.
     pub fn shape(&self) -> Shape {
         self.ty.shape

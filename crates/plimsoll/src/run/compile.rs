@@ -30,6 +30,8 @@ pub(crate) struct Compiled {
     pub(crate) outputs: Vec<(Box<str>, ValueType)>,
     /// What the numbers of each input must be below, where they are looked up by.
     pub(crate) limits: Vec<Option<InputLimit>>,
+    /// The inputs whose labels are counted over the whole batch, in the order of the inputs that say how many there are.
+    pub(crate) counted: Vec<usize>,
 }
 
 /// What is kept of a step besides its kernels.
@@ -38,6 +40,7 @@ struct About {
     trainable_parameters: u64,
     outputs: Vec<(Box<str>, ValueType)>,
     limits: Vec<Option<InputLimit>>,
+    counted: Vec<usize>,
 }
 
 /// A step that has been lowered for a device, to be planned.
@@ -74,6 +77,7 @@ impl Lowered {
             trainable_parameters: trainable.map(|s| step.graph.shape(s.value).elements() as u64).sum(),
             outputs: step.outputs.iter().map(|o| (o.name.clone(), step.graph.ty(o.value))).collect(),
             limits: input_limits(step),
+            counted: step.counted.inputs.clone(),
         };
         let (frontier, lower_seconds) = (OnceCell::new(), start.elapsed().as_secs_f64());
         Ok(Lowered { program, work, costs, about, offload, frontier, lower_seconds })
@@ -154,8 +158,18 @@ impl Compiled {
         plan_seconds: f64,
         about: About,
     ) -> Compiled {
-        let About { trainable_parameters, outputs, limits } = about;
-        Compiled { program, work, remedies, seconds, plan_seconds, trainable_parameters, outputs, limits }
+        let About { trainable_parameters, outputs, limits, counted } = about;
+        Compiled {
+            program,
+            work,
+            remedies,
+            seconds,
+            plan_seconds,
+            trainable_parameters,
+            outputs,
+            limits,
+            counted,
+        }
     }
 
     /// The bytes of its arena.

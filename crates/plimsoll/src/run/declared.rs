@@ -138,10 +138,19 @@ pub(crate) struct Key {
 pub(crate) enum Kind {
     /// All of it.
     Whole,
+    /// All of it on a part of a batch, where nothing is trained.
+    Part,
     /// Adds the gradients of a part of a batch to those of its window.
     Accumulate,
     /// Updates parameters by the gradients of a window. The shapes are those it was traced with, and of no matter.
     Apply,
+}
+
+impl Kind {
+    /// What a program does on a part of a batch.
+    pub(crate) fn of_part(trains: bool) -> Kind {
+        if trains { Kind::Accumulate } else { Kind::Part }
+    }
 }
 
 /// The steps of a run, and what they are traced with.
@@ -208,7 +217,7 @@ impl Declared {
         if parts <= 1 {
             return Ok(vec![Key { step, kind: Kind::Whole, shapes: shapes.clone() }]);
         }
-        let kind = if trains { Kind::Accumulate } else { Kind::Whole };
+        let kind = Kind::of_part(trains);
         let mut keys: Vec<Key> = vec![];
         for samples in declared.parts(shapes, parts) {
             let key = Key { step, kind, shapes: DeclaredStep::with_samples(shapes, samples)? };
@@ -248,6 +257,10 @@ impl Declared {
         let traced = match key.kind {
             Kind::Whole => {
                 let cx = Context::in_run(declared.training, self.precision, &self.optimizers);
+                declared.call(&cx, &key.shapes).and_then(|()| cx.take_step())
+            }
+            Kind::Part => {
+                let cx = Context::part_of_inference(self.precision, &self.optimizers);
                 declared.call(&cx, &key.shapes).and_then(|()| cx.take_step())
             }
             Kind::Accumulate => self.accumulate(declared, &key.shapes),

@@ -47,7 +47,11 @@ pub(crate) struct Fit {
 #[derive(Clone, Copy)]
 pub(crate) struct StepTraits {
     pub(super) trains: bool,
-    has_batch_statistics: bool,
+    /// Whether a part of a batch gives other numbers than the whole: statistics of the batch, or labels that are computed
+    /// and counted.
+    depends_on_batch: bool,
+    /// Whether what it counts is computed in it, so that it cannot be run in parts at all.
+    has_computed_labels: bool,
 }
 
 /// Plans a run for a target. What was lowered and searched is kept, so that several budgets can be asked for.
@@ -130,7 +134,8 @@ impl<'a> Planner<'a> {
             let traced = declared.trace(&key)?;
             about.push(StepTraits {
                 trains: !traced.objectives.is_empty(),
-                has_batch_statistics: traced.has_batch_statistics(),
+                depends_on_batch: traced.has_batch_statistics() || traced.counted.has_computed,
+                has_computed_labels: traced.counted.has_computed,
             });
             traces.insert(key, traced);
         }
@@ -173,7 +178,7 @@ impl<'a> Planner<'a> {
         let trained = || (0..self.about.len()).filter(|&step| self.about[step].trains);
         !self.exact
             && trained().any(splits)
-            && trained().all(|s| !splits(s) || !self.about[s].has_batch_statistics)
+            && trained().all(|s| !splits(s) || !self.about[s].depends_on_batch)
     }
 
     /// The numbers of parts that training steps may be split into: first as the user says.
@@ -465,8 +470,9 @@ impl<'a> Planner<'a> {
     pub(super) fn inference_counts(&self, step: usize) -> Vec<usize> {
         let declared = &self.declared.steps[step];
         match declared.split {
-            Split::Never => vec![1],
             Split::Into(parts) => vec![parts.min(declared.most_parts()).max(1)],
+            Split::Never => vec![1],
+            Split::AsNeeded if self.about[step].has_computed_labels => vec![1],
             Split::AsNeeded => {
                 (0..).map(|n| 1usize << n).take_while(|&parts| parts < 2 * declared.most_parts()).collect()
             }

@@ -70,6 +70,19 @@ pub(crate) fn tightest(graph: &Graph, value: ValueId) -> Option<Bound> {
     bound
 }
 
+/// How many labels are not negative.
+pub(crate) fn count_labels(dtype: DType, bytes: &[u8]) -> usize {
+    match dtype {
+        DType::I32 => {
+            bytes.as_chunks::<4>().0.iter().filter(|&&label| i32::from_ne_bytes(label) >= 0).count()
+        }
+        DType::I64 => {
+            bytes.as_chunks::<8>().0.iter().filter(|&&label| i64::from_ne_bytes(label) >= 0).count()
+        }
+        _ => bytes.len() / dtype.size(),
+    }
+}
+
 impl InputLimit {
     /// Refuses bytes with a number that is out of range: the error names its position in an array of the input's shape.
     pub(crate) fn check(&self, bytes: &[u8]) -> Result<()> {

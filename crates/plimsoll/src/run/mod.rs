@@ -17,7 +17,7 @@ pub use builder::RunBuilder;
 pub(crate) use compile::Compiled;
 pub use declared::{Input, Inputs, Outputs};
 pub(crate) use declared::{InputShapes, Key};
-pub(crate) use limits::tightest;
+pub(crate) use limits::{count_labels, tightest};
 pub use results::StepOutputs;
 pub(crate) use session::draw;
 
@@ -93,6 +93,9 @@ pub struct Run {
     results: Vec<StepResult>,
     /// Steps that have ended.
     ended: VecDeque<EndedStep>,
+    /// The labels of a batch, and how many of them count, where parts of it take means over the whole's.
+    labels: Vec<u8>,
+    counts: Vec<usize>,
     /// The shapes of parts, by those of the whole and the samples of the part, so that stepping makes none.
     part_shapes: HashMap<(InputShapes, usize), InputShapes>,
 }
@@ -178,6 +181,7 @@ impl Run {
             inputs: self.declared.steps[key.step].describe(&key.shapes),
             part: match key.kind {
                 Kind::Whole => None,
+                Kind::Part => Some("a part of a batch"),
                 Kind::Accumulate => Some("a part that adds up gradients"),
                 Kind::Apply => Some("the update at the end"),
             },
@@ -345,10 +349,11 @@ impl Run {
         let parts = self.fit.choice.parts[step];
         let samples = DeclaredStep::samples(shapes);
         let trains = parts > 1 && self.accumulates(step);
+        let kind = if parts > 1 { Kind::of_part(trains) } else { Kind::Whole };
+        self.count_labels(step, kind, shapes, fill)?;
         let mut counts = self.declared.steps[step].parts(shapes, parts).enumerate().peekable();
         let mut first = 0;
         while let Some((number, count)) = counts.next() {
-            let kind = if trains { Kind::Accumulate } else { Kind::Whole };
             let of_part = self.part_shapes(shapes, count)?;
             let weight = count as f64 / samples.max(1) as f64;
             let part = BatchPart { first, samples: count, weight };
@@ -362,6 +367,27 @@ impl Run {
             let Some(key) = end.map(|(key, _)| key.clone()) else { return Ok(()) };
             let part = BatchPart { first, samples: 0, weight: 0.0 };
             self.begin_part(key, part, samples, [false, true], fill)?;
+        }
+        Ok(())
+    }
+
+    /// Counts the labels of a whole batch that is run in parts, where these take means over them.
+    fn count_labels(
+        &mut self,
+        step: usize,
+        kind: Kind,
+        shapes: &InputShapes,
+        fill: FillPart<'_>,
+    ) -> Result<()> {
+        self.counts.clear();
+        let program = self.fit.programs.iter().find(|(key, _)| key.step == step && key.kind == kind);
+        let Some(compiled) = program.map(|(_, compiled)| Rc::clone(compiled)) else { return Ok(()) };
+        let samples = DeclaredStep::samples(shapes);
+        for &input in &compiled.counted {
+            let dtype = self.declared.steps[step].inputs[input].dtype;
+            self.labels.resize(shapes[input].elements() * dtype.size(), 0);
+            fill(BatchPart { first: 0, samples, weight: 1.0 }, input, &mut self.labels)?;
+            self.counts.push(limits::count_labels(dtype, &self.labels).max(1));
         }
         Ok(())
     }
@@ -395,15 +421,18 @@ impl Run {
     ) -> Result<()> {
         let compiled = self.ensure(&key)?;
         let inputs = self.declared.steps[key.step].inputs.len();
+        let counts = std::mem::take(&mut self.counts);
         self.session()?.begin(&key, &mut |index, bytes| {
             if index < inputs {
                 fill(part, index, bytes)?;
             } else {
-                // The part of the window that this is.
-                bytes.copy_from_slice(&(part.weight as f32).to_ne_bytes());
+                // How many labels count for this part, or the part of the window that it is.
+                let count = counts.get(index - inputs).map_or(1.0, |&count| count as f64);
+                bytes.copy_from_slice(&((count * part.weight) as f32).to_ne_bytes());
             }
             compiled.limits[index].as_ref().map_or(Ok(()), |limit| limit.check(bytes))
         })?;
+        self.counts = counts;
         self.parts.push_back(PartInFlight { key, part, samples, first, last });
         while self.session()?.in_flight() > self.session()?.ahead() {
             self.collect()?;
@@ -461,6 +490,11 @@ impl Run {
         self.session.as_ref().map_or(0, Session::reservations)
     }
 
+    /// The element type of an input.
+    pub(crate) fn input_dtype(&self, step: usize, input: usize) -> DType {
+        self.declared.steps[step].inputs[input].dtype
+    }
+
     /// Whether a step was compiled for inputs of these shapes.
     pub(crate) fn is_declared(&self, step: usize, shapes: &[Vec<usize>]) -> bool {
         let same =
@@ -514,6 +548,8 @@ impl PlannedRun {
             parts,
             results,
             ended,
+            labels: vec![],
+            counts: vec![],
             part_shapes,
         }
     }

@@ -29,23 +29,14 @@ impl BatchReader {
         BatchReader { fields: fields.to_vec(), whole: vec![0; largest * samples], host, leave }
     }
 
-    /// Writes an input of a step: a field of a batch, cropped to a length, or `padded`, the number that follows them.
+    /// Writes an input of a step: a field of a batch, cropped to a length.
     pub(super) fn fill(
         &mut self,
         batch: &Batch<'_>,
-        input: usize,
+        field: usize,
         length: Option<usize>,
-        padded: f32,
         out: &mut [u8],
     ) -> Result<()> {
-        if input < self.fields.len() {
-            return self.read(batch, input, length, out);
-        }
-        out.copy_from_slice(&padded.to_ne_bytes());
-        Ok(())
-    }
-
-    fn read(&mut self, batch: &Batch<'_>, field: usize, length: Option<usize>, out: &mut [u8]) -> Result<()> {
         /// Of four of these bytes is the label −1.
         const NO_LABEL: u8 = 0xff;
         let of = &self.fields[field];
@@ -124,7 +115,7 @@ mod tests {
                 let host = CpuDevice::new(Some(3)).expect("threads");
                 let mut reader = BatchReader::new(data.fields(), batch.samples(), host, leave);
                 let mut out = vec![0xee; batch.samples() * field.bytes()];
-                reader.fill(&batch, index, None, 0.0, &mut out).expect("the field");
+                reader.fill(&batch, index, None, &mut out).expect("the field");
                 out
             });
             assert!(stayed == left, "{}", field.name());

@@ -2,9 +2,8 @@
 //!
 //! A new length is a new plan, made in milliseconds, and its steps are kept. Where lengths are many and steps are short,
 //! rounding lengths up to buckets makes fewer, at the price of computing on padding. Padding must not show in what is
-//! trained: its labels are negative, which the loss and accuracy leave out, and an input turns their means over all
-//! positions into means over those that are real. So the losses and gradients are those without buckets, up to rounding,
-//! as long as a position depends on none after it.
+//! trained: its labels are negative, which the loss and accuracy leave out. So the losses and gradients are those without
+//! buckets, up to rounding, as long as a position depends on none after it.
 
 use super::Trainer;
 use crate::loss::Loss;

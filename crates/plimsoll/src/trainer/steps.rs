@@ -12,9 +12,6 @@ pub(super) const TRAIN: &str = "train";
 /// The name of the step that measures.
 pub(super) const EVALUATE: &str = "evaluate";
 
-/// The name of the input, after the data's fields, that says how many positions there are for each that is not padding.
-const PADDED: &str = "bucket/padded";
-
 /// How many lengths are tried before training.
 const LENGTHS_TRIED: usize = 8;
 
@@ -72,11 +69,7 @@ impl Trainer {
         let of = |field: &Field| {
             Input::new(field.name(), &batch_shape(field, samples, self.longest()), dtype(field))
         };
-        let mut inputs = vec![of(input), of(target).exact()];
-        if self.buckets.is_some() {
-            inputs.push(Input::new(PADDED, &[], DType::F32).exact());
-        }
-        inputs
+        vec![of(input), of(target).exact()]
     }
 
     fn with_shapes(
@@ -99,33 +92,17 @@ impl Trainer {
         samples: usize,
         length: Option<usize>,
     ) -> Vec<Vec<usize>> {
-        let mut shapes: Vec<Vec<usize>> =
-            fields.iter().map(|field| batch_shape(field, samples, length)).collect();
-        if self.buckets.is_some() {
-            shapes.push(vec![]);
-        }
-        shapes
+        fields.iter().map(|field| batch_shape(field, samples, length)).collect()
     }
 
     /// Traces the model and its metrics; returns the loss, and what is reported.
     fn forward(&self, cx: &Context, inputs: &Inputs) -> Result<(Tensor, Vec<(String, Tensor)>)> {
-        let (x, y, padded) = match self.buckets {
-            None => {
-                let [x, y] = inputs.all()?;
-                (x, y, None)
-            }
-            Some(_) => {
-                let [x, y, padded] = inputs.all()?;
-                (x, y, Some(padded))
-            }
-        };
-        // Padding has no loss and is never right: what is a mean over all positions becomes one over those that are real.
-        let over_real = |mean: Tensor| padded.map_or(Ok(mean.clone()), |padded| mean.mul(padded));
+        let [x, y] = inputs.all()?;
         let prediction = self.model.forward(cx, x)?;
-        let loss = over_real(self.loss.of(&prediction, y)?)?;
+        let loss = self.loss.of(&prediction, y)?;
         let mut outputs = vec![("loss".to_string(), loss.clone())];
         if self.accuracy {
-            outputs.push(("accuracy".into(), over_real(metric::accuracy(&prediction, y)?)?));
+            outputs.push(("accuracy".into(), metric::accuracy(&prediction, y)?));
         }
         Ok((loss, outputs))
     }

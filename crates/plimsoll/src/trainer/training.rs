@@ -6,7 +6,8 @@ use super::steps::two_fields;
 use super::{LossScale, Progress, RunMemory, Trained, Trainer, TrainingLength, TrainingReport};
 use crate::forecast::Forecast;
 use crate::forecast::memory_trace;
-use crate::run::InputShapes;
+use crate::loss::Loss;
+use crate::run::{InputShapes, count_labels};
 use crate::{Error, ErrorKind, PredictedVsActual, Result, Run, Shape};
 use plimsoll_data::{Batch, Dataset};
 use plimsoll_graph::program::Kernel;
@@ -226,13 +227,9 @@ impl<'a> Training<'a> {
         self.open()?;
         let bucket = length.map(|length| self.trainer.bucket(length));
         let shapes = self.shapes_of(batch.samples(), bucket)?;
-        let padded = match (length, bucket) {
-            (Some(length), Some(bucket)) => bucket as f32 / length as f32,
-            _ => 1.0,
-        };
         let Some(reader) = &mut self.reader else { return Ok(()) };
         self.run.begin(step, &shapes, &mut |part, input, out| {
-            reader.fill(&batch.part(part.first, part.samples), input, length, padded, out)
+            reader.fill(&batch.part(part.first, part.samples), input, length, out)
         })
     }
 
@@ -257,22 +254,37 @@ impl<'a> Training<'a> {
     fn evaluate(&mut self) -> Result<BTreeMap<String, f64>> {
         let Some(held_out) = self.held_out else { return Ok(BTreeMap::new()) };
         self.finish()?;
-        let mut sums = [0.0; 2];
+        let (mut sums, mut weights) = ([0.0; 2], 0.0);
         let at_once = self.trainer.batch.min(held_out.samples()).max(1);
         for batch in held_out.batches(at_once)?.epoch(0) {
             self.begin(EVALUATION, &batch, self.trainer.longest())?;
             self.finish()?;
             let Some(ended) = self.run.ended() else { continue };
+            let weight = self.counted(&batch)?;
             for (sum, &value) in sums.iter_mut().zip(ended.scalars()) {
-                *sum += f64::from(value) * batch.samples() as f64;
+                *sum += f64::from(value) * weight;
             }
+            weights += weight;
         }
-        let mean = |sum: f64| sum / held_out.samples() as f64;
+        let mean = |sum: f64| sum / weights.max(1.0);
         let mut metrics = BTreeMap::from([("loss".to_string(), mean(sums[0]))]);
         if self.trainer.accuracy {
             metrics.insert("accuracy".into(), mean(sums[1]));
         }
         Ok(metrics)
+    }
+
+    /// How much a batch counts in means over several: by its labels that are not negative, if it has labels.
+    fn counted(&mut self, batch: &Batch<'_>) -> Result<f64> {
+        let shapes = self.shapes_of(batch.samples(), self.trainer.longest())?;
+        let dtype = self.run.input_dtype(EVALUATION, 1);
+        let Some(reader) = &mut self.reader else { return Ok(0.0) };
+        if self.trainer.loss != Loss::SparseCrossEntropy {
+            return Ok(batch.samples() as f64);
+        }
+        let mut labels = vec![0; shapes[1].elements() * dtype.size()];
+        reader.fill(batch, 1, self.trainer.longest(), &mut labels)?;
+        Ok(count_labels(dtype, &labels) as f64)
     }
 
     /// Runs the step for a full batch, the largest there is, once more: its kernels in the plan's order, with the seconds

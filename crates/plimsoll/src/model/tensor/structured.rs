@@ -79,6 +79,12 @@ impl Tensor {
         })
     }
 
+    /// The mean of what there is for each of the integer `labels`, all of one shape, over those that are not negative.
+    pub(crate) fn mean_over_counted(&self, labels: &Tensor) -> Result<Tensor> {
+        let sum = self.cast(DType::F32)?.sum_all()?;
+        sum.div(&labels.counted()?)
+    }
+
     /// A two-dimensional convolution of images `[batch, height, width, channels]` with a filter
     /// `[height, width, channels / groups, channels out]`.
     ///
