@@ -1,8 +1,7 @@
 //! The innermost loop: a tile of the result that stays in registers for the whole depth of a block.
 
 use crate::numbers::Float;
-use crate::simd::{Body, InstructionSet, Isa, MAX_LANES, Vector, VectorOf};
-use std::mem::MaybeUninit;
+use crate::simd::{Body, InstructionSet, Isa, Vector, VectorOf};
 
 /// The most rows of a register tile, which is then two vectors wide: what remains beside one row of vectors and
 /// one broadcast scalar.
@@ -62,25 +61,7 @@ impl<S: Float> Tile<S> {
     /// The machine has the instruction set of `V`; `rows` is from 1 to `max_rows`, `columns` from 1 to what
     /// [`vectors`] allows; the pointers are valid for what the fields say is read and written.
     #[inline(always)]
-    pub(crate) unsafe fn run<V: Vector<Scalar = S>>(self) {
-        let width = self.width(V::LANES);
-        // SAFETY: the caller vouches for the instruction set and the tile.
-        unsafe { if self.columns == width { self.run_whole::<V>() } else { V::Set::run(AtEdge(self)) } }
-    }
-
-    /// The columns that are read, in vectors of `lanes`.
-    #[inline(always)]
-    fn width(&self, lanes: usize) -> usize {
-        self.columns.div_ceil(lanes).next_power_of_two() * lanes
-    }
-
-    /// Computes the tile, if it writes all the columns that it reads.
-    ///
-    /// # Safety
-    ///
-    /// As for [`run`](Self::run).
-    #[inline(always)]
-    unsafe fn run_whole<V: Vector<Scalar = S>>(self) {
+    pub(crate) unsafe fn run<V: Vector<Scalar = S>>(&self) {
         // Only tiles that fit the registers are compiled: the others are never asked for, and large.
         macro_rules! sized {
             ($rows:literal, $vectors:literal) => {
@@ -91,7 +72,7 @@ impl<S: Float> Tile<S> {
         }
         macro_rules! by_size {
             ($($rows:literal)*) => {
-                match (self.rows, self.columns / V::LANES) {
+                match (self.rows, self.columns.div_ceil(V::LANES).next_power_of_two()) {
                     $(
                         ($rows, 1) => sized!($rows, 1),
                         ($rows, 2) => sized!($rows, 2),
@@ -105,43 +86,58 @@ impl<S: Float> Tile<S> {
         // SAFETY: the caller vouches for the instruction set and the tile.
         unsafe { by_size!(1 2 3 4 5 6 7 8 9 10 11 12 13 14) }
     }
+
+    /// The vectors of the result that have columns to write: their address, how many of their lanes that are, and where
+    /// they are among the sums of the tile, in rows of `width`.
+    #[inline(always)]
+    fn written(&self, width: usize, lanes: usize) -> impl Iterator<Item = (*mut S, usize, usize)> {
+        (0..self.rows).flat_map(move |row| {
+            let c = self.c.wrapping_offset(row as isize * self.c_row);
+            let columns = (0..self.columns).step_by(lanes);
+            columns.map(move |at| (c.wrapping_add(at), lanes.min(self.columns - at), row * width + at))
+        })
+    }
 }
 
-/// A tile that does not write all the columns that it reads. It is computed beside the result, so that the tiles of
-/// each size need not know of it.
-struct AtEdge<S>(Tile<S>);
+/// Reads the sums of a tile that does not write all the columns it reads from its result. Not part of the tiles of each
+/// size, which many are and few at an edge.
+struct ReadEdge<'a, S> {
+    tile: &'a Tile<S>,
+    sums: *mut S,
+    width: usize,
+}
 
-/// The most scalars of a register tile.
-const MAX_TILE: usize = Isa::Avx512.registers() * MAX_LANES;
-
-impl<S: Float> Body for AtEdge<S> {
+impl<S: Float> Body for ReadEdge<'_, S> {
     type Output = ();
 
     #[inline(always)]
     unsafe fn run<I: InstructionSet>(self) {
-        let Self(tile) = self;
-        let lanes = VectorOf::<I, S>::LANES;
-        let width = tile.width(lanes);
-        let mut beside = MaybeUninit::<[S; MAX_TILE]>::uninit();
-        let beside = beside.as_mut_ptr().cast::<S>();
-        // Of every vector of the tile: its columns in the result, how many they are, and its place beside it.
-        let vectors = (0..tile.rows).flat_map(|row| {
-            (0..width).step_by(lanes).map(move |column| {
-                let at = tile.c.wrapping_offset(row as isize * tile.c_row).wrapping_add(column);
-                let count = tile.columns.saturating_sub(column).min(lanes);
-                (at, count, beside.wrapping_add(row * width + column))
-            })
-        });
-        // SAFETY: the caller vouches for the instruction set and the tile, which fits the registers.
+        for (c, count, at) in self.tile.written(self.width, VectorOf::<I, S>::LANES) {
+            // SAFETY: there are sums for all rows and columns, and the caller of `Tile::run` vouches for the result.
+            unsafe { VectorOf::<I, S>::load_some(c, 0..count).store(self.sums.add(at)) };
+        }
+    }
+}
+
+/// Writes the result of such a tile from its sums.
+struct WriteEdge<'a, S> {
+    tile: &'a Tile<S>,
+    sums: *const S,
+    width: usize,
+}
+
+impl<S: Float> Body for WriteEdge<'_, S> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<I: InstructionSet>(self) {
+        let Self { tile, sums, width } = self;
+        // SAFETY: there are sums for all rows and columns, and the caller of `Tile::run` vouches for the result.
         unsafe {
-            if tile.add || tile.resume {
-                for (at, count, beside) in vectors.clone() {
-                    VectorOf::<I, S>::load_some(at, 0..count).store(beside);
-                }
-            }
-            Tile { c: beside, c_row: width as isize, columns: width, ..tile }.run_whole::<VectorOf<I, S>>();
-            for (at, count, beside) in vectors {
-                VectorOf::<I, S>::load(beside).store_first(at, count);
+            let (alpha, zero) = (VectorOf::<I, S>::splat(tile.alpha), VectorOf::<I, S>::splat(S::ZERO));
+            for (c, count, at) in tile.written(width, VectorOf::<I, S>::LANES) {
+                let old = if tile.add { VectorOf::<I, S>::load_some(c, 0..count) } else { zero };
+                alpha.mul_add(VectorOf::<I, S>::load(sums.add(at)), old).store_first(c, count);
             }
         }
     }
@@ -165,9 +161,9 @@ macro_rules! unroll {
 }
 
 /// A tile of constant size, so that its sums get a register each.
-struct Sized<S, const ROWS: usize, const VECTORS: usize>(Tile<S>);
+struct Sized<'a, S, const ROWS: usize, const VECTORS: usize>(&'a Tile<S>);
 
-impl<S: Float, const ROWS: usize, const VECTORS: usize> Body for Sized<S, ROWS, VECTORS> {
+impl<S: Float, const ROWS: usize, const VECTORS: usize> Body for Sized<'_, S, ROWS, VECTORS> {
     type Output = ();
 
     #[inline(always)]
@@ -177,11 +173,12 @@ impl<S: Float, const ROWS: usize, const VECTORS: usize> Body for Sized<S, ROWS, 
     }
 }
 
-impl<S: Float, const ROWS: usize, const VECTORS: usize> Sized<S, ROWS, VECTORS> {
+impl<S: Float, const ROWS: usize, const VECTORS: usize> Sized<'_, S, ROWS, VECTORS> {
     #[inline(always)]
     unsafe fn compute<V: Vector<Scalar = S>>(self) {
-        let Tile { depth, mut a, a_row, a_depth, mut b, b_depth, c, c_row, alpha, .. } = self.0;
-        let Tile { add, resume, .. } = self.0;
+        let &Tile { depth, mut a, a_row, a_depth, mut b, b_depth, c, c_row, columns, alpha, .. } = self.0;
+        let &Tile { add, resume, .. } = self.0;
+        let width = VECTORS * V::LANES;
         // SAFETY: the caller of `Tile::run` vouches for the instruction set and the pointers.
         unsafe {
             let mut sums = [[V::splat(S::ZERO); VECTORS]; ROWS];
@@ -192,6 +189,12 @@ impl<S: Float, const ROWS: usize, const VECTORS: usize> Sized<S, ROWS, VECTORS> 
                 });
             });
             if resume {
+                let mut edge = sums;
+                let (mut c, mut c_row) = (c, c_row);
+                if columns < width {
+                    V::Set::run(ReadEdge { tile: self.0, sums: edge.as_mut_ptr().cast(), width });
+                    (c, c_row) = (edge.as_mut_ptr().cast(), width as isize);
+                }
                 unroll!(row I below ROWS {
                     let c = c.offset(I as isize * c_row);
                     unroll!(column J below VECTORS {
@@ -214,6 +217,11 @@ impl<S: Float, const ROWS: usize, const VECTORS: usize> Sized<S, ROWS, VECTORS> 
                 V::prefetch(a.wrapping_add(PREFETCH_BYTES / size_of::<S>()));
                 a = a.wrapping_offset(a_depth);
                 b = b.wrapping_offset(b_depth);
+            }
+            if columns < width {
+                // A copy, because what has an address is not in registers.
+                let edge = sums;
+                return V::Set::run(WriteEdge { tile: self.0, sums: edge.as_ptr().cast(), width });
             }
             let alpha = V::splat(alpha);
             unroll!(row I below ROWS {
