@@ -222,7 +222,10 @@ fn call_stacks_without_end_are_left_out_and_said() {
     assert!(said, "{:?}", recording.origin.gaps);
     assert!(recording.devices[0].owners.count() > 1_000_000);
     recording.devices.iter().for_each(assert_laws);
-    assert!(refused(&deep_stacks(10, 100)).contains("on 100 devices"));
+    // All devices share them, however many there are.
+    let devices = read(&deep_stacks(10, 100)).unwrap().devices;
+    assert_eq!(devices.len(), 100);
+    assert!(devices.iter().all(|device| std::sync::Arc::ptr_eq(&device.owners, &devices[0].owners)));
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn run(name: &str) -> (Recording, Explanation) {
         limit: Some(8192),
         trace: Some(trace),
         failure: Some(failure),
-        owners,
+        owners: owners.into(),
         ..Device::default()
     };
     let origin = Origin {
@@ -36,6 +36,7 @@ fn run(name: &str) -> (Recording, Explanation) {
         formats: vec![Format::TorchSnapshot],
         framework: Framework::PyTorch,
         gaps: vec![name.into()],
+        partial: false,
     };
     let line = |bytes| BookLine { name: name.into(), bytes };
     let recording = Recording { origin, devices: vec![device] };

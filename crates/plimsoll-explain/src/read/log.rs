@@ -11,13 +11,16 @@ mod torch_message;
 mod xla;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::read::budget::Budget;
 use crate::read::input::Input;
 use crate::recording::{Device, Failure, Format, Framework, Origin, Recording};
+use aho_corasick::AhoCorasick;
 use bfc::{Dump, Dumps, PoolDumps};
 use lines::Lines;
 use parse::{Size, Traceback};
 use plimsoll_memory::{BfcSettings, Model, OwnerId, Owners, format_bytes};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use torch_message::Messages;
 use xla::{ListedBuffer, RuntimeMessages};
 
@@ -46,18 +49,28 @@ fn looks_json(start: &[u8]) -> bool {
 
 /// Reads a log to its end.
 pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
-    let mut log = Log::default();
+    let budget = input.budget().clone();
+    let mut log = Log::new(&budget);
     let mut lines = Lines::new(input);
+    let words = telling_words();
     let broken = loop {
-        let line = match lines.next() {
-            Ok(Some(line)) => line.into_owned(),
+        if !log.expects_more()
+            && let Err(error) = lines.skip_without(&words)
+        {
+            break Some(error);
+        }
+        match lines.next() {
+            Ok(Some((number, line))) => {
+                let telling = words.is_match(line.as_bytes());
+                log.line(&line, telling, number);
+            }
             Ok(None) => break None,
             Err(error) => break Some(error),
-        };
-        log.line(&line, lines.number());
+        }
     };
     if let Some(error) = broken {
         log.gaps.push(format!("The log could be read only up to line {}: {error}.", lines.number()));
+        log.partial = true;
     }
     log.finish(lines.number())
 }
@@ -79,22 +92,48 @@ const TELLING: [&str; 13] = [
     "Cell In[",
 ];
 
+/// A search for the telling words, and for bytes that may hide one: zeros between characters, and colours.
+fn telling_words() -> AhoCorasick {
+    let words = TELLING.into_iter().chain(["\0", "\x1b"]);
+    AhoCorasick::new(words).expect("a search for a dozen words")
+}
+
 /// What was found so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Log {
     dumps: Dumps,
     messages: Messages,
     runtime: RuntimeMessages,
     traceback: Traceback,
     gaps: Vec<String>,
+    /// Whether what is missing may change what the rest says.
+    partial: bool,
     /// Lines that belong to what a telling line began.
     following: u32,
     refused_at: u64,
 }
 
 impl Log {
-    fn line(&mut self, line: &str, at: u64) {
-        let telling = TELLING.iter().any(|word| line.contains(word));
+    fn new(budget: &Budget) -> Log {
+        Log {
+            dumps: Dumps::new(budget),
+            messages: Messages::default(),
+            runtime: RuntimeMessages::default(),
+            traceback: Traceback::default(),
+            gaps: Vec::new(),
+            partial: false,
+            following: 0,
+            refused_at: 0,
+        }
+    }
+
+    /// Whether lines that tell nothing by themselves may belong to what came before.
+    fn expects_more(&self) -> bool {
+        self.following > 0 || self.dumps.is_open()
+    }
+
+    /// Takes a line. `telling` says that it has a telling word.
+    fn line(&mut self, line: &str, telling: bool, at: u64) {
         if telling {
             self.following = 64;
         } else if self.following > 0 {
@@ -166,7 +205,8 @@ impl Log {
 
     fn recording(&mut self, format: Format, framework: Framework, devices: Vec<Device>) -> Recording {
         let gaps = std::mem::take(&mut self.gaps);
-        let origin = Origin { files: Vec::new(), formats: vec![format], framework, gaps };
+        let origin =
+            Origin { files: Vec::new(), formats: vec![format], framework, gaps, partial: self.partial };
         Recording { origin, devices }
     }
 
@@ -213,6 +253,7 @@ impl Log {
                 partial.line, complete.line
             ));
         } else if let Some(partial) = &partial {
+            self.partial = true;
             self.gaps.push(format!(
                 "The dump at line {} is cut short: what it says of the pool is partial.",
                 partial.line
@@ -287,7 +328,7 @@ impl Log {
             model: growth.map(|growth| model(growth, framework)),
             layout: state.layout,
             failure,
-            owners,
+            owners: Arc::new(owners),
             live_by_owner,
             ..Device::default()
         }
@@ -371,7 +412,7 @@ impl Log {
         let growth = set_up.filter(|(size, _)| size.exact).map(|(_, taken)| !taken);
         let growth = growth.or(stats.pool.zip(stats.limit).map(|(pool, limit)| pool < limit));
         device.model = growth.map(|growth| model(growth, framework));
-        device.live_by_owner = self.listed(&mut device.owners, true);
+        device.live_by_owner = self.listed(Arc::make_mut(&mut device.owners), true);
         Some(device)
     }
 }

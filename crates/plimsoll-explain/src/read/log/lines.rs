@@ -1,6 +1,7 @@
 //! Lines of a log in bounded memory. A progress bar writes megabytes without a newline, a debugger prints a
 //! tensor on one line, a terminal leaves colours behind: none of that may cost memory or hide a message.
 
+use aho_corasick::AhoCorasick;
 use std::borrow::Cow;
 use std::io::{self, BufRead};
 
@@ -28,8 +29,24 @@ impl<R: BufRead> Lines<R> {
         if self.ended { self.number.saturating_sub(1) } else { self.number }
     }
 
-    /// The next line without its end, its colours and whatever is not text; `None` at the end of the stream.
-    pub(super) fn next(&mut self) -> io::Result<Option<Cow<'_, str>>> {
+    /// Passes over whole lines in which none of `words` occurs, as many as are at hand. Most of a log is such lines, and
+    /// looking at them one by one is what takes time.
+    pub(super) fn skip_without(&mut self, words: &AhoCorasick) -> io::Result<()> {
+        if self.long {
+            return Ok(());
+        }
+        let bytes = self.input.fill_buf()?;
+        let searched = &bytes[..bytes.len().min(1 << 20)];
+        let end = words.find(searched).map_or(searched.len(), |found| found.start());
+        let lines = memchr::memrchr2(b'\n', b'\r', &searched[..end]).map_or(0, |last| last + 1);
+        self.number += memchr::memchr_iter(b'\n', &searched[..lines]).count() as u64;
+        self.input.consume(lines);
+        Ok(())
+    }
+
+    /// The next line without its end, its colours and whatever is not text, and its number; `None` at the end of the
+    /// stream.
+    pub(super) fn next(&mut self) -> io::Result<Option<(u64, Cow<'_, str>)>> {
         if self.long {
             let kept = self.buffer.len().saturating_sub(OVERLAP);
             self.buffer.drain(..kept);
@@ -48,7 +65,7 @@ impl<R: BufRead> Lines<R> {
                 break;
             }
             let room = LONGEST.saturating_sub(self.buffer.len());
-            let end = bytes.iter().take(room).position(|&b| b == b'\n' || b == b'\r');
+            let end = memchr::memchr2(b'\n', b'\r', &bytes[..bytes.len().min(room)]);
             let taken = end.unwrap_or(bytes.len().min(room));
             self.buffer.extend_from_slice(&bytes[..taken]);
             if let Some(end) = end {
@@ -66,10 +83,10 @@ impl<R: BufRead> Lines<R> {
             }
         }
         // Text in UTF-16, as some shells redirect it, is plain text with a zero byte after each character.
-        if !self.long && self.buffer.contains(&0) {
+        if !self.long && memchr::memchr(0, &self.buffer).is_some() {
             self.buffer.retain(|&b| b != 0);
         }
-        Ok(Some(without_colours(String::from_utf8_lossy(&self.buffer))))
+        Ok(Some((self.number(), without_colours(String::from_utf8_lossy(&self.buffer)))))
     }
 }
 
@@ -99,8 +116,8 @@ mod tests {
     fn all(bytes: &[u8]) -> Vec<(u64, String)> {
         let mut lines = Lines::new(bytes);
         let mut found = Vec::new();
-        while let Some(line) = lines.next().unwrap().map(Cow::into_owned) {
-            found.push((lines.number(), line));
+        while let Some((number, line)) = lines.next().unwrap() {
+            found.push((number, line.into_owned()));
         }
         found
     }
