@@ -318,10 +318,10 @@ fn logs_without_end() {
     let out_of_memory = b"loss 0.5, GPU memory at 98 %, allocating tensor\n";
     stays_within("telling lines", &gzip(&[(out_of_memory, 50_000_000)]));
     let mut dumps = Vec::new();
-    for thread in 0..64 {
+    for thread in 0..32 {
         let prefix = format!("I1115 07:05:33.483864 {thread} bfc_allocator.cc:119] ");
         dumps.extend(format!("{prefix}BFCAllocator dump for GPU_{thread}_bfc\n").into_bytes());
-        for chunk in 0..40_000 {
+        for chunk in 0..30_000 {
             let line = format!("{prefix}InUse at {:x} of size 256 by op op{chunk}\n", 256 * (chunk + 1));
             dumps.extend(line.into_bytes());
         }
@@ -355,12 +355,12 @@ fn what_a_real_file_takes_is_far_below_the_limits() {
 fn within_limits_that_are_too_small_a_real_file_is_answered_in_part() {
     for name in ["torch-frag.pickle.gz", "xplane/jax-train.xplane.pb.gz", "torch-cpu-chrome-trace.json.gz"] {
         let bytes = common::packed(name);
-        let limits = Limits { memory_bytes: 1 << 20, ..Limits::default() };
+        let limits = Limits { memory_bytes: 256 << 10, ..Limits::default() };
         match read_input(Input::bytes(&bytes).unwrap().within(limits), name) {
             Ok(recording) => {
                 assert!(recording.origin.partial, "{name}");
                 assert!(
-                    recording.origin.gaps[0].contains("1.00 MiB of memory"),
+                    recording.origin.gaps[0].contains("256 KiB of memory"),
                     "{:?}",
                     recording.origin.gaps
                 );

@@ -72,6 +72,7 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
         log.gaps.push(format!("The log could be read only up to line {}: {error}.", lines.number()));
         log.partial = true;
     }
+    log.cut = lines.is_cut();
     log.finish(lines.number())
 }
 
@@ -108,6 +109,8 @@ struct Log {
     gaps: Vec<String>,
     /// Whether what is missing may change what the rest says.
     partial: bool,
+    /// Whether the last line was cut.
+    cut: bool,
     /// Lines that belong to what a telling line began.
     following: u32,
     refused_at: u64,
@@ -122,6 +125,7 @@ impl Log {
             traceback: Traceback::default(),
             gaps: Vec::new(),
             partial: false,
+            cut: false,
             following: 0,
             refused_at: 0,
         }
@@ -160,7 +164,7 @@ impl Log {
     }
 
     fn finish(mut self, lines: u64) -> Result<Recording> {
-        self.messages.end();
+        self.messages.end_of_log();
         self.dumps.finish();
         let torch_at = self.messages.found.iter().map(|message| message.at).max();
         let bfc_at =
@@ -219,6 +223,12 @@ impl Log {
                 "The log holds {} out-of-memory messages; the last of each device is explained (line {at}).",
                 self.messages.count
             ));
+        }
+        if messages.iter().any(|message| message.cut) {
+            self.partial = true;
+            self.gaps.push(
+                "The log ends within an out-of-memory message: the figures after that are missing.".into(),
+            );
         }
         let devices = messages.into_iter().map(|message| message.device).collect();
         self.recording(Format::TorchMessage, Framework::PyTorch, devices)
@@ -316,6 +326,13 @@ impl Log {
             live_by_owner = if listed.is_empty() { live_by_owner } else { listed };
         }
         let failure = self.failure(dump, exhausted.as_ref());
+        if failure.is_none() {
+            self.partial = true;
+            self.gaps.push(format!(
+                "The dump at line {} was written because a request was refused; which one, the log does not say.",
+                dump.line
+            ));
+        }
         Device {
             name: if dump.allocator.is_empty() { "BFC pool".into() } else { dump.allocator.clone() },
             index,
@@ -386,6 +403,10 @@ impl Log {
         let exhausted = exhausted.or(driver);
         if exhausted.is_none() && self.runtime.stats.is_none() {
             return None;
+        }
+        if self.cut {
+            self.partial = true;
+            self.gaps.push("The log ends within a line, and what came after may have said more.".into());
         }
         let stats = self.runtime.stats.clone().unwrap_or_default();
         let index = exhausted.as_ref().and_then(|exhausted| exhausted.device);

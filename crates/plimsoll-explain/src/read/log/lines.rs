@@ -17,16 +17,23 @@ pub(super) struct Lines<R> {
     number: u64,
     ended: bool,
     long: bool,
+    /// Whether the last line of the stream was cut.
+    cut: bool,
 }
 
 impl<R: BufRead> Lines<R> {
     pub(super) fn new(input: R) -> Self {
-        Self { input, buffer: Vec::new(), number: 1, ended: false, long: false }
+        Self { input, buffer: Vec::new(), number: 1, ended: false, long: false, cut: false }
     }
 
     /// The number of the line handed out last, counted as an editor does.
     pub(super) fn number(&self) -> u64 {
         if self.ended { self.number.saturating_sub(1) } else { self.number }
+    }
+
+    /// Whether the last line of the stream was cut: it has no end, nor does it end as a sentence or a value does.
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut
     }
 
     /// Passes over whole lines in which none of `words` occurs, as many as are at hand. Most of a log is such lines, and
@@ -62,6 +69,7 @@ impl<R: BufRead> Lines<R> {
                 if nothing_new {
                     return Ok(None);
                 }
+                self.cut = !is_closed(&self.buffer);
                 break;
             }
             let room = LONGEST.saturating_sub(self.buffer.len());
@@ -87,6 +95,15 @@ impl<R: BufRead> Lines<R> {
             self.buffer.retain(|&b| b != 0);
         }
         Ok(Some((self.number(), without_colours(String::from_utf8_lossy(&self.buffer)))))
+    }
+}
+
+/// Whether a text ends as a sentence or a value does.
+fn is_closed(text: &[u8]) -> bool {
+    match text.trim_ascii_end() {
+        [.., before, b'.'] => !before.is_ascii_digit(),
+        [.., last] => b")}".contains(last),
+        [] => true,
     }
 }
 
