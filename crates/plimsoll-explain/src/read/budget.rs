@@ -37,7 +37,7 @@ impl Default for Limits {
 
 /// What an event of a trace takes from when it is read to when the page is drawn: itself, its request, the address it
 /// is found by, replays and columns. Measured; `tests/bounded.rs` fails if it is too little.
-pub(super) const EVENT: u64 = 320;
+pub(super) const EVENT: u64 = 256;
 
 /// What a block of a layout takes likewise.
 pub(super) const PIECE: u64 = 256;

@@ -22,7 +22,7 @@ use plimsoll_memory::{BfcSettings, Model, OwnerId, Owners, format_bytes};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use torch_message::Messages;
-use xla::{ListedBuffer, RuntimeMessages};
+use xla::{FRAMEWORKS, ListedBuffer, RuntimeMessages};
 
 /// Whether this is text, and not JSON: few bytes that no log has.
 pub(super) fn looks(start: &[u8]) -> bool {
@@ -52,17 +52,20 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
     let budget = input.budget().clone();
     let mut log = Log::new(&budget);
     let mut lines = Lines::new(input);
-    let words = telling_words();
+    let words = Words::new();
     let broken = loop {
         if !log.expects_more()
-            && let Err(error) = lines.skip_without(&words)
+            && let Err(error) = lines.skip_without(&words.telling)
         {
             break Some(error);
         }
         match lines.next() {
-            Ok(Some((number, line))) => {
-                let telling = words.is_match(line.as_bytes());
-                log.line(&line, telling, number);
+            Ok(Some(line)) => {
+                log.cut = line.cut;
+                // A figure of a dump may be cut with its line.
+                if !(line.cut && log.dumps.is_open()) {
+                    log.line(&line.text, &words, line.number);
+                }
             }
             Ok(None) => break None,
             Err(error) => break Some(error),
@@ -72,7 +75,6 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
         log.gaps.push(format!("The log could be read only up to line {}: {error}.", lines.number()));
         log.partial = true;
     }
-    log.cut = lines.is_cut();
     log.finish(lines.number())
 }
 
@@ -93,10 +95,49 @@ const TELLING: [&str; 13] = [
     "Cell In[",
 ];
 
-/// A search for the telling words, and for bytes that may hide one: zeros between characters, and colours.
-fn telling_words() -> AhoCorasick {
-    let words = TELLING.into_iter().chain(["\0", "\x1b"]);
-    AhoCorasick::new(words).expect("a search for a dozen words")
+/// Words of which every line has one that begins anything; others only go on with what was begun.
+const BEGINNING: [&str; 24] = [
+    "ut of memory",
+    "OUT_OF_MEMORY",
+    "OOM when",
+    "tried to allocate",
+    "runtime error (2)",
+    "bfc_allocator",
+    "BFCAllocator",
+    "Bin (256)",
+    "Created ",
+    " on device ",
+    "otal memory: ",
+    "totalMemory: ",
+    "bytes_in_use",
+    "Failed to allocate",
+    "{{node ",
+    "[[node ",
+    "[[Node: ",
+    "[Op:",
+    "Peak buffers:",
+    "Current usage from",
+    "Traceback (",
+    "File ",
+    "Cell ",
+    "memory allocating",
+];
+
+/// Searches for many words at once: logs are long, and most of their lines have none.
+struct Words {
+    /// The telling words, and bytes that may hide one: zeros between characters, and colours.
+    telling: AhoCorasick,
+    beginning: AhoCorasick,
+    frameworks: AhoCorasick,
+}
+
+impl Words {
+    fn new() -> Words {
+        let search = |words: &[&str]| AhoCorasick::new(words).expect("a search for a few words");
+        let telling = [&TELLING[..], &["\0", "\x1b"]].concat();
+        let frameworks = search(&FRAMEWORKS);
+        Words { telling: search(&telling), beginning: search(&BEGINNING), frameworks }
+    }
 }
 
 /// What was found so far.
@@ -136,22 +177,28 @@ impl Log {
         self.following > 0 || self.dumps.is_open()
     }
 
-    /// Takes a line. `telling` says that it has a telling word.
-    fn line(&mut self, line: &str, telling: bool, at: u64) {
-        if telling {
+    /// Takes a line.
+    fn line(&mut self, line: &str, words: &Words, at: u64) {
+        if words.telling.is_match(line) {
             self.following = 64;
         } else if self.following > 0 {
             self.following -= 1;
         } else if !self.dumps.is_open() {
             return;
         }
-        if self.dumps.line(line, at) {
+        let goes_on = self.dumps.is_open() || self.messages.is_gathering() || self.runtime.is_listing();
+        let begins = words.beginning.is_match(line);
+        if (goes_on || begins) && self.dumps.line(line, at) {
             self.runtime.written_by(line);
             self.refused_at = at;
             return;
         }
         if self.following == 0 {
             return;
+        }
+        words.frameworks.find_iter(line).for_each(|found| self.runtime.names(found.pattern().as_usize()));
+        if !(goes_on || begins) {
+            return self.runtime.pass();
         }
         let traceback = &self.traceback;
         self.messages.line(line, at, || traceback.innermost());

@@ -281,10 +281,6 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
     let mut json = serde_json::Deserializer::from_reader(text);
     let read = json.deserialize_map(ProfileVisitor { pools: &mut pools, budget: &budget });
     let broken = read.and_then(|()| json.end()).err().map(|error| error.to_string());
-    if let (Some(error), true) = (&broken, pools.is_empty()) {
-        let message = format!("is a memory profile that cannot be read: {error}");
-        return Err(Error::new(ErrorKind::Malformed, message));
-    }
     let partial = broken.is_some();
     let mut gaps: Vec<String> = broken
         .map(|error| format!("the memory profile breaks off ({error}): what comes after is missing"))
@@ -313,7 +309,13 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
         }
     }
     if devices.is_empty() {
-        return Err(Error::new(ErrorKind::Empty, "is a memory profile without a pool in it"));
+        return Err(match gaps.first().filter(|_| partial) {
+            Some(gap) => Error::new(
+                ErrorKind::Malformed,
+                format!("is a memory profile of which no pool is told: {gap}"),
+            ),
+            None => Error::new(ErrorKind::Empty, "is a memory profile without a pool in it"),
+        });
     }
     let owners = owners.finish();
     devices.iter_mut().for_each(|device: &mut Device| device.owners = owners.clone());

@@ -12,11 +12,15 @@ use std::sync::Arc;
 /// What a place takes, and what a frame does beside its two texts, which are kept twice; with the columns and names
 /// that a page has of each.
 const PLACE: u64 = 320;
+/// What each frame above a place counts: its stack is walked again and again, which takes no memory but time.
+const CALLER: u64 = 8;
 const FRAME: u64 = 1024;
 
 /// Owners under construction.
 pub(super) struct Places {
     owners: Owners,
+    /// How deep each place is.
+    depths: Vec<u32>,
     /// Frames that were paid for.
     frames: HashSet<u64>,
     budget: Budget,
@@ -25,7 +29,13 @@ pub(super) struct Places {
 
 impl Places {
     pub(super) fn new(budget: &Budget) -> Places {
-        Places { owners: Owners::default(), frames: HashSet::new(), budget: budget.clone(), full: false }
+        Places {
+            owners: Owners::default(),
+            depths: vec![0],
+            frames: HashSet::new(),
+            budget: budget.clone(),
+            full: false,
+        }
     }
 
     /// The owner that is `frame` called from `parent`; `parent` itself once there is no room for more.
@@ -36,7 +46,9 @@ impl Places {
         let before = self.owners.count();
         let owner = self.owners.child(parent, frame);
         if self.owners.count() > before {
-            let mut bytes = PLACE;
+            let depth = self.depths.get(parent.0 as usize).map_or(1, |above| above.saturating_add(1));
+            self.depths.push(depth);
+            let mut bytes = PLACE + CALLER * u64::from(depth);
             if let Some(frame) = self.owners.frame(owner) {
                 let mut hasher = DefaultHasher::new();
                 frame.hash(&mut hasher);

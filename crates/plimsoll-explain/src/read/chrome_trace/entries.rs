@@ -166,7 +166,7 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<(Entries, Option<String>)> {
                 io::ErrorKind::FileTooLarge => {
                     return Err(Error::new(ErrorKind::Hostile, format!("{at}: {error}")));
                 }
-                io::ErrorKind::QuotaExceeded => format!("read up to {at}: {error}"),
+                io::ErrorKind::QuotaExceeded | io::ErrorKind::TimedOut => format!("read up to {at}: {error}"),
                 io::ErrorKind::UnexpectedEof => "cut short within its packing".to_string(),
                 io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => {
                     format!("broken: its packing is damaged ({error})")

@@ -10,6 +10,16 @@ const LONGEST: usize = 1 << 16;
 /// What two pieces of one line have in common, so that no message is cut between them.
 const OVERLAP: usize = 1 << 12;
 
+/// A line, or a piece of one that is long.
+pub(super) struct Line<'a> {
+    /// Counted as an editor does.
+    pub(super) number: u64,
+    /// Without its end, its colours and whatever is not text.
+    pub(super) text: Cow<'a, str>,
+    /// Whether the stream ended within it: it has no end, nor does it end as a sentence or a value does.
+    pub(super) cut: bool,
+}
+
 /// The lines of a stream. A carriage return ends a line too: what a progress bar overwrote was a line once.
 pub(super) struct Lines<R> {
     input: R,
@@ -31,11 +41,6 @@ impl<R: BufRead> Lines<R> {
         if self.ended { self.number.saturating_sub(1) } else { self.number }
     }
 
-    /// Whether the last line of the stream was cut: it has no end, nor does it end as a sentence or a value does.
-    pub(super) fn is_cut(&self) -> bool {
-        self.cut
-    }
-
     /// Passes over whole lines in which none of `words` occurs, as many as are at hand. Most of a log is such lines, and
     /// looking at them one by one is what takes time.
     pub(super) fn skip_without(&mut self, words: &AhoCorasick) -> io::Result<()> {
@@ -51,9 +56,8 @@ impl<R: BufRead> Lines<R> {
         Ok(())
     }
 
-    /// The next line without its end, its colours and whatever is not text, and its number; `None` at the end of the
-    /// stream.
-    pub(super) fn next(&mut self) -> io::Result<Option<(u64, Cow<'_, str>)>> {
+    /// The next line; `None` at the end of the stream.
+    pub(super) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
         if self.long {
             let kept = self.buffer.len().saturating_sub(OVERLAP);
             self.buffer.drain(..kept);
@@ -94,7 +98,8 @@ impl<R: BufRead> Lines<R> {
         if !self.long && memchr::memchr(0, &self.buffer).is_some() {
             self.buffer.retain(|&b| b != 0);
         }
-        Ok(Some((self.number(), without_colours(String::from_utf8_lossy(&self.buffer)))))
+        let (number, cut) = (self.number(), self.cut);
+        Ok(Some(Line { number, text: without_colours(String::from_utf8_lossy(&self.buffer)), cut }))
     }
 }
 
@@ -102,7 +107,7 @@ impl<R: BufRead> Lines<R> {
 fn is_closed(text: &[u8]) -> bool {
     match text.trim_ascii_end() {
         [.., before, b'.'] => !before.is_ascii_digit(),
-        [.., last] => b")}".contains(last),
+        [.., last] => *last == b'}',
         [] => true,
     }
 }
@@ -133,8 +138,8 @@ mod tests {
     fn all(bytes: &[u8]) -> Vec<(u64, String)> {
         let mut lines = Lines::new(bytes);
         let mut found = Vec::new();
-        while let Some((number, line)) = lines.next().unwrap() {
-            found.push((number, line.into_owned()));
+        while let Some(line) = lines.next().unwrap() {
+            found.push((line.number, line.text.into_owned()));
         }
         found
     }

@@ -71,6 +71,11 @@ impl Messages {
         }
     }
 
+    /// Whether a message is being gathered.
+    pub(super) fn is_gathering(&self) -> bool {
+        self.gathering.is_some()
+    }
+
     /// Ends the message that is being gathered, with the log.
     pub(super) fn end_of_log(&mut self) {
         let cut = self.gathering.as_mut().filter(|gathering| !has_last_figure(&gathering.text));
