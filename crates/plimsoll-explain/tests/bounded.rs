@@ -101,9 +101,9 @@ fn is_partial(name: &str, bytes: &[u8]) {
 fn gzip(pieces: &[(&[u8], usize)]) -> Vec<u8> {
     let mut packed = Vec::new();
     for &(piece, times) in pieces {
-        let together = (8_usize << 20).div_ceil(piece.len().max(1)).clamp(1, times.max(1));
+        let together = (1_usize << 20).div_ceil(piece.len().max(1)).clamp(1, times.max(1));
         let member = |count: usize| {
-            let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+            let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
             (0..count).for_each(|_| encoder.write_all(piece).unwrap());
             encoder.finish().unwrap()
         };
