@@ -62,8 +62,8 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
             gaps.push(format!("{count} {what}: left out"));
         }
     }
-    entries.finish_reading();
     let (owners, owner_of) = owners(&mut entries, budget);
+    entries.finish_reading();
     let marks = std::mem::take(&mut entries.marks);
     let mut builders: BTreeMap<(i64, i64), Builder> = BTreeMap::new();
     let mut elsewhere = 0_u64;

@@ -72,7 +72,7 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
     if !reading.ended {
         gaps.push(format!("the file is cut short after line {number}"));
     }
-    let partial = !reading.ended;
+    let partial = !reading.ended || broken.is_some();
     let device = reading.device(header, &mut gaps)?;
     let origin = Origin {
         files: vec![],
