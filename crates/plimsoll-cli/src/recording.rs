@@ -2,7 +2,7 @@
 
 use crate::Result;
 use indicatif::{ProgressBar, ProgressStyle};
-use plimsoll_explain::{Progress, Recording, read_files};
+use plimsoll_explain::{Limits, Progress, Recording, read_files_within};
 use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -12,20 +12,20 @@ use std::time::Duration;
 /// Files smaller than this are read before a bar would be seen.
 const WORTH_A_BAR: u64 = 32 << 20;
 
-/// Reads the files of one run, showing how far that is on the standard error stream.
-pub(crate) fn read(files: &[PathBuf]) -> Result<Recording> {
+/// Reads the files of one run within limits, showing how far that is on the standard error stream.
+pub(crate) fn read(files: &[PathBuf], limits: Limits) -> Result<Recording> {
     let progress = Progress::default();
     let sizes = files.iter().filter_map(|file| fs::metadata(file).ok()).map(|found| found.len());
     let total = sizes.fold(0, u64::saturating_add);
     if total < WORTH_A_BAR || !io::stderr().is_terminal() {
-        return Ok(read_files(files, &progress)?);
+        return Ok(read_files_within(files, &progress, limits)?);
     }
     let bar = ProgressBar::new(total);
     if let Ok(style) = ProgressStyle::with_template("{bar:32} {bytes} of {total_bytes} read, {eta} left") {
         bar.set_style(style.progress_chars("█▉▊▋▌▍▎▏ "));
     }
     let recording = thread::scope(|scope| {
-        let reading = scope.spawn(|| read_files(files, &progress));
+        let reading = scope.spawn(|| read_files_within(files, &progress, limits));
         while !reading.is_finished() {
             bar.set_position(progress.read_bytes());
             thread::sleep(Duration::from_millis(50));

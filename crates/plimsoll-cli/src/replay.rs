@@ -3,8 +3,8 @@
 use crate::Result;
 use crate::recording::read;
 use crate::show;
-use plimsoll_explain::{Device, Recording, call_site, curve, plain, planned};
-use plimsoll_memory::{Action, Model, OwnerId, Start, Trace, format_bytes, parse_bytes, replay};
+use plimsoll_explain::{Device, Limits, Recording, call_site, curve, planned};
+use plimsoll_memory::{Action, Model, OwnerId, Start, Trace, format_bytes, parse_bytes, quoted, replay};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::PathBuf;
@@ -80,7 +80,7 @@ struct Failed {
 }
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
-    let recording = read(&args.files)?;
+    let recording = read(&args.files, Limits::default())?;
     let traced: Vec<(&Device, &Trace)> =
         recording.devices.iter().filter_map(|device| Some((device, device.trace.as_ref()?))).collect();
     if traced.is_empty() {
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
             "{} holds no sequence of requests to replay; a PyTorch snapshot with \
              torch.cuda.memory._record_memory_history, a profile of jax.profiler or tf.profiler, or a Plimsoll \
              run does",
-            recording.origin.files.join(", ")
+            quoted(&recording.origin.files.join(", "))
         );
         return Err(message.into());
     }
@@ -200,8 +200,8 @@ fn print(
     rows: &[Row],
     out: &mut dyn Write,
 ) -> Result {
-    writeln!(out, "{}", plain(&recording.origin.files.join(", ")))?;
-    writeln!(out, "{} · {}", recording.origin.framework.name(), plain(&device.name))?;
+    writeln!(out, "{}", quoted(&recording.origin.files.join(", ")))?;
+    writeln!(out, "{} · {}", recording.origin.framework.name(), quoted(&device.name))?;
     writeln!(out)?;
     let requests = trace.requests.len();
     let whole = if trace.complete { "" } else { ", recorded from a moment after the program's start" };

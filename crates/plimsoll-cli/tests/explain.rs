@@ -103,6 +103,46 @@ fn a_page_is_written_beside_the_text() {
 }
 
 #[test]
+fn a_page_never_takes_the_place_of_what_it_is_made_of() {
+    let place = Place::new();
+    let recorded = std::fs::read(recorded("torch-healthy.pickle.gz")).expect("a recording");
+    place.write("run.pickle.gz", "");
+    std::fs::write(place.path("run.pickle.gz"), &recorded).expect("a copy");
+    std::fs::hard_link(place.path("run.pickle.gz"), place.path("hard.html")).expect("a link");
+    #[cfg(unix)]
+    std::os::unix::fs::symlink("run.pickle.gz", place.path("soft.html")).expect("a link");
+    for page in ["run.pickle.gz", "./run.pickle.gz", "../PLACE/run.pickle.gz", "hard.html", "soft.html"] {
+        let folder = place.path("").file_name().expect("a name").to_string_lossy().into_owned();
+        let page = page.replace("PLACE", &folder);
+        let error = place.fail(&["explain", "run.pickle.gz", "--html", &page]);
+        assert!(error.starts_with("the page would overwrite run.pickle.gz"), "{page}: {error}");
+        assert_eq!(std::fs::read(place.path("run.pickle.gz")).expect("the recording"), recorded);
+    }
+}
+
+#[test]
+fn within_less_memory_than_a_file_needs_the_answer_is_said_to_be_a_part() {
+    let file = recorded("torch-frag.pickle.gz");
+    let ran = Place::new().succeed(&["explain", &file, "--max-memory", "8MiB"]);
+    assert!(ran.stdout.contains("Incomplete: "), "{}", ran.stdout);
+    let report = json(&["explain", &file, "--max-memory", "8MiB", "--json"]);
+    assert_eq!(report["source"]["partial"], true);
+    assert_eq!(report["verdicts"][0]["kind"], "incomplete");
+}
+
+#[test]
+fn nothing_in_names_or_files_controls_the_terminal() {
+    let place = Place::new();
+    let evil = "\u{1b}[2J\u{202e}\u{9b}x.txt";
+    place.write(evil, "CUDA out of \u{1b}]0;owned\u{7} \u{202e}nothing\n");
+    let error = place.fail(&["explain", evil]);
+    let controls = |text: &str| text.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}');
+    assert!(!controls(&error) && error.contains(r"\u{1b}[2J"), "{error:?}");
+    let ran = place.succeed(&["explain", &recorded("torch-healthy.pickle.gz"), "--html", evil]);
+    assert!(!controls(&ran.stdout), "{:?}", ran.stdout);
+}
+
+#[test]
 fn files_of_one_run_are_joined() {
     let place = Place::new();
     place.write(

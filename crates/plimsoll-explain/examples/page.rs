@@ -261,26 +261,26 @@ fn run(events: usize) -> (Recording, Explanation) {
         model: Some(Model::Caching(settings)),
         layout: Some(layout.clone()),
         failure: Some(failure),
-        owners: places.owners.clone(),
+        owners: places.owners.clone().into(),
         trace: Some(pool.trace),
         ..Device::default()
     };
     let second = Device {
         name: "GPU 1 (layout only)".into(),
         layout: Some(layout.clone()),
-        owners: places.owners.clone(),
+        owners: places.owners.clone().into(),
         ..Device::default()
     };
     let third = Device {
         name: "GPU 2 (owners only)".into(),
         live_by_owner: by_owner,
-        owners: places.owners.clone(),
+        owners: places.owners.clone().into(),
         ..Device::default()
     };
     let fifth = Device {
         name: "GPU 3 (no addresses)".into(),
         trace: first.trace.as_ref().map(without_addresses),
-        owners: places.owners.clone(),
+        owners: places.owners.clone().into(),
         ..Device::default()
     };
     let fourth =
@@ -290,6 +290,7 @@ fn run(events: usize) -> (Recording, Explanation) {
         formats: vec![Format::TorchSnapshot],
         framework: Framework::PyTorch,
         gaps: vec![],
+        partial: false,
     };
     let recording = Recording { origin, devices: vec![first, second, third, fourth, fifth] };
     let mut explanation = explain(&recording);

@@ -41,6 +41,11 @@ pub(crate) fn advice(facts: &Facts<'_>, verdicts: &[Verdict], leak: Option<&Leak
         advice.extend(settings::advice(facts, is(VerdictKind::ReservedIdle)));
         advice.extend(plan_ahead(facts));
     }
+    if facts.device.trace.is_some() && !facts.may_replay() {
+        let change = "replay the trace under one allocator at a time (`plimsoll replay --allocator`)";
+        let because = "it is so long that the time for explaining it was over before all was tried";
+        advice.push(argued(change, None, None, because));
+    }
     advice.retain(|advice| is_worth_telling(facts, advice));
     // What helps comes first; what replay could not decide before what it found useless.
     advice.sort_by_key(|advice| match advice.would_survive {
@@ -61,9 +66,9 @@ fn is_worth_telling(facts: &Facts<'_>, advice: &Advice) -> bool {
 }
 
 /// Replays a trace under an allocator, within the limit that the program had when it failed. The allocator that
-/// made the recording goes on from what it had; any other starts afresh.
-fn replayed(facts: &Facts<'_>, trace: &Trace, model: &Model) -> Outcome {
-    replay(trace, model, replay_limit(facts), start(facts, model))
+/// made the recording goes on from what it had; any other starts afresh. `None` if the time for replays is over.
+fn replayed(facts: &Facts<'_>, trace: &Trace, model: &Model) -> Option<Outcome> {
+    facts.may_replay().then(|| replay(trace, model, replay_limit(facts), start(facts, model)))
 }
 
 fn start(facts: &Facts<'_>, model: &Model) -> Start {
@@ -127,7 +132,7 @@ fn stop_leak(facts: &Facts<'_>, leak: &Leak) -> Option<Advice> {
     match &facts.device.model {
         Some(model) => {
             let counterfactual = freed_after_their_step(trace, steps, &leak.requests);
-            Some(tested(change, &replayed(facts, &counterfactual, model), why))
+            Some(tested(change, &replayed(facts, &counterfactual, model)?, why))
         }
         None => {
             let (live, _) = freed_after_their_step(trace, steps, &leak.requests).peak_live();
@@ -174,7 +179,9 @@ fn make_others_leave(facts: &Facts<'_>) -> Option<Advice> {
 fn raise_the_limit(facts: &Facts<'_>) -> Option<Advice> {
     let refused = facts.refused?;
     let needed = match (&facts.device.trace, &facts.device.model) {
-        (Some(trace), Some(model)) => replay(trace, model, None, start(facts, model)).peak_reserved,
+        (Some(trace), Some(model)) if facts.may_replay() => {
+            replay(trace, model, None, start(facts, model)).peak_reserved
+        }
         _ => facts.live?.saturating_add(refused),
     };
     let from =
@@ -197,13 +204,16 @@ fn smaller_batch(facts: &Facts<'_>, transient: bool) -> Option<Advice> {
         let because = "what scales with the batch cannot be told without a trace of at least one step";
         return Some(argued(change, None, None, because));
     };
-    let outcome = replayed(facts, &half_the_batch(trace, steps), model);
+    let outcome = replayed(facts, &half_the_batch(trace, steps), model)?;
     Some(tested(change, &outcome, assumption))
 }
 
 /// The best that knowing all lifetimes ahead can do.
 fn plan_ahead(facts: &Facts<'_>) -> Option<Advice> {
     let trace = facts.device.trace.as_ref().filter(|_| settings::hopeless(facts).is_none())?;
+    if !facts.may_replay() {
+        return None;
+    }
     let planned = planned(trace);
     let survives = Some(replay_limit(facts).is_none_or(|limit| planned.peak_bytes <= limit));
     let because = format!(

@@ -1,5 +1,6 @@
-//! The one error of this crate.
+//! The one error of this crate. Its message quotes whatever came from outside: names of files, and texts in them.
 
+use plimsoll_memory::quoted;
 use std::fmt;
 
 /// A recording that cannot be read.
@@ -32,12 +33,12 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self { kind, message: quoted(&message.into()).into_owned() }
     }
 
     /// The same failure, with the file it is about in front.
     pub(crate) fn in_file(self, name: &str) -> Self {
-        Self { message: format!("{name}: {}", self.message), ..self }
+        Self { message: format!("{}: {}", quoted(name), self.message), ..self }
     }
 
     /// What kind of failure this is.

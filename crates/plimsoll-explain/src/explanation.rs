@@ -33,6 +33,8 @@ pub struct Explanation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VerdictKind {
+    /// A part of the recording is missing: what follows is only what the rest cannot change.
+    Incomplete,
     /// What is live at once exceeds what is available.
     TooBig,
     /// Enough bytes are free, but no hole is large enough.

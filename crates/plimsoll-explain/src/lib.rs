@@ -22,7 +22,6 @@ pub use error::{Error, ErrorKind, Result};
 pub use explain::explain;
 pub use explanation::{Advice, BookLine, Books, Explanation, Verdict, VerdictKind};
 pub use moment::{CallSite, Curve, Fragmentation, Moment, MomentKind, Peak, SiteUsage, Snapshot, Timeline};
-pub use read::{Input, Progress, read_files, read_input};
+pub use read::{Input, Limits, Progress, read_files, read_files_within, read_input};
 pub use recording::{Device, Failure, Format, Framework, Origin, Recording};
-pub use text::plain;
 pub use view::{Style, show, write_html};

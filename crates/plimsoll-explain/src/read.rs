@@ -1,9 +1,10 @@
 //! Reading what a program left behind, without being told what it is.
 //!
 //! A reader is chosen by content: each says from the first bytes whether they look like its format. Input is
-//! untrusted: readers hold bounded memory for what they have not understood, recurse to a fixed depth only, and
-//! say in [`Origin::gaps`](crate::Origin::gaps) what they had to leave out of a broken file.
+//! untrusted: readers take memory and time from one [`budget`], recurse to a fixed depth only, and say in
+//! [`Origin::gaps`](crate::Origin::gaps) what they had to leave out of a broken file.
 
+mod budget;
 mod chrome_trace;
 mod input;
 mod join;
@@ -11,6 +12,7 @@ mod log;
 mod match_frees;
 mod memory_profile;
 mod pickle;
+mod places;
 mod plimsoll;
 mod pool_trace;
 mod pprof;
@@ -18,10 +20,12 @@ mod protobuf;
 mod torch_snapshot;
 mod xplane;
 
+pub use budget::Limits;
 pub use input::{Input, Progress};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::recording::Recording;
+use budget::Budget;
 use join::join;
 use std::path::PathBuf;
 
@@ -45,17 +49,6 @@ const READERS: &[Reader] = &[
     Reader { looks: log::looks, read: log::read },
 ];
 
-/// Refuses to give each of so many devices its copy of so many owners or marks.
-fn check_owners(owners: usize, devices: usize) -> Result<()> {
-    const MOST: usize = 8 << 20;
-    if owners.saturating_mul(devices) <= MOST || devices <= 1 {
-        return Ok(());
-    }
-    let message =
-        format!("out of all proportion: {owners} places in a program and marks, on {devices} devices");
-    Err(Error::new(ErrorKind::Hostile, message))
-}
-
 /// Reads one stream, whatever it holds. `name` is what the recording calls it.
 ///
 /// # Errors
@@ -75,7 +68,19 @@ pub fn read_input(mut input: Input<'_>, name: &str) -> Result<Recording> {
         };
         return Err(Error::new(ErrorKind::UnknownFormat, message));
     };
-    let mut recording = (reader.read)(&mut input).map_err(|e| e.in_file(name))?;
+    let recording = (reader.read)(&mut input);
+    let budget = input.budget();
+    let mut recording = recording.map_err(|error| match budget.is_spent() {
+        true => {
+            let message = format!("out of all proportion: {budget} before anything could be told ({error})");
+            Error::new(ErrorKind::Hostile, message).in_file(name)
+        }
+        false => error.in_file(name),
+    })?;
+    if budget.is_spent() {
+        recording.origin.partial = true;
+        recording.origin.gaps.insert(0, format!("{budget}: what comes after is not read"));
+    }
     recording.origin.files = vec![name.to_string()];
     Ok(recording)
 }
@@ -89,12 +94,22 @@ const RUN_TRACE: &str = "memory.jsonl";
 /// # Errors
 /// If a file cannot be read, or the files are of different runs.
 pub fn read_files(paths: &[PathBuf], progress: &Progress) -> Result<Recording> {
+    read_files_within(paths, progress, Limits::default())
+}
+
+/// The same within other limits, which count for all files together. What was read within them is the answer:
+/// [`Origin::partial`](crate::Origin::partial) says that it is a part.
+///
+/// # Errors
+/// If a file cannot be read, or the files are of different runs.
+pub fn read_files_within(paths: &[PathBuf], progress: &Progress, limits: Limits) -> Result<Recording> {
+    let budget = Budget::new(limits);
     let mut recordings = Vec::new();
     for path in paths {
         let trace = path.join(RUN_TRACE);
         let path = if trace.is_file() { &trace } else { path };
         let name = path.display().to_string();
-        let input = Input::open(path, progress).map_err(|e| e.in_file(&name))?;
+        let input = Input::open_within(path, progress, budget.clone()).map_err(|e| e.in_file(&name))?;
         recordings.push(read_input(input, &name)?);
     }
     join(recordings)

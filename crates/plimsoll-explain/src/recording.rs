@@ -4,6 +4,7 @@
 //! four numbers, a snapshot knows every block. What was not recorded is `None`, never a guess.
 
 use plimsoll_memory::{Layout, Model, OwnerId, Owners, Trace};
+use std::sync::Arc;
 
 /// What one or several files of one run say.
 #[derive(Debug, Clone)]
@@ -26,6 +27,9 @@ pub struct Origin {
     /// What could not be read, one sentence each: a file cut short, entries of an unknown kind. Empty when all
     /// was read.
     pub gaps: Vec<String>,
+    /// Whether what is missing could change what follows: a file is cut short, broken, or beyond the limits. The gaps
+    /// say which and where.
+    pub partial: bool,
 }
 
 /// A kind of file that can be read.
@@ -129,8 +133,8 @@ pub struct Device {
     pub trace: Option<Trace>,
     /// The request that was refused.
     pub failure: Option<Failure>,
-    /// Who allocated: what owners in the layout, trace and list below stand for.
-    pub owners: Owners,
+    /// Who allocated: what owners in the layout, trace and list below stand for. Devices of one file share them.
+    pub owners: Arc<Owners>,
     /// What was in use by owner, where addresses are not known: bytes and how many allocations.
     pub live_by_owner: Vec<(OwnerId, u64, u64)>,
     /// Whether `live` and `live_by_owner` are of the peak, and not of the end or of the failure.

@@ -218,11 +218,14 @@ fn deep_stacks(events: u32, devices: u32) -> Vec<u8> {
 #[test]
 fn call_stacks_without_end_are_left_out_and_said() {
     let recording = read(&deep_stacks(3000, 1)).unwrap();
-    let said = recording.origin.gaps.iter().any(|gap| gap.contains("different call stacks"));
-    assert!(said, "{:?}", recording.origin.gaps);
-    assert!(recording.devices[0].owners.count() > 1_000_000);
+    assert!(recording.origin.partial);
+    assert!(recording.origin.gaps[0].contains("1.00 GiB of memory"), "{:?}", recording.origin.gaps);
+    assert!(recording.devices[0].owners.count() > 100_000);
     recording.devices.iter().for_each(assert_laws);
-    assert!(refused(&deep_stacks(10, 100)).contains("on 100 devices"));
+    // All devices share them, however many there are.
+    let devices = read(&deep_stacks(1, 100)).unwrap().devices;
+    assert_eq!(devices.len(), 100);
+    assert!(devices.iter().all(|device| std::sync::Arc::ptr_eq(&device.owners, &devices[0].owners)));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use plimsoll_explain::{
 };
 use plimsoll_memory::{Action, Frame, OwnerId, Owners, Request, RequestId, Trace};
 use proptest::prelude::*;
+use sha2::{Digest, Sha256};
 
 const HOSTILE: &str = "</script><!--<script>alert(1)</script>\" onload='alert(2)' &amp; \u{2028}\u{202e}";
 
@@ -28,7 +29,7 @@ fn run(name: &str) -> (Recording, Explanation) {
         limit: Some(8192),
         trace: Some(trace),
         failure: Some(failure),
-        owners,
+        owners: owners.into(),
         ..Device::default()
     };
     let origin = Origin {
@@ -36,6 +37,7 @@ fn run(name: &str) -> (Recording, Explanation) {
         formats: vec![Format::TorchSnapshot],
         framework: Framework::PyTorch,
         gaps: vec![name.into()],
+        partial: false,
     };
     let line = |bytes| BookLine { name: name.into(), bytes };
     let recording = Recording { origin, devices: vec![device] };
@@ -100,6 +102,40 @@ fn the_page_is_whole_in_itself_and_forbids_to_load_anything() {
         assert!(!page.contains(reference), "{reference}");
     }
     assert!(!page.contains("{{") && !page.contains("}}\n<"), "a slot of the page was left empty");
+}
+
+/// What a content policy calls a text that it allows.
+fn hash(text: &str) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digest = Sha256::digest(text);
+    let bits: String = digest.iter().map(|byte| format!("{byte:08b}")).collect();
+    let digit = |bits: &[u8]| {
+        let bits = format!("{:0<6}", String::from_utf8_lossy(bits));
+        char::from(DIGITS[usize::from_str_radix(&bits, 2).unwrap()])
+    };
+    format!("'sha256-{}='", bits.as_bytes().chunks(6).map(digit).collect::<String>())
+}
+
+#[test]
+fn the_page_allows_its_one_script_and_its_one_style_and_no_other() {
+    let page = page(&run(HOSTILE));
+    let between = |start: &str, end: &str| {
+        let (_, rest) = page.split_once(start).unwrap();
+        rest.split_once(end).unwrap().0.to_string()
+    };
+    let policy = between("Content-Security-Policy\" content=\"", "\">");
+    let script = hash(&between("<script type=\"module\">", "</script>"));
+    let style = hash(&between("<style>", "</style>"));
+    assert_eq!(
+        policy,
+        format!(
+            "default-src 'none'; script-src {script}; style-src {style}; base-uri 'none'; form-action 'none'"
+        )
+    );
+    // A style or script of a single element would need more than that.
+    let attributes =
+        tags(&page).into_iter().filter(|tag| tag.contains(" style=") || tag.contains(" onclick="));
+    assert_eq!(attributes.count(), 0);
 }
 
 #[test]

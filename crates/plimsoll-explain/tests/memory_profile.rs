@@ -53,7 +53,11 @@ fn a_timeline_with_moments_left_out_is_no_trace() {
 #[test]
 fn broken_json_says_where_it_broke() {
     let text = text();
-    let error = read_input(Input::bytes(&text.as_bytes()[..text.len() / 2]).unwrap(), "profile").unwrap_err();
+    let half = read_input(Input::bytes(&text.as_bytes()[..text.len() / 2]).unwrap(), "profile").unwrap();
+    assert!(half.origin.partial);
+    assert!(half.origin.gaps[0].contains("column"), "{:?}", half.origin.gaps);
+    let error =
+        read_input(Input::bytes(br#"{"memoryProfilePerAllocator":{"a"#).unwrap(), "profile").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Malformed);
     assert!(error.to_string().contains("column"), "{error}");
     let empty = br#"{"memoryProfilePerAllocator": {}}"#;

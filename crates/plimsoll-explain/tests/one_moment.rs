@@ -61,7 +61,7 @@ fn unwound() -> Recording {
         layout: Some(Layout { segments: vec![segment] }),
         failure: Some(Failure { requested: 40 * MIB, exact: true, event: Some(4), op: None }),
         trace: Some(trace),
-        owners,
+        owners: owners.into(),
         ..Device::default()
     };
     recording_of(device)
@@ -73,6 +73,7 @@ fn recording_of(device: Device) -> Recording {
         formats: vec![Format::TorchSnapshot],
         framework: Framework::PyTorch,
         gaps: Vec::new(),
+        partial: false,
     };
     Recording { origin, devices: vec![device] }
 }

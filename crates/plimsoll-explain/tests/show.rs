@@ -67,7 +67,7 @@ fn recording() -> Recording {
         failure: Some(Failure { requested: 200 * MIB, exact: true, event, op: None }),
         layout: Some(Layout { segments }),
         trace: Some(trace),
-        owners,
+        owners: owners.into(),
         ..Device::default()
     };
     let origin = Origin {
@@ -75,6 +75,7 @@ fn recording() -> Recording {
         formats: vec![Format::TorchSnapshot],
         framework: Framework::PyTorch,
         gaps: vec!["the file ends in the middle of an event".into()],
+        partial: false,
     };
     Recording { origin, devices: vec![device] }
 }
@@ -269,7 +270,7 @@ fn hostile_strings_do_not_reach_the_terminal() {
     recording.origin.gaps = vec![EVIL.into()];
     let device = &mut recording.devices[0];
     device.name = EVIL.into();
-    let owner = device.owners.child(OwnerId::UNKNOWN, frame(EVIL, EVIL, 1));
+    let owner = std::sync::Arc::make_mut(&mut device.owners).child(OwnerId::UNKNOWN, frame(EVIL, EVIL, 1));
     device.layout.as_mut().expect("a layout").segments[0].pieces[0].owner = owner;
     let mut explained = explanation(&recording);
     explained.device = EVIL.into();
@@ -306,6 +307,7 @@ fn json_has_exactly_the_keys_that_are_promised() {
             "framework": "PyTorch",
             "device": "GPU 0",
             "gaps": ["the file ends in the middle of an event"],
+            "partial": false,
         })
     );
     let of_moment = [

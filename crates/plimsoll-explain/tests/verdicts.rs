@@ -7,6 +7,7 @@ use plimsoll_memory::{
     Action, BfcSettings, CachingSettings, Frame, Layout, Model, OwnerId, Piece, PieceState, Request,
     RequestId, Segment, SegmentClass, Trace,
 };
+use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
 
@@ -33,8 +34,9 @@ impl Program {
 
     fn line(&mut self, name: &str, line: u32) -> OwnerId {
         let main = Frame { name: "<module>".into(), file: "train.py".into(), line: 7 };
-        let main = self.device.owners.child(OwnerId::UNKNOWN, main);
-        self.device.owners.child(main, Frame { name: name.into(), file: "train.py".into(), line })
+        let main = Arc::make_mut(&mut self.device.owners).child(OwnerId::UNKNOWN, main);
+        Arc::make_mut(&mut self.device.owners)
+            .child(main, Frame { name: name.into(), file: "train.py".into(), line })
     }
 
     fn ask(&mut self, bytes: u64, owner: OwnerId) -> RequestId {
@@ -79,6 +81,7 @@ fn explained(framework: Framework, device: Device) -> Explanation {
         formats: vec![Format::TorchSnapshot],
         framework,
         gaps: Vec::new(),
+        partial: false,
     };
     let explanation = explain(&Recording { origin, devices: vec![device] });
     let sum: u64 = explanation.books.lines.iter().map(|line| line.bytes).sum();
@@ -463,7 +466,7 @@ mod laws {
                 ..Device::default()
             };
             for line in 0..9 {
-                device.owners.child(OwnerId(line), Frame { name: "f".into(), file: "train.py".into(), line });
+                Arc::make_mut(&mut device.owners).child(OwnerId(line), Frame { name: "f".into(), file: "train.py".into(), line });
             }
             let framework = if bfc { Framework::Jax } else { Framework::PyTorch };
             let explanation = explained(framework, device.clone());

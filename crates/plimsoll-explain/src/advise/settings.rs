@@ -78,18 +78,14 @@ fn pytorch(facts: &Facts<'_>, idle: bool) -> Vec<Advice> {
             let why = begun(trace);
             if !own.expandable {
                 let outcome = again(CachingSettings { expandable: true, ..CachingSettings::default() });
-                advice.push(tested(expandable, &outcome, why));
+                advice.extend(outcome.map(|outcome| tested(expandable, &outcome, why)));
                 advice.extend(split_limit(&own, again));
             }
             if replay_limit(facts).is_some() && own.garbage_collection_threshold == 0.0 {
                 let settings =
                     CachingSettings { garbage_collection_threshold: 0.8, ..CachingSettings::default() };
-                let outcome = again(settings);
-                advice.push(tested(
-                    "PYTORCH_CUDA_ALLOC_CONF=garbage_collection_threshold:0.8",
-                    &outcome,
-                    why,
-                ));
+                let change = "PYTORCH_CUDA_ALLOC_CONF=garbage_collection_threshold:0.8";
+                advice.extend(again(settings).map(|outcome| tested(change, &outcome, why)));
             }
         }
         (None, None) => {
@@ -137,15 +133,17 @@ fn empty_cache(facts: &Facts<'_>) -> Advice {
 }
 
 /// The split limit under which the pool reserved least.
-fn split_limit(own: &CachingSettings, again: impl Fn(CachingSettings) -> Outcome) -> Option<Advice> {
+fn split_limit(own: &CachingSettings, again: impl Fn(CachingSettings) -> Option<Outcome>) -> Option<Advice> {
     if own.max_split_bytes.is_some() {
         return None;
     }
     let tried = [64, 256].map(|mib: u64| {
-        (mib, again(CachingSettings { max_split_bytes: Some(mib << 20), ..CachingSettings::default() }))
+        let settings = CachingSettings { max_split_bytes: Some(mib << 20), ..CachingSettings::default() };
+        again(settings).map(|outcome| (mib, outcome))
     });
+    let [Some(small), Some(large)] = tried else { return None };
     let (mib, outcome) =
-        tried.into_iter().min_by_key(|(_, outcome)| (!outcome.survived(), outcome.peak_reserved))?;
+        [small, large].into_iter().min_by_key(|(_, outcome)| (!outcome.survived(), outcome.peak_reserved))?;
     let why = "the better of 64 and 256";
     Some(tested(format!("PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:{mib}"), &outcome, why))
 }
@@ -166,14 +164,16 @@ fn xla(facts: &Facts<'_>, idle: bool) -> Vec<Advice> {
         Some(trace) => {
             if !own.growth {
                 let model = Model::Bfc(BfcSettings { growth: true, ..own.clone() });
-                advice.push(tested(growth, &replayed(facts, trace, &model), begun(trace)));
+                let outcome = replayed(facts, trace, &model);
+                advice.extend(outcome.map(|outcome| tested(growth, &outcome, begun(trace))));
                 if idle {
                     advice.extend(smallest_limit(facts, own));
                 }
             }
             if !idle {
                 let outcome = replayed(facts, trace, &Model::Paged);
-                advice.push(tested(pages, &outcome, "modelled as pages mapped on demand"));
+                let why = "modelled as pages mapped on demand";
+                advice.extend(outcome.map(|outcome| tested(pages, &outcome, why)));
             }
         }
         None => {
@@ -224,10 +224,13 @@ fn smallest_limit(facts: &Facts<'_>, own: &BfcSettings) -> Option<Advice> {
     let model = Model::Bfc(own.clone());
     let (mut low, _) = trace.peak_live();
     let mut high = facts.reserved?;
-    if !replay(trace, &model, Some(high), Start::Afresh).survived() {
+    if !facts.may_replay() || !replay(trace, &model, Some(high), Start::Afresh).survived() {
         return None;
     }
     while high > low.saturating_add((high / 50).max(PAGE)) {
+        if !facts.may_replay() {
+            return None;
+        }
         let middle = low + (high - low) / 2;
         if replay(trace, &model, Some(middle), Start::Afresh).survived() {
             high = middle;

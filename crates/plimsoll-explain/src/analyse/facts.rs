@@ -11,6 +11,7 @@ use crate::recording::{Device, Failure, Framework};
 use plimsoll_memory::{Layout, Model, OwnerId, PieceState, Trace};
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::time::Instant;
 
 /// What is known of one device.
 pub(crate) struct Facts<'a> {
@@ -37,6 +38,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) holders: Vec<SiteUsage>,
     /// The most the pool could have had.
     pub(crate) bound: Option<PoolBound>,
+    /// Until when what is advised may be tried by replay.
+    pub(crate) replay_until: Instant,
 }
 
 /// The most a pool could have had, and how that is known.
@@ -58,7 +61,7 @@ pub(crate) enum BoundBy {
 }
 
 impl<'a> Facts<'a> {
-    pub(crate) fn new(device: &'a Device, framework: Framework) -> Facts<'a> {
+    pub(crate) fn new(device: &'a Device, framework: Framework, replay_until: Instant) -> Facts<'a> {
         let history = device.trace.as_ref().map(|trace| History::new(trace, &device.owners));
         let refused = match (history.as_ref().and_then(|history| history.refusal), &device.failure) {
             (Some(refusal), _) => Some(refusal.requested),
@@ -84,6 +87,7 @@ impl<'a> Facts<'a> {
             by_owner: Vec::new(),
             holders: Vec::new(),
             bound: None,
+            replay_until,
         };
         facts.use_trace();
         facts.by_owner = facts.owners_now();
@@ -135,6 +139,11 @@ impl<'a> Facts<'a> {
             (MomentKind::Refusal, None) => trace.events.len(),
             (MomentKind::Peak | MomentKind::End, event) => event.map_or(0, |event| event + 1),
         }
+    }
+
+    /// Whether there is time for another replay.
+    pub(crate) fn may_replay(&self) -> bool {
+        Instant::now() < self.replay_until
     }
 
     /// Whether a request was refused; all facts are of that moment then.

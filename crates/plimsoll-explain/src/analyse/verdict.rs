@@ -14,7 +14,8 @@ pub(crate) use leaking::Leak;
 use crate::analyse::call_site::call_site;
 use crate::analyse::facts::Facts;
 use crate::explanation::{Verdict, VerdictKind};
-use crate::text::plain;
+use crate::recording::Origin;
+use plimsoll_memory::quoted;
 use plimsoll_memory::{Action, Model, OwnerId, format_bytes};
 
 /// All that holds; never empty.
@@ -41,6 +42,21 @@ pub(crate) fn verdicts(facts: &Facts<'_>, leak: Option<&Leak>) -> Vec<Verdict> {
     verdicts
 }
 
+/// What holds of a recording of which a part is missing, whatever that part says: that it is missing, and a refusal that
+/// no rest can undo, since what was in use is at least what was read.
+pub(crate) fn verdicts_of_a_part(facts: &Facts<'_>, origin: &Origin) -> Vec<Verdict> {
+    let sentence =
+        "Incomplete: a part of the recording is missing, and with it what most verdicts would rest on; \
+                    what follows is of the part that could be read."
+            .to_string();
+    let mut verdicts = vec![Verdict { kind: VerdictKind::Incomplete, sentence, proof: origin.gaps.clone() }];
+    verdicts.extend(refused::too_big_in_any_case(facts));
+    if let (Some(refused), 1) = (facts.refused, verdicts.len()) {
+        verdicts[0].proof.push(format!("a request that was refused: {}", format_bytes(refused)));
+    }
+    verdicts
+}
+
 /// Who asked for what was refused, where that is known.
 fn who_was_refused(facts: &Facts<'_>) -> Option<String> {
     let device = facts.device;
@@ -52,7 +68,7 @@ fn who_was_refused(facts: &Facts<'_>) -> Option<String> {
         _ => OwnerId::UNKNOWN,
     };
     match (owner, device.failure.as_ref().and_then(|failure| failure.op.as_ref())) {
-        (OwnerId::UNKNOWN, op) => op.filter(|op| !op.is_empty()).map(|op| plain(op)),
+        (OwnerId::UNKNOWN, op) => op.filter(|op| !op.is_empty()).map(|op| quoted(op).into_owned()),
         (owner, _) => Some(call_site(&device.owners, owner).location),
     }
 }

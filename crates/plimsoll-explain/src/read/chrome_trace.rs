@@ -7,17 +7,23 @@
 mod entries;
 
 use self::entries::{Entries, MemoryEvent, Span};
+use super::budget::Budget;
 use super::match_frees::{FreeMatcher, freed};
+use super::places::Places;
 use crate::error::{Error, ErrorKind, Result};
 use crate::read::input::Input;
 use crate::recording::{Device, Format, Framework, Origin, Recording};
 use plimsoll_memory::{Action, Frame, OwnerId, Owners, Request, Trace};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 /// Events of more devices are left out.
 const MAX_DEVICES: usize = 128;
 /// Spans nested deeper are not told apart.
 const MAX_DEPTH: usize = 1024;
+
+/// What the name of a mark takes on a device beside its bytes.
+const MARK: u64 = 128;
 
 /// Whether a stream that begins so is JSON with a list of trace events.
 pub(super) fn looks(start: &[u8]) -> bool {
@@ -34,6 +40,8 @@ pub(super) fn looks(start: &[u8]) -> bool {
 /// Reads a trace to its end, or to where it is broken.
 pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
     let (mut entries, broken) = entries::read(input)?;
+    let budget = input.budget();
+    let partial = broken.is_some();
     if entries.changes.is_empty() {
         if let Some(broken) = broken {
             let message = format!("a Chrome trace {broken}, before any [memory] event");
@@ -54,7 +62,8 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
             gaps.push(format!("{count} {what}: left out"));
         }
     }
-    let (owners, owner_of) = owners(&mut entries);
+    let (owners, owner_of) = owners(&mut entries, budget);
+    entries.finish_reading();
     let marks = std::mem::take(&mut entries.marks);
     let mut builders: BTreeMap<(i64, i64), Builder> = BTreeMap::new();
     let mut elsewhere = 0_u64;
@@ -64,12 +73,11 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
             elsewhere += 1;
             continue;
         }
-        builders.entry(device).or_default().change(change, owner);
+        builders.entry(device).or_insert_with(|| Builder::new(budget)).change(change, owner);
     }
     if elsewhere > 0 {
         gaps.push(format!("{elsewhere} [memory] events of more than {MAX_DEVICES} devices: left out"));
     }
-    super::check_owners(owners.count() + marks.len(), builders.len())?;
     let mut devices = Vec::new();
     for ((device_type, index), builder) in builders {
         let (name, index) = device_name(device_type, index);
@@ -79,7 +87,7 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
         }
         let peak_live = builder.peak_total;
         let (reserved, live) = (builder.reserved, builder.total);
-        let trace = builder.finish(&marks, |name| entries.name(name));
+        let trace = builder.finish(&marks, budget, |name| entries.name(name));
         let owners = owners.clone();
         devices.push(Device {
             name,
@@ -97,6 +105,7 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
         formats: vec![Format::TorchChromeTrace],
         framework: Framework::PyTorch,
         gaps,
+        partial,
     };
     Ok(Recording { origin, devices })
 }
@@ -116,11 +125,11 @@ fn device_name(device_type: i64, index: i64) -> (String, Option<u32>) {
 }
 
 /// Who asked for each change: the spans around it on its thread, found in one sweep over both in order of time.
-fn owners(entries: &mut Entries) -> (Owners, Vec<OwnerId>) {
+fn owners(entries: &mut Entries, budget: &Budget) -> (Arc<Owners>, Vec<OwnerId>) {
     entries.changes.sort_by_key(|change| change.time);
     // Of spans that begin together the longer is the outer one.
     entries.spans.sort_by_key(|span| (span.start, std::cmp::Reverse(span.end)));
-    let mut owners = Owners::default();
+    let mut owners = Places::new(budget);
     let mut children: HashMap<(OwnerId, u32), OwnerId> = HashMap::new();
     let mut open: HashMap<u32, Vec<(u64, OwnerId)>> = HashMap::new();
     let mut spans = entries.spans.iter().peekable();
@@ -148,7 +157,7 @@ fn owners(entries: &mut Entries) -> (Owners, Vec<OwnerId>) {
             stack.last().map_or(OwnerId::UNKNOWN, |&(_, owner)| owner)
         })
         .collect();
-    (owners, owner_of)
+    (owners.finish(), owner_of)
 }
 
 /// A span's name as a place: Python functions are called `file.py(12): function`.
@@ -161,7 +170,6 @@ fn frame(name: &str) -> Frame {
 }
 
 /// Builds the trace of one device.
-#[derive(Default)]
 struct Builder {
     requests: FreeMatcher,
     /// Totals that the profiler gives along with each change, where it knows them.
@@ -171,6 +179,10 @@ struct Builder {
 }
 
 impl Builder {
+    fn new(budget: &Budget) -> Builder {
+        Builder { requests: FreeMatcher::new(budget), total: None, peak_total: None, reserved: None }
+    }
+
     fn change(&mut self, change: &MemoryEvent, owner: OwnerId) {
         if let Some(total) = change.total {
             self.total = Some(total);
@@ -188,17 +200,23 @@ impl Builder {
 
     /// The trace with its marks, which every device shares. A profile is of a part of a run, and what was there
     /// before and stayed is never told: it is not complete.
-    fn finish<'n>(self, marks: &[(u64, u32)], name: impl Fn(u32) -> &'n str) -> Trace {
-        let mut trace = self.requests.finish();
+    fn finish<'n>(mut self, marks: &[(u64, u32)], budget: &Budget, name: impl Fn(u32) -> &'n str) -> Trace {
         let mut ids: HashMap<u32, u32> = HashMap::new();
         for &(time, mark) in marks {
-            let next = trace.marks.len() as u32;
+            let name = name(mark);
+            let next = self.requests.trace.marks.len() as u32;
+            if !ids.contains_key(&mark) && !budget.take(name.len() as u64 + MARK) {
+                break;
+            }
             let id = *ids.entry(mark).or_insert(next);
             if id == next {
-                trace.marks.push(name(mark).to_string());
+                self.requests.trace.marks.push(name.to_string());
             }
-            trace.push(time / 1000, Action::Mark(id));
+            if !self.requests.push(time / 1000, Action::Mark(id)) {
+                break;
+            }
         }
+        let mut trace = self.requests.finish();
         // Stable, so that what happened at one moment stays in its order.
         trace.events.sort_by_key(|event| event.time);
         trace

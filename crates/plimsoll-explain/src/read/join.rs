@@ -2,7 +2,8 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::recording::{Device, Framework, Recording};
-use plimsoll_memory::{Action, Frame, OwnerId, Owners, Request};
+use plimsoll_memory::{Action, OwnerId, Owners, Request};
+use std::sync::Arc;
 
 /// Joins recordings of one run, device by device. Where two know the same thing, the first file is believed.
 pub(crate) fn join(recordings: Vec<Recording>) -> Result<Recording> {
@@ -24,9 +25,11 @@ pub(crate) fn join(recordings: Vec<Recording>) -> Result<Recording> {
         joined.origin.files.extend(next.origin.files);
         joined.origin.formats.extend(next.origin.formats);
         joined.origin.gaps.extend(next.origin.gaps);
+        joined.origin.partial |= next.origin.partial;
+        let mut adoptions = Vec::new();
         for device in next.devices {
             match joined.devices.iter_mut().find(|known| same_device(known, &device)) {
-                Some(known) => complete(known, device),
+                Some(known) => complete(known, device, &mut adoptions),
                 None => joined.devices.push(device),
             }
         }
@@ -52,7 +55,7 @@ fn same_device(a: &Device, b: &Device) -> bool {
 }
 
 /// Adds to a device what another file knows of it.
-fn complete(known: &mut Device, other: Device) {
+fn complete(known: &mut Device, other: Device, adoptions: &mut Vec<Adoption>) {
     fn fill<T>(known: &mut Option<T>, other: Option<T>) {
         if known.is_none() {
             *known = other;
@@ -94,8 +97,9 @@ fn complete(known: &mut Device, other: Device) {
         }
     }
     // Owners are numbered per file.
-    let owner = adopt(&mut known.owners, &other.owners);
-    let renumbered = |id: OwnerId| owner.get(id.0 as usize).copied().unwrap_or(OwnerId::UNKNOWN);
+    let adoption = adopt(&known.owners, &other.owners, adoptions);
+    known.owners = adoption.owners.clone();
+    let renumbered = |id: OwnerId| adoption.names.get(id.0 as usize).copied().unwrap_or(OwnerId::UNKNOWN);
     if known.layout.is_none() {
         known.layout = other.layout.map(|mut layout| {
             let pieces = layout.segments.iter_mut().flat_map(|segment| &mut segment.pieces);
@@ -121,8 +125,28 @@ fn tells_what_was_in_use(device: &Device) -> bool {
     device.layout.is_some() || device.live.is_some() || !device.live_by_owner.is_empty()
 }
 
-/// Takes over the owners of another file, and returns what each is called here.
-fn adopt(owners: &mut Owners, other: &Owners) -> Vec<OwnerId> {
+/// The owners of two files as one, which all devices that shared those two share again.
+struct Adoption {
+    known: Arc<Owners>,
+    other: Arc<Owners>,
+    owners: Arc<Owners>,
+    /// What each of the other file's owners is called now.
+    names: Vec<OwnerId>,
+}
+
+/// Takes over the owners of another file, once for all devices.
+fn adopt<'a>(known: &Arc<Owners>, other: &Arc<Owners>, adoptions: &'a mut Vec<Adoption>) -> &'a Adoption {
+    let same = |done: &Adoption| Arc::ptr_eq(&done.known, known) && Arc::ptr_eq(&done.other, other);
+    let at = adoptions.iter().position(same).unwrap_or_else(|| {
+        let mut owners = known.clone();
+        let names = renumber(Arc::make_mut(&mut owners), other);
+        adoptions.push(Adoption { known: known.clone(), other: other.clone(), owners, names });
+        adoptions.len() - 1
+    });
+    &adoptions[at]
+}
+
+fn renumber(owners: &mut Owners, other: &Owners) -> Vec<OwnerId> {
     let mut names = vec![OwnerId::UNKNOWN];
     for id in (1..other.count() as u32).map(OwnerId) {
         // A caller has a lower number than those it calls.
@@ -138,8 +162,8 @@ fn end_with_the_failure(device: &mut Device) {
     if failure.event.is_some() || trace.events.iter().any(|event| matches!(event.action, Action::Refuse(_))) {
         return;
     }
-    let frame = failure.op.as_ref().map(|op| Frame { name: op.clone(), ..Frame::default() });
-    let owner = frame.map_or(OwnerId::UNKNOWN, |frame| device.owners.child(OwnerId::UNKNOWN, frame));
+    // Who asked is said by the failure itself.
+    let owner = OwnerId::UNKNOWN;
     let time = trace.events.last().map_or(0, |event| event.time);
     let id = trace.push_request(Request { bytes: failure.requested, address: 0, stream: 0, owner });
     trace.push(time, Action::Refuse(id));
@@ -153,8 +177,13 @@ mod tests {
 
     fn of(device: Device) -> Recording {
         let formats = vec![Format::BfcLog];
-        let origin =
-            Origin { files: Vec::new(), formats, framework: Framework::TensorFlow, gaps: Vec::new() };
+        let origin = Origin {
+            files: Vec::new(),
+            formats,
+            framework: Framework::TensorFlow,
+            gaps: Vec::new(),
+            partial: false,
+        };
         Recording { origin, devices: vec![Device { index: Some(0), ..device }] }
     }
 

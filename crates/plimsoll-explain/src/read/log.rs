@@ -11,15 +11,18 @@ mod torch_message;
 mod xla;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::read::budget::Budget;
 use crate::read::input::Input;
 use crate::recording::{Device, Failure, Format, Framework, Origin, Recording};
+use aho_corasick::AhoCorasick;
 use bfc::{Dump, Dumps, PoolDumps};
 use lines::Lines;
 use parse::{Size, Traceback};
 use plimsoll_memory::{BfcSettings, Model, OwnerId, Owners, format_bytes};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use torch_message::Messages;
-use xla::{ListedBuffer, RuntimeMessages};
+use xla::{FRAMEWORKS, ListedBuffer, RuntimeMessages};
 
 /// Whether this is text, and not JSON: few bytes that no log has.
 pub(super) fn looks(start: &[u8]) -> bool {
@@ -46,18 +49,31 @@ fn looks_json(start: &[u8]) -> bool {
 
 /// Reads a log to its end.
 pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
-    let mut log = Log::default();
+    let budget = input.budget().clone();
+    let mut log = Log::new(&budget);
     let mut lines = Lines::new(input);
+    let words = Words::new();
     let broken = loop {
-        let line = match lines.next() {
-            Ok(Some(line)) => line.into_owned(),
+        if !log.expects_more()
+            && let Err(error) = lines.skip_without(&words.telling)
+        {
+            break Some(error);
+        }
+        match lines.next() {
+            Ok(Some(line)) => {
+                log.cut = line.cut;
+                // A figure of a dump may be cut with its line.
+                if !(line.cut && log.dumps.is_open()) {
+                    log.line(&line.text, &words, line.number);
+                }
+            }
             Ok(None) => break None,
             Err(error) => break Some(error),
-        };
-        log.line(&line, lines.number());
+        }
     };
     if let Some(error) = broken {
         log.gaps.push(format!("The log could be read only up to line {}: {error}.", lines.number()));
+        log.partial = true;
     }
     log.finish(lines.number())
 }
@@ -79,36 +95,110 @@ const TELLING: [&str; 13] = [
     "Cell In[",
 ];
 
+/// Words of which every line has one that begins anything; others only go on with what was begun.
+const BEGINNING: [&str; 24] = [
+    "ut of memory",
+    "OUT_OF_MEMORY",
+    "OOM when",
+    "tried to allocate",
+    "runtime error (2)",
+    "bfc_allocator",
+    "BFCAllocator",
+    "Bin (256)",
+    "Created ",
+    " on device ",
+    "otal memory: ",
+    "totalMemory: ",
+    "bytes_in_use",
+    "Failed to allocate",
+    "{{node ",
+    "[[node ",
+    "[[Node: ",
+    "[Op:",
+    "Peak buffers:",
+    "Current usage from",
+    "Traceback (",
+    "File ",
+    "Cell ",
+    "memory allocating",
+];
+
+/// Searches for many words at once: logs are long, and most of their lines have none.
+struct Words {
+    /// The telling words, and bytes that may hide one: zeros between characters, and colours.
+    telling: AhoCorasick,
+    beginning: AhoCorasick,
+    frameworks: AhoCorasick,
+}
+
+impl Words {
+    fn new() -> Words {
+        let search = |words: &[&str]| AhoCorasick::new(words).expect("a search for a few words");
+        let telling = [&TELLING[..], &["\0", "\x1b"]].concat();
+        let frameworks = search(&FRAMEWORKS);
+        Words { telling: search(&telling), beginning: search(&BEGINNING), frameworks }
+    }
+}
+
 /// What was found so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Log {
     dumps: Dumps,
     messages: Messages,
     runtime: RuntimeMessages,
     traceback: Traceback,
     gaps: Vec<String>,
+    /// Whether what is missing may change what the rest says.
+    partial: bool,
+    /// Whether the last line was cut.
+    cut: bool,
     /// Lines that belong to what a telling line began.
     following: u32,
     refused_at: u64,
 }
 
 impl Log {
-    fn line(&mut self, line: &str, at: u64) {
-        let telling = TELLING.iter().any(|word| line.contains(word));
-        if telling {
+    fn new(budget: &Budget) -> Log {
+        Log {
+            dumps: Dumps::new(budget),
+            messages: Messages::default(),
+            runtime: RuntimeMessages::default(),
+            traceback: Traceback::default(),
+            gaps: Vec::new(),
+            partial: false,
+            cut: false,
+            following: 0,
+            refused_at: 0,
+        }
+    }
+
+    /// Whether lines that tell nothing by themselves may belong to what came before.
+    fn expects_more(&self) -> bool {
+        self.following > 0 || self.dumps.is_open()
+    }
+
+    /// Takes a line.
+    fn line(&mut self, line: &str, words: &Words, at: u64) {
+        if words.telling.is_match(line) {
             self.following = 64;
         } else if self.following > 0 {
             self.following -= 1;
         } else if !self.dumps.is_open() {
             return;
         }
-        if self.dumps.line(line, at) {
+        let goes_on = self.dumps.is_open() || self.messages.is_gathering() || self.runtime.is_listing();
+        let begins = words.beginning.is_match(line);
+        if (goes_on || begins) && self.dumps.line(line, at) {
             self.runtime.written_by(line);
             self.refused_at = at;
             return;
         }
         if self.following == 0 {
             return;
+        }
+        words.frameworks.find_iter(line).for_each(|found| self.runtime.names(found.pattern().as_usize()));
+        if !(goes_on || begins) {
+            return self.runtime.pass();
         }
         let traceback = &self.traceback;
         self.messages.line(line, at, || traceback.innermost());
@@ -121,7 +211,7 @@ impl Log {
     }
 
     fn finish(mut self, lines: u64) -> Result<Recording> {
-        self.messages.end();
+        self.messages.end_of_log();
         self.dumps.finish();
         let torch_at = self.messages.found.iter().map(|message| message.at).max();
         let bfc_at =
@@ -166,7 +256,8 @@ impl Log {
 
     fn recording(&mut self, format: Format, framework: Framework, devices: Vec<Device>) -> Recording {
         let gaps = std::mem::take(&mut self.gaps);
-        let origin = Origin { files: Vec::new(), formats: vec![format], framework, gaps };
+        let origin =
+            Origin { files: Vec::new(), formats: vec![format], framework, gaps, partial: self.partial };
         Recording { origin, devices }
     }
 
@@ -179,6 +270,12 @@ impl Log {
                 "The log holds {} out-of-memory messages; the last of each device is explained (line {at}).",
                 self.messages.count
             ));
+        }
+        if messages.iter().any(|message| message.cut) {
+            self.partial = true;
+            self.gaps.push(
+                "The log ends within an out-of-memory message: the figures after that are missing.".into(),
+            );
         }
         let devices = messages.into_iter().map(|message| message.device).collect();
         self.recording(Format::TorchMessage, Framework::PyTorch, devices)
@@ -213,6 +310,7 @@ impl Log {
                 partial.line, complete.line
             ));
         } else if let Some(partial) = &partial {
+            self.partial = true;
             self.gaps.push(format!(
                 "The dump at line {} is cut short: what it says of the pool is partial.",
                 partial.line
@@ -275,6 +373,13 @@ impl Log {
             live_by_owner = if listed.is_empty() { live_by_owner } else { listed };
         }
         let failure = self.failure(dump, exhausted.as_ref());
+        if failure.is_none() {
+            self.partial = true;
+            self.gaps.push(format!(
+                "The dump at line {} was written because a request was refused; which one, the log does not say.",
+                dump.line
+            ));
+        }
         Device {
             name: if dump.allocator.is_empty() { "BFC pool".into() } else { dump.allocator.clone() },
             index,
@@ -287,7 +392,7 @@ impl Log {
             model: growth.map(|growth| model(growth, framework)),
             layout: state.layout,
             failure,
-            owners,
+            owners: Arc::new(owners),
             live_by_owner,
             ..Device::default()
         }
@@ -346,6 +451,10 @@ impl Log {
         if exhausted.is_none() && self.runtime.stats.is_none() {
             return None;
         }
+        if self.cut {
+            self.partial = true;
+            self.gaps.push("The log ends within a line, and what came after may have said more.".into());
+        }
         let stats = self.runtime.stats.clone().unwrap_or_default();
         let index = exhausted.as_ref().and_then(|exhausted| exhausted.device);
         let set_up = self.runtime.pools.get(&index.unwrap_or(0)).copied();
@@ -371,7 +480,7 @@ impl Log {
         let growth = set_up.filter(|(size, _)| size.exact).map(|(_, taken)| !taken);
         let growth = growth.or(stats.pool.zip(stats.limit).map(|(pool, limit)| pool < limit));
         device.model = growth.map(|growth| model(growth, framework));
-        device.live_by_owner = self.listed(&mut device.owners, true);
+        device.live_by_owner = self.listed(Arc::make_mut(&mut device.owners), true);
         Some(device)
     }
 }

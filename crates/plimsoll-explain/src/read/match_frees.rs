@@ -4,15 +4,16 @@
 //! themselves; what cannot be told is left out and counted, so that a trace always holds together: nothing is
 //! freed twice, and the bytes live at once can be summed.
 
+use super::budget::{Budget, EVENT};
 use plimsoll_memory::{Action, OwnerId, Request, RequestId, Trace};
 use std::collections::HashMap;
 
 /// The most bytes that are believed to be live at once.
 const MAX_LIVE: u64 = 1 << 60;
 
-/// A trace under construction.
-#[derive(Default)]
+/// A trace under construction, within the budget.
 pub(super) struct FreeMatcher {
+    budget: Budget,
     pub(super) trace: Trace,
     /// What lies at each address that was spoken of; `None` once it was freed.
     at: HashMap<u64, Option<RequestId>>,
@@ -26,6 +27,27 @@ pub(super) struct FreeMatcher {
 }
 
 impl FreeMatcher {
+    pub(super) fn new(budget: &Budget) -> FreeMatcher {
+        FreeMatcher {
+            budget: budget.clone(),
+            trace: Trace::default(),
+            at: HashMap::new(),
+            live: 0,
+            before: 0,
+            unfreed: 0,
+            left_out: 0,
+        }
+    }
+
+    /// Adds an event, if there is room for it.
+    pub(super) fn push(&mut self, time: u64, action: Action) -> bool {
+        let room = self.budget.take(EVENT);
+        if room {
+            self.trace.push(time, action);
+        }
+        room
+    }
+
     /// A request was granted at its address.
     pub(super) fn allocate(&mut self, time: u64, request: Request) {
         if self.live.saturating_add(request.bytes) > MAX_LIVE {
@@ -37,9 +59,10 @@ impl FreeMatcher {
             self.end(time, before);
         }
         let Some(id) = self.request(request) else { return };
-        self.live += request.bytes;
-        self.at.insert(request.address, Some(id));
-        self.trace.push(time, Action::Allocate(id));
+        if self.push(time, Action::Allocate(id)) {
+            self.live += request.bytes;
+            self.at.insert(request.address, Some(id));
+        }
     }
 
     /// What lies at the request's address was freed; if nothing is known to, the request was live before.
@@ -58,9 +81,10 @@ impl FreeMatcher {
 
     fn end(&mut self, time: u64, id: RequestId) {
         let &Request { bytes, address, .. } = self.trace.request(id);
-        self.live = self.live.saturating_sub(bytes);
-        self.at.insert(address, None);
-        self.trace.push(time, Action::Free(id));
+        if self.push(time, Action::Free(id)) {
+            self.live = self.live.saturating_sub(bytes);
+            self.at.insert(address, None);
+        }
     }
 
     /// Adds a request, if it can be counted.
@@ -81,6 +105,9 @@ impl FreeMatcher {
     pub(super) fn live_before(&mut self, request: Request) -> Option<RequestId> {
         if self.before.saturating_add(request.bytes) > MAX_LIVE {
             self.left_out += 1;
+            return None;
+        }
+        if !self.budget.take(EVENT) {
             return None;
         }
         let id = self.request(request)?;

@@ -4,7 +4,7 @@
 //! is understood; every opcode that would look up or call something is refused by name. Nothing recurses, no
 //! declared length is trusted, and memory follows what was understood: whoever reads a format gives its
 //! [`RecordBuilder`], dicts become compact records of it as they are put into what holds them, and runs of records
-//! fold into one value. What is in no known shape is kept only up to [`MAX_HELD`] values.
+//! fold into one value. What is in no known shape has a part of the budget, and is given up when that is full.
 
 mod bytes;
 mod heap;
@@ -12,12 +12,17 @@ mod heap;
 pub(crate) use self::heap::{Heap, PickleValue, Str};
 
 use self::bytes::Bytes;
-use self::heap::{MAX_HELD, Memo};
+use self::heap::{Memo, Put};
 use crate::error::{Error, ErrorKind, Result};
+use crate::read::budget::Charge;
 use crate::read::input::Input;
 
 /// The longest text that is believed, in bytes: names of C++ templates are long, but not that long.
 const MAX_TEXT: u64 = 1 << 20;
+
+/// The part of the budget that values in no known shape have, and what one takes: itself, and room to grow.
+const VALUES_PART: u64 = 4;
+const VALUE_BYTES: u64 = 32;
 
 /// What a reader makes of the dicts and lists of its format.
 pub(crate) trait RecordBuilder {
@@ -66,12 +71,16 @@ pub(crate) fn unpickle(
     words: &[&str],
     shapes: &mut impl RecordBuilder,
 ) -> Result<Unpickled> {
+    let budget = input.budget().clone();
+    let (mut values, part) = (Charge::new(&budget), budget.memory_bytes() / VALUES_PART);
+    let most_held = if values.take(part) { (part / VALUE_BYTES) as usize } else { 0 };
     let mut machine = Machine {
         bytes: Bytes::new(input),
         stack: Vec::new(),
         marks: Vec::new(),
-        memo: Memo::default(),
-        heap: Heap::new(words),
+        memo: Memo::new(&budget),
+        heap: Heap::new(words, &budget),
+        most_held,
         shapes,
     };
     loop {
@@ -94,6 +103,8 @@ struct Machine<'i, 'd, S> {
     marks: Vec<u32>,
     memo: Memo,
     heap: Heap,
+    /// How many values may be held at once that are in no known shape.
+    most_held: usize,
     shapes: &'i mut S,
 }
 
@@ -314,11 +325,13 @@ impl<S: RecordBuilder> Machine<'_, '_, S> {
 
     fn room(&self) -> MachineResult<()> {
         let held = self.stack.len() + self.marks.len() + self.heap.held();
-        if held < MAX_HELD {
+        if held < self.most_held {
             return Ok(());
         }
-        Err(self
-            .out_of_proportion(format!("more than {MAX_HELD} values that a memory snapshot does not have")))
+        Err(self.out_of_proportion(format!(
+            "more than {} values that a memory snapshot does not have",
+            self.most_held
+        )))
     }
 
     fn push(&mut self, value: PickleValue) -> MachineResult<()> {
@@ -412,8 +425,12 @@ impl<S: RecordBuilder> Machine<'_, '_, S> {
 
     fn put(&mut self, index: u64) -> MachineResult<()> {
         let top = self.top()?;
-        if !self.memo.put(index, top, self.bytes.position()) {
-            return Err(self.out_of_proportion("more places to remember values at than there are values"));
+        match self.memo.put(index, top, self.bytes.position()) {
+            Put::Done => {}
+            Put::NoRoom => return Err(self.broken("no room to remember more values")),
+            Put::OutOfProportion => {
+                return Err(self.out_of_proportion("more places to remember values at than there are values"));
+            }
         }
         if let PickleValue::List(handle) | PickleValue::Dict(handle) = top {
             self.heap.remembered(handle, index);

@@ -3,11 +3,13 @@
 //! Read one line at a time, up to one that cannot be understood. A line that does not hold together with those before
 //! it (a request that was never made is freed, an owner was not told yet) is left out and counted.
 
+use super::budget::{Budget, EVENT, PIECE};
+use super::places::Places;
 use crate::error::{Error, ErrorKind, Result};
 use crate::read::input::Input;
 use crate::recording::{Device, Failure, Format, Framework, Origin, Recording};
 use plimsoll_memory::{
-    Action, Frame, Layout, Model, OwnerId, Owners, Piece, PieceState, Request, RequestId, RunKind, Segment,
+    Action, Frame, Layout, Model, OwnerId, Piece, PieceState, Request, RequestId, RunKind, Segment,
     TRACE_VERSION, Trace, TraceHeader, TraceLine,
 };
 use std::io::{BufRead, Read};
@@ -38,7 +40,8 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
         let message = format!("is a trace of version {}, this reads version {TRACE_VERSION}", header.version);
         return Err(malformed(message));
     }
-    let mut reading = Reading::new(&header);
+    let budget = input.budget().clone();
+    let mut reading = Reading::new(&header, &budget);
     let mut gaps = vec![];
     let mut broken: Option<(u64, u64)> = None;
     let mut number = 1;
@@ -69,9 +72,15 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
     if !reading.ended {
         gaps.push(format!("the file is cut short after line {number}"));
     }
+    let partial = !reading.ended || broken.is_some();
     let device = reading.device(header, &mut gaps)?;
-    let origin =
-        Origin { files: vec![], formats: vec![Format::Plimsoll], framework: Framework::Plimsoll, gaps };
+    let origin = Origin {
+        files: vec![],
+        formats: vec![Format::Plimsoll],
+        framework: Framework::Plimsoll,
+        gaps,
+        partial,
+    };
     Ok(Recording { origin, devices: vec![device] })
 }
 
@@ -98,7 +107,8 @@ fn next_line(input: &mut Input<'_>, buffer: &mut Vec<u8>) -> Next {
 /// What has been read.
 struct Reading {
     trace: Trace,
-    owners: Owners,
+    owners: Places,
+    budget: Budget,
     /// What the file's numbers of owners stand for, and how deep each is.
     owner_ids: Vec<(OwnerId, u32)>,
     /// Whether each request is live.
@@ -112,11 +122,12 @@ struct Reading {
 }
 
 impl Reading {
-    fn new(header: &TraceHeader) -> Reading {
+    fn new(header: &TraceHeader, budget: &Budget) -> Reading {
         let trace = Trace { marks: header.marks.clone(), complete: header.complete, ..Trace::default() };
         Reading {
             trace,
-            owners: Owners::default(),
+            owners: Places::new(budget),
+            budget: budget.clone(),
             owner_ids: vec![(OwnerId::UNKNOWN, 0)],
             live: vec![],
             requested: 0,
@@ -129,7 +140,12 @@ impl Reading {
 
     /// Takes a line, if it holds together with those before it.
     fn take(&mut self, line: TraceLine) -> Option<()> {
-        if self.ended {
+        // Owners are paid for as they are told.
+        let bytes = match line {
+            TraceLine::Segment(..) | TraceLine::Piece(..) => PIECE,
+            _ => EVENT,
+        };
+        if self.ended || !self.budget.take(bytes) {
             return None;
         }
         match line {
@@ -249,8 +265,9 @@ impl Reading {
         if layout.is_none() && self.trace.requests.is_empty() {
             return Err(Error::new(ErrorKind::Empty, "is a Plimsoll trace without a single request"));
         }
+        let owners = self.owners.finish();
         let failure = refused.map(|(index, request)| {
-            let mut names: Vec<&str> = self.owners.stack(request.owner).map(|f| f.name.as_str()).collect();
+            let mut names: Vec<&str> = owners.stack(request.owner).map(|f| f.name.as_str()).collect();
             names.reverse();
             let op = (!names.is_empty()).then(|| names.join("/"));
             Failure { requested: request.bytes, exact: true, event: Some(index), op }
@@ -270,7 +287,7 @@ impl Reading {
             layout,
             trace: Some(self.trace),
             failure,
-            owners: self.owners,
+            owners,
             ..Device::default()
         })
     }

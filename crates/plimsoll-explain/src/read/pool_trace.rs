@@ -1,8 +1,9 @@
 //! The trace of one pool, from the allocations and frees that a profiler of TensorFlow or JAX recorded: events
 //! of several threads that have to be put in order, and addresses that say which free ends what.
 
+use super::budget::{Budget, EVENT};
 use crate::recording::{Device, Framework};
-use plimsoll_memory::{Action, BfcSettings, Model, OwnerId, Owners, Request, RequestId, Trace, format_bytes};
+use plimsoll_memory::{Action, BfcSettings, Model, OwnerId, Request, RequestId, Trace, format_bytes};
 use std::collections::{BTreeMap, HashMap};
 
 /// An allocation or a free, with the pool's figures after it.
@@ -30,18 +31,21 @@ pub(super) struct AllocatorEvent {
 #[derive(Debug, Default)]
 pub(super) struct PoolRecord {
     pub(super) events: Vec<AllocatorEvent>,
-    pub(super) owners: Owners,
     /// Whether every allocation and free of a stretch of time was recorded, and not only some.
     pub(super) whole: bool,
 }
 
-/// The device of a pool. `marks` are times and names of steps.
+/// What a mark's name takes in a pool's trace beside its bytes.
+const MARK: u64 = 128;
+
+/// The device of a pool, without its owners. `marks` are times and names of steps.
 pub(super) fn device(
     name: &str,
     mut record: PoolRecord,
     marks: &[(u64, String)],
     framework: Framework,
     gaps: &mut Vec<String>,
+    budget: &Budget,
 ) -> Device {
     record.events.sort_by_key(|event| event.time_ps);
     let events = &record.events;
@@ -64,7 +68,7 @@ pub(super) fn device(
         }
     });
     if record.whole {
-        device.trace = Some(trace(events, marks, before, name, gaps));
+        device.trace = Some(trace(events, marks, before, name, gaps, budget));
     }
     // Pools of pinned host memory take pages as they need them, whatever their limit.
     if name.ends_with("bfc")
@@ -78,7 +82,6 @@ pub(super) fn device(
         let partitioned = !garbage_collection && filled;
         device.model = Some(Model::Bfc(BfcSettings { growth: !filled, garbage_collection, partitioned }));
     }
-    device.owners = record.owners;
     device
 }
 
@@ -88,6 +91,7 @@ fn trace(
     before: u64,
     name: &str,
     gaps: &mut Vec<String>,
+    budget: &Budget,
 ) -> Trace {
     let mut trace = Trace { complete: before == 0, ..Trace::default() };
     let mut mark_ids: HashMap<&str, u32> = HashMap::new();
@@ -97,8 +101,11 @@ fn trace(
     let mut late: HashMap<(u64, u64), u32> = HashMap::new();
     let (mut known_before, mut time) = (0_u64, 0);
     for event in events {
+        if !budget.take(EVENT) {
+            break;
+        }
         while let Some((at, mark)) = marks.next_if(|(at, _)| *at <= event.time_ps) {
-            push_mark(&mut trace, &mut mark_ids, *at, mark);
+            push_mark(&mut trace, &mut mark_ids, *at, mark, budget);
         }
         time = event.time_ps / 1_000_000;
         let mut request = |owner| {
@@ -124,7 +131,7 @@ fn trace(
         }
     }
     for (at, mark) in marks {
-        push_mark(&mut trace, &mut mark_ids, (*at).max(time * 1_000_000), mark);
+        push_mark(&mut trace, &mut mark_ids, (*at).max(time * 1_000_000), mark, budget);
     }
     let rest = before.saturating_sub(known_before);
     if rest > 0 {
@@ -142,7 +149,17 @@ fn trace(
     trace
 }
 
-fn push_mark<'m>(trace: &mut Trace, ids: &mut HashMap<&'m str, u32>, at: u64, mark: &'m str) {
+fn push_mark<'m>(
+    trace: &mut Trace,
+    ids: &mut HashMap<&'m str, u32>,
+    at: u64,
+    mark: &'m str,
+    budget: &Budget,
+) {
+    let name = if ids.contains_key(mark) { 0 } else { mark.len() as u64 + MARK };
+    if !budget.take(EVENT + name) {
+        return;
+    }
     let next = trace.marks.len() as u32;
     let id = *ids.entry(mark).or_insert(next);
     if id == next {

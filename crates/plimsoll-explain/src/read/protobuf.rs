@@ -2,6 +2,7 @@
 //! messages matter here, so those are walked in place and the rest is stepped over.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::read::budget::Charge;
 use crate::read::input::Input;
 use std::io::{self, BufRead, Read};
 
@@ -143,11 +144,12 @@ impl<'i, 'a> MessageStream<'i, 'a> {
         Ok(())
     }
 
-    /// Takes `length` bytes, or as many as there are. Memory is taken as bytes arrive, not as they are promised.
-    pub(super) fn take(&mut self, length: u64) -> io::Result<Vec<u8>> {
+    /// Takes `length` bytes, or as many as there are and are room for. Memory is taken as bytes arrive, not as they are
+    /// promised.
+    pub(super) fn take(&mut self, length: u64, held: &mut Charge) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        let read = (&mut *self.input).take(length).read_to_end(&mut bytes)?;
-        self.position += read as u64;
+        gather(&mut (&mut *self.input).take(length), &mut bytes, held)?;
+        self.position += bytes.len() as u64;
         Ok(bytes)
     }
 
@@ -168,20 +170,29 @@ impl<'i, 'a> MessageStream<'i, 'a> {
     }
 }
 
-/// Reads a whole message that is small by its nature.
-pub(super) fn whole(input: &mut Input<'_>, most: u64) -> Result<Vec<u8>> {
+/// Adds what comes to `bytes`, as far as there is room.
+fn gather(from: &mut impl BufRead, bytes: &mut Vec<u8>, held: &mut Charge) -> io::Result<()> {
+    loop {
+        let next = from.fill_buf()?;
+        // Bytes in memory come all at once; room is taken for a part of them at a time.
+        let count = next.len().min(1 << 20);
+        if count == 0 || !held.take(count as u64) {
+            return Ok(());
+        }
+        bytes.extend_from_slice(&next[..count]);
+        from.consume(count);
+    }
+}
+
+/// Reads a whole message, or as much of it as there is; says whether that was all.
+pub(super) fn whole(input: &mut Input<'_>, held: &mut Charge) -> Result<(Vec<u8>, bool)> {
     let mut bytes = Vec::new();
-    let read = input.take(most + 1).read_to_end(&mut bytes);
-    match read {
-        Ok(read) if read as u64 > most => Err(Error::new(
-            ErrorKind::Hostile,
-            format!("is over {most} bytes, far more than such a file ever has"),
-        )),
+    match gather(input, &mut bytes, held) {
         // What was unpacked before the file broke off may still say something.
         Err(error) if bytes.is_empty() => {
             Err(Error::new(ErrorKind::Malformed, format!("cannot be read: {error}")))
         }
-        _ => Ok(bytes),
+        read => Ok((bytes, read.is_ok() && !input.budget().is_spent())),
     }
 }
 

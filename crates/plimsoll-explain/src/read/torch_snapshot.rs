@@ -9,6 +9,7 @@ mod trace;
 
 use self::records::{ANNOTATION, EVENT, RawSegment, Records, SEGMENT, WORDS, Words};
 use self::trace::TraceBuilder;
+use super::budget::{Budget, PIECE};
 use super::pickle::{Heap, PickleValue, Str, unpickle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::read::input::Input;
@@ -37,10 +38,11 @@ pub(super) fn looks(start: &[u8]) -> bool {
 
 /// Reads a snapshot to its end, or to where it is broken.
 pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
-    let mut records = Records::default();
+    let budget = input.budget().clone();
+    let mut records = Records::new(&budget);
     let unpickled = unpickle(input, WORDS, &mut records)?;
     let (root, heap) = (unpickled.root, unpickled.heap);
-    records.finish_reading();
+    let owners = records.finish_reading();
 
     let mut gaps = Vec::new();
     let within = unpickled.cut.as_ref().and_then(|cut| cut.within);
@@ -56,12 +58,12 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
         }
         other => (other, PickleValue::None),
     };
-    let mut devices = segments_by_device(&mut records, &heap, segments, &mut gaps);
-    let traces: Vec<Vec<PickleValue>> =
-        heap.items(traces).iter().map(|&list| heap.items(list).to_vec()).collect();
+    let mut devices = segments_by_device(&mut records, &heap, segments, &mut gaps, &budget);
+    let traces: Vec<&[PickleValue]> =
+        heap.items(traces).iter().take(MAX_DEVICES).map(|&list| heap.items(list)).collect();
     let known = devices.keys().next_back().map_or(0, |&last| last as usize + 1);
     if let Some(cut) = &unpickled.cut {
-        let events = traces.iter().flatten().any(|item| matches!(item, PickleValue::Run(EVENT, ..)));
+        let events = traces.iter().copied().flatten().any(|item| matches!(item, PickleValue::Run(EVENT, ..)));
         if devices.is_empty() && !events {
             let message = format!("a pickle {}, before anything of a memory snapshot", cut.why);
             return Err(Error::new(ErrorKind::Malformed, message));
@@ -80,17 +82,23 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
 
     let settings = lookup(&heap, root, Words::ALLOCATOR_SETTINGS);
     let annotations = heap.items(lookup(&heap, root, Words::EXTERNAL_ANNOTATIONS));
-    let marks: Vec<_> = runs(annotations, ANNOTATION)
-        .filter_map(|id| records.annotations.get(id as usize).copied())
-        .collect();
+    let mut marks = Vec::new();
+    for id in runs(annotations, ANNOTATION) {
+        let Some(&mark) = records.annotations.get(id as usize) else { continue };
+        if !budget.push(&mut marks, mark) {
+            break;
+        }
+    }
     let settings_text = settings_text(&heap, settings);
     let count = known.max(traces.len()).min(MAX_DEVICES);
-    super::check_owners(records.owners.count(), count)?;
     let mut recording = Vec::new();
     for index in 0..count {
         let layout = devices.remove(&(index as u32));
-        let mut builder = TraceBuilder::default();
-        for id in runs(traces.get(index).map_or(&[][..], Vec::as_slice), EVENT) {
+        let mut builder = TraceBuilder::new(&budget);
+        for id in runs(traces.get(index).copied().unwrap_or_default(), EVENT) {
+            if !budget.work() {
+                break;
+            }
             if let Some(event) = records.event(id) {
                 builder.event(event);
             }
@@ -100,10 +108,12 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
             index: Some(index as u32),
             model: Some(model(&heap, settings, layout.as_ref())),
             settings: settings_text.clone(),
-            owners: records.owners.clone(),
+            owners: owners.clone(),
             ..Device::default()
         };
-        recording.extend(finish(device, builder, layout, traces_cut, &heap, &mut gaps, |builder| {
+        // Without all events it is not known where they lead.
+        let cut = traces_cut || budget.is_spent();
+        recording.extend(finish(device, builder, layout, cut, &heap, &mut gaps, |builder| {
             let marks = marks.iter().filter(|mark| mark.device as usize == index).copied().collect();
             builder.annotations(marks);
         }));
@@ -119,6 +129,7 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
         formats: vec![Format::TorchSnapshot],
         framework: Framework::PyTorch,
         gaps,
+        partial: unpickled.cut.is_some(),
     };
     Ok(Recording { origin, devices: recording })
 }
@@ -195,10 +206,15 @@ fn segments_by_device(
     heap: &Heap,
     segments: PickleValue,
     gaps: &mut Vec<String>,
+    budget: &Budget,
 ) -> BTreeMap<u32, Layout> {
-    let mut raw: Vec<RawSegment> = runs(heap.items(segments), SEGMENT)
-        .filter_map(|id| records.segments.get(id as usize).copied())
-        .collect();
+    let mut raw: Vec<RawSegment> = Vec::new();
+    for id in runs(heap.items(segments), SEGMENT) {
+        let Some(&segment) = records.segments.get(id as usize) else { continue };
+        if !budget.push(&mut raw, segment) {
+            break;
+        }
+    }
     raw.sort_by_key(|segment| (segment.device, segment.address));
     let mut layouts: BTreeMap<u32, Layout> = BTreeMap::new();
     let (mut reserved, mut end, mut device) = (0_u64, 0, None);
@@ -220,7 +236,7 @@ fn segments_by_device(
             (_, Some(Words::LARGE)) => SegmentClass::Large,
             _ => SegmentClass::Any,
         };
-        let (pieces, wrong, gap) = pieces(records, &segment);
+        let Some((pieces, wrong, gap)) = pieces(records, &segment, budget) else { break };
         misfits += wrong;
         filled += gap;
         let RawSegment { address, bytes, stream, .. } = segment;
@@ -240,13 +256,14 @@ fn segments_by_device(
     layouts
 }
 
-/// The pieces of a segment without gaps, how many blocks did not fit, and the bytes that no block had.
-fn pieces(records: &Records, segment: &RawSegment) -> (Vec<Piece>, u64, u64) {
+/// The pieces of a segment without gaps, how many blocks did not fit, and the bytes that no block had. `None` if there is
+/// no room for them: segments may name the same blocks.
+fn pieces(records: &Records, segment: &RawSegment, budget: &Budget) -> Option<(Vec<Piece>, u64, u64)> {
     let (first, count) = segment.blocks;
     let blocks = first as usize..first.saturating_add(count) as usize;
     let blocks = records.blocks.get(blocks).unwrap_or(&[]);
     let end = segment.address.saturating_add(segment.bytes);
-    let mut pieces = Vec::with_capacity(blocks.len());
+    let mut pieces = Vec::new();
     let (mut at, mut misfits, mut filled) = (segment.address, 0, 0);
     let free = |address: u64, bytes| Piece {
         address,
@@ -256,12 +273,18 @@ fn pieces(records: &Records, segment: &RawSegment) -> (Vec<Piece>, u64, u64) {
         owner: OwnerId::UNKNOWN,
     };
     for block in blocks {
+        if !budget.work() {
+            return None;
+        }
         // Old snapshots give no addresses: blocks lie one after the other.
         let address = block.address.unwrap_or(at);
         let after = address.saturating_add(block.bytes);
         if address < at || after > end {
             misfits += 1;
             continue;
+        }
+        if !budget.take(2 * PIECE) {
+            return None;
         }
         if address > at {
             pieces.push(free(at, address - at));
@@ -280,7 +303,7 @@ fn pieces(records: &Records, segment: &RawSegment) -> (Vec<Piece>, u64, u64) {
         pieces.push(free(at, end - at));
         filled += end - at;
     }
-    (pieces, misfits, filled)
+    Some((pieces, misfits, filled))
 }
 
 /// The allocator's rules, as the snapshot's settings give them.
@@ -345,7 +368,8 @@ fn say_left_out(records: &Records, heap: &Heap, gaps: &mut Vec<String>) {
         (records.unknown, "events of kinds that are not known: left out"),
         (records.unusable, "entries without a size or address, or of sizes that no device has: left out"),
         (records.stacks_left_out, "different call stacks beyond those that are told apart: left out"),
-        (records.beyond, "entries beyond the 4,294,967,295 that can be counted: left out"),
+        (records.beyond, "entries beyond what can be counted or held: left out"),
+        (records.named_again, "events named by more than one list: told once"),
         (heap.texts_left_out(), "different names beyond 64 MiB of them: left out"),
     ] {
         if count > 0 {

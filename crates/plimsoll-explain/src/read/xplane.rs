@@ -4,12 +4,14 @@
 //! A profile is a list of planes. Those of devices are the largest and say nothing of memory, so they are
 //! stepped over; the host's is kept while it is read, because the names of its events come last in it.
 
+use super::budget::{Budget, Charge, EVENT};
+use super::places::Places;
 use super::pool_trace::{self, AllocatorEvent, PoolRecord};
 use super::protobuf::{FieldHeader, FieldValue, MessageFields, MessageStream, text};
 use crate::error::{Error, ErrorKind, Result};
 use crate::read::input::Input;
-use crate::recording::{Format, Framework, Origin, Recording};
-use plimsoll_memory::{Frame, OwnerId, Owners};
+use crate::recording::{Device, Format, Framework, Origin, Recording};
+use plimsoll_memory::{Frame, OwnerId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,8 +19,9 @@ use std::collections::{BTreeMap, HashMap};
 const LARGEST_PLANE: u64 = 1 << 30;
 /// Scopes around an allocation that are kept, the outermost ones.
 const DEEPEST: usize = 256;
-/// Owners of a pool that are told apart.
-const MOST_OWNERS: usize = 1 << 20;
+/// What a name and an event of a thread take while their plane is read, with the tables they are found by.
+const NAME: u64 = 128;
+const THREAD_EVENT: u64 = 128;
 /// Pools of one program.
 const MOST_POOLS: usize = 256;
 
@@ -42,7 +45,8 @@ pub(super) fn looks(start: &[u8]) -> bool {
 
 /// Reads a profile to its end.
 pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
-    let mut found = Found::default();
+    let budget = input.budget().clone();
+    let mut found = Found::new(&budget);
     let mut stream = MessageStream::new(input);
     if let Err(error) = planes(&mut stream, &mut found) {
         found.gaps.push(format!("The profile breaks off after {} bytes: {error}.", stream.position));
@@ -72,26 +76,50 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
         _ => Framework::TensorFlowOrJax,
     };
     found.marks.sort();
-    let Found { pools, marks, mut gaps, .. } = found;
+    let partial = !found.gaps.is_empty();
+    let Found { pools, marks, mut gaps, owners, held, .. } = found;
+    drop(held);
+    let owners = owners.finish();
     let devices = pools
         .into_iter()
-        .map(|(name, (_, record))| pool_trace::device(&name, record, &marks, framework, &mut gaps))
+        .map(|(name, record)| {
+            let device = pool_trace::device(&name, record, &marks, framework, &mut gaps, &budget);
+            Device { owners: owners.clone(), ..device }
+        })
         .collect();
-    let origin = Origin { files: Vec::new(), formats: vec![Format::XPlane], framework, gaps };
+    let origin = Origin { files: Vec::new(), formats: vec![Format::XPlane], framework, gaps, partial };
     Ok(Recording { origin, devices })
 }
 
 /// What was found in all planes.
-#[derive(Default)]
 struct Found {
-    /// By name, each with a number of its own.
-    pools: BTreeMap<String, (usize, PoolRecord)>,
+    budget: Budget,
+    /// What events take until their traces are made, with what those will take.
+    held: Charge,
+    pools: BTreeMap<String, PoolRecord>,
+    owners: Places,
     marks: Vec<(u64, String)>,
     gaps: Vec<String>,
     /// Messages that break off before their end.
     broken: u64,
     tensorflow: bool,
     jax: bool,
+}
+
+impl Found {
+    fn new(budget: &Budget) -> Found {
+        Found {
+            budget: budget.clone(),
+            held: Charge::new(budget),
+            pools: BTreeMap::new(),
+            owners: Places::new(budget),
+            marks: Vec::new(),
+            gaps: Vec::new(),
+            broken: 0,
+            tensorflow: false,
+            jax: false,
+        }
+    }
 }
 
 fn planes(stream: &mut MessageStream<'_, '_>, found: &mut Found) -> std::io::Result<()> {
@@ -102,7 +130,8 @@ fn planes(stream: &mut MessageStream<'_, '_>, found: &mut Found) -> std::io::Res
             continue;
         }
         // The name stands at the beginning.
-        let start = stream.take(length.min(256))?;
+        let mut held = Charge::new(&found.budget);
+        let start = stream.take(length.min(256), &mut held)?;
         let name =
             MessageFields::new(&start).find(|(field, _)| *field == 2).and_then(|(_, value)| value.bytes());
         let rest = length - (start.len() as u64).min(length);
@@ -113,9 +142,9 @@ fn planes(stream: &mut MessageStream<'_, '_>, found: &mut Found) -> std::io::Res
             stream.skip(rest)?;
         } else {
             let mut bytes = start;
-            bytes.append(&mut stream.take(rest)?);
+            bytes.append(&mut stream.take(rest, &mut held)?);
             let cut = (bytes.len() as u64) < length;
-            plane(&bytes, found);
+            plane(&bytes, found, held);
             if cut {
                 return Err(std::io::ErrorKind::UnexpectedEof.into());
             }
@@ -131,11 +160,15 @@ struct Names<'b> {
     stats: HashMap<u64, &'b [u8]>,
 }
 
-fn plane(bytes: &[u8], found: &mut Found) {
+/// Reads a plane. `held` is what it takes itself.
+fn plane(bytes: &[u8], found: &mut Found, mut held: Charge) {
     let mut names = Names::default();
     let mut lines = Vec::new();
     let mut fields = MessageFields::new(bytes);
     for (field, value) in fields.by_ref() {
+        if !held.take(NAME) {
+            break;
+        }
         match (field, value) {
             (3, FieldValue::Bytes(line)) => lines.push(line),
             (4, FieldValue::Bytes(entry)) => names.events.extend(named(entry)),
@@ -159,10 +192,11 @@ fn plane(bytes: &[u8], found: &mut Found) {
         return;
     }
     for bytes in lines {
-        let line = Line::of(bytes, &kinds, step);
+        let mut held = Charge::new(&found.budget);
+        let line = Line::of(bytes, &kinds, step, &mut held);
         found.broken += u64::from(line.broken);
         if line.events.iter().any(|event| event.stats.is_some()) {
-            line.read(&names, &kinds, found);
+            line.read(&names, &kinds, found, held);
         }
     }
 }
@@ -201,7 +235,7 @@ struct Line<'b> {
 impl<'b> Line<'b> {
     /// The events of a thread that matter: those of memory, steps, and the scopes around them. A thread has
     /// hundreds of times as many others.
-    fn of(bytes: &'b [u8], kinds: &HashMap<u64, bool>, step: Option<u64>) -> Line<'b> {
+    fn of(bytes: &'b [u8], kinds: &HashMap<u64, bool>, step: Option<u64>, held: &mut Charge) -> Line<'b> {
         let mut line = Line { name: &[], events: Vec::new(), broken: false };
         let mut begin = 0_u64;
         let mut fields = MessageFields::new(bytes);
@@ -210,7 +244,10 @@ impl<'b> Line<'b> {
                 (2, FieldValue::Bytes(text)) => line.name = text,
                 (3, FieldValue::Number(nanoseconds)) => begin = nanoseconds.saturating_mul(1000),
                 (4, FieldValue::Bytes(message)) => {
-                    line.events.extend(Some(Event::of(message, kinds, step)).filter(|e| e.stats.is_some()));
+                    let event = Event::of(message, kinds, step);
+                    if event.stats.is_some() && held.take(THREAD_EVENT) {
+                        line.events.push(event);
+                    }
                 }
                 _ => {}
             }
@@ -225,7 +262,8 @@ impl<'b> Line<'b> {
             line.events.extend(events.map(|message| Event::of(message, kinds, step)).filter(|event| {
                 let first = times.partition_point(|&time| time < event.start);
                 let end = event.start.saturating_add(event.duration);
-                event.stats.is_none() && times.get(first).is_some_and(|&time| time <= end)
+                let around = event.stats.is_none() && times.get(first).is_some_and(|&time| time <= end);
+                around && held.take(THREAD_EVENT)
             }));
         }
         for event in &mut line.events {
@@ -235,9 +273,9 @@ impl<'b> Line<'b> {
     }
 
     /// Takes the memory events of the thread, with the scopes that were open around each.
-    fn read(mut self, names: &Names<'_>, kinds: &HashMap<u64, bool>, found: &mut Found) {
+    fn read(mut self, names: &Names<'_>, kinds: &HashMap<u64, bool>, found: &mut Found, held: Charge) {
         self.events.sort_by_key(|event| (event.start, Reverse(event.duration)));
-        let mut scopes = Scopes { names, frames: HashMap::new(), open: Vec::new(), thread: None };
+        let mut scopes = Scopes { names, frames: HashMap::new(), open: Vec::new(), thread: None, held };
         // Workers have no scopes of the program around theirs; what they are for says more than nothing.
         let thread = text(self.name.split(|&b| b == b'/').next().unwrap_or_default());
         if thread != "python" && !thread.is_empty() {
@@ -254,16 +292,17 @@ impl<'b> Line<'b> {
                     if found.pools.len() >= MOST_POOLS && !found.pools.contains_key(&pool) {
                         continue;
                     }
-                    let next = found.pools.len();
-                    let (number, record) =
-                        found.pools.entry(pool).or_insert_with(|| (next, PoolRecord::default()));
+                    if !found.held.take(EVENT) {
+                        return;
+                    }
+                    let record = found.pools.entry(pool).or_default();
                     record.whole = true;
                     recorded.owner = if let Some(op) = op {
-                        record.owners.child(OwnerId::UNKNOWN, Frame { name: op, ..Frame::default() })
+                        found.owners.named(op)
                     } else if frees {
                         OwnerId::UNKNOWN
                     } else {
-                        scopes.owner(*number, &mut record.owners)
+                        scopes.owner(&mut found.owners)
                     };
                     record.events.push(recorded);
                 }
@@ -271,7 +310,9 @@ impl<'b> Line<'b> {
                     let end = event.start.saturating_add(event.duration);
                     if step.is_some() {
                         let name = names.events.get(&event.name).map_or(String::new(), |name| text(name));
-                        found.marks.push((end, name));
+                        if found.held.take(EVENT + name.len() as u64) {
+                            found.marks.push((end, name));
+                        }
                     }
                     // Scopes nest; one that seems to end after the scope around it is a clock's error.
                     let end = scopes.open.last().map_or(end, |outer| end.min(outer.end));
@@ -283,12 +324,11 @@ impl<'b> Line<'b> {
     }
 }
 
-/// A scope that is open, and which owner it is in the pool that asked last: stacks change little from one
-/// allocation to the next.
+/// A scope that is open, and which owner it is: stacks change little from one allocation to the next.
 struct Scope {
     end: u64,
     name: u64,
-    owner: Option<(usize, OwnerId)>,
+    owner: Option<OwnerId>,
 }
 
 /// The scopes open on a thread.
@@ -297,26 +337,32 @@ struct Scopes<'n, 'b> {
     frames: HashMap<u64, Frame>,
     open: Vec<Scope>,
     thread: Option<Frame>,
+    /// What the thread's events and frames take.
+    held: Charge,
 }
 
 impl Scopes<'_, '_> {
-    /// Who asks, in the pool of that number.
-    fn owner(&mut self, pool: usize, owners: &mut Owners) -> OwnerId {
+    /// Who asks.
+    fn owner(&mut self, owners: &mut Places) -> OwnerId {
         let depth = self.open.len().min(DEEPEST);
-        let of = |scope: &Scope| scope.owner.filter(|(of, _)| *of == pool).map(|(_, owner)| owner);
-        let known =
-            self.open[..depth].iter().enumerate().rev().find_map(|(at, scope)| Some((at + 1, of(scope)?)));
+        let scopes = self.open[..depth].iter().enumerate().rev();
+        let known = scopes.into_iter().find_map(|(at, scope)| Some((at + 1, scope.owner?)));
         let (from, mut owner) = known.unwrap_or_else(|| {
             let thread = self.thread.clone().map(|thread| owners.child(OwnerId::UNKNOWN, thread));
             (0, thread.unwrap_or(OwnerId::UNKNOWN))
         });
         for scope in &mut self.open[from..depth] {
-            if owners.count() < MOST_OWNERS {
-                let name = self.names.events.get(&scope.name).copied();
-                let frame = self.frames.entry(scope.name).or_insert_with(|| frame(name));
-                owner = owners.child(owner, frame.clone());
+            let name = self.names.events.get(&scope.name).copied();
+            if !self.frames.contains_key(&scope.name) {
+                let frame = frame(name);
+                if !self.held.take((frame.name.len() + frame.file.len()) as u64 + 4 * NAME) {
+                    return owner;
+                }
+                self.frames.insert(scope.name, frame);
             }
-            scope.owner = Some((pool, owner));
+            let Some(frame) = self.frames.get(&scope.name) else { return owner };
+            owner = owners.child(owner, frame.clone());
+            scope.owner = Some(owner);
         }
         owner
     }

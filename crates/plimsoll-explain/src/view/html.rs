@@ -1,7 +1,7 @@
 //! The page: an explanation as one HTML file that can be kept, sent and opened years later.
 //!
 //! Everything is in the file: no fonts, scripts or data come from elsewhere, and a content policy in the page
-//! forbids it to ask. What is read (verdicts, books, advice) is plain HTML and needs no script; what is
+//! forbids it to ask, and to run any script or use any style but the two whose hashes it names. What is read (verdicts, books, advice) is plain HTML and needs no script; what is
 //! explored (timeline, address map, flame graph) is drawn by the page's script from columns of numbers, so that
 //! a hundred thousand events stay quick. It opens at the moment that was explained, with the explanation's figures. Names in a recording are untrusted: they enter the page as escaped text
 //! or as JSON in which `<` cannot occur, and the script only ever sets them as text.
@@ -14,9 +14,10 @@ mod lifetimes;
 
 use crate::explanation::Explanation;
 use crate::recording::{Device, Recording};
-use crate::text::plain;
-use blob::Blob;
+use blob::{Blob, base64};
+use plimsoll_memory::quoted;
 use serde_json::json;
+use sha2::{Digest, Sha256};
 use std::io::{self, Write};
 
 const PAGE: &str = include_str!("html/page.html");
@@ -42,7 +43,7 @@ struct View<'a> {
 ///
 /// ```
 /// use plimsoll_explain::{Device, Framework, Origin, Recording, explain, write_html};
-/// let origin = Origin { files: vec!["run".into()], formats: vec![], framework: Framework::Jax, gaps: vec![] };
+/// let origin = Origin { files: vec!["run".into()], formats: vec![], framework: Framework::Jax, gaps: vec![], partial: false };
 /// let device = Device { name: "GPU 0".into(), ..Device::default() };
 /// let recording = Recording { origin, devices: vec![device] };
 /// let explanation = explain(&recording);
@@ -58,20 +59,24 @@ pub fn write_html(recording: &Recording, explanation: &Explanation, out: &mut dy
     let views = views(recording, explanation);
     let mut blob = Blob::default();
     let devices: Vec<_> = views.iter().map(|view| device::describe(view, &mut blob)).collect();
-    let files = plain(&recording.origin.files.join(", "));
-    let meta = json!({ "framework": recording.origin.framework.name(), "devices": devices });
+    let files = recording.origin.files.join(", ");
+    let files = quoted(&files);
+    let mut meta = json!({ "framework": recording.origin.framework.name(), "devices": devices });
 
+    let (style, script) = (STYLE.to_string() + &header::widths(), SCRIPT.concat());
     let mut rest = PAGE;
     while let Some((before, after)) = rest.split_once("{{") {
         let (slot, after) = after.split_once("}}").unwrap_or((after, ""));
         out.write_all(before.as_bytes())?;
         match slot {
             "title" => out.write_all(escape(&files).as_bytes())?,
-            "style" => out.write_all(STYLE.as_bytes())?,
+            "style-hash" => out.write_all(hash(&style).as_bytes())?,
+            "script-hash" => out.write_all(hash(&script).as_bytes())?,
+            "style" => out.write_all(style.as_bytes())?,
             "header" => header::write(recording, &views, out)?,
-            "meta" => out.write_all(script_json(&meta).as_bytes())?,
+            "meta" => out.write_all(script_json(meta.take()).as_bytes())?,
             "blob" => blob.write(out)?,
-            "script" => SCRIPT.iter().try_for_each(|part| out.write_all(part.as_bytes()))?,
+            "script" => out.write_all(script.as_bytes())?,
             _ => {}
         }
         rest = after;
@@ -95,6 +100,11 @@ fn views<'a>(recording: &'a Recording, explanation: &'a Explanation) -> Vec<View
     views
 }
 
+/// What a content policy calls a script or style that it allows.
+fn hash(text: &str) -> String {
+    format!("sha256-{}", base64(&Sha256::digest(text)))
+}
+
 /// Text for the body of an element or a quoted attribute.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
@@ -112,8 +122,8 @@ fn escape(text: &str) -> String {
 }
 
 /// JSON for the body of a script element: no `<` can end it, and no line separator can break it.
-fn script_json(value: &serde_json::Value) -> String {
-    let json = value.to_string();
+fn script_json(value: serde_json::Value) -> String {
+    let json = super::json::safe(value).to_string();
     let json = json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
     json.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }

@@ -2,7 +2,7 @@
 //!
 //! | key | what |
 //! |---|---|
-//! | `source` | `files`, `formats` (in the order of the files), `framework`, `device`, `gaps` (what could not be read) |
+//! | `source` | `files`, `formats` (in the order of the files), `framework`, `device`, `gaps` (what could not be read), `partial` (whether that could change what is said) |
 //! | `moment` | the one moment that books and verdicts are of: `label`, `kind` (`refusal`, `peak` or `end`), `event` (counted from 1), `refused_bytes`, `reserved_bytes`, `live_bytes` (with rounding), `requested_bytes` (without), `fragmentation` and `holders`; `null` where unknown |
 //! | `verdicts` | the gravest first, each with `kind`, `sentence` and `proof`, a list of facts |
 //! | `books` | `of` what, `total_bytes`, and `lines` with `name` and `bytes` that sum to it |
@@ -10,37 +10,56 @@
 //! | `others` | the same for the recording's other devices |
 //!
 //! `fragmentation` has `holes`, `free_bytes`, `largest_hole_bytes` and `largest_hole_address`; each of `holders` has
-//! `site`, `caller`, `bytes` and `allocations`, the most bytes first. A verdict's `kind` is one of `too-big`, `fragmented`,
+//! `site`, `caller`, `bytes` and `allocations`, the most bytes first. A verdict's `kind` is one of `incomplete`, `too-big`, `fragmented`,
 //! `leaking`, `reserved-idle`, `transient-peak`, `limit-low`, `other-process`, `healthy`.
 
 use crate::explanation::Explanation;
 use crate::moment::Snapshot;
+use plimsoll_memory::quoted;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 
 impl Explanation {
     /// The explanation as JSON, with the keys `source`, `moment`, `verdicts`, `books`, `advice` and `others`.
     ///
-    /// `source` has `files`, `formats`, `framework`, `device` and `gaps`; `moment` has `label`, `kind`, `event`,
+    /// `source` has `files`, `formats`, `framework`, `device`, `gaps` and `partial`; `moment` has `label`, `kind`, `event`,
     /// `refused_bytes`, `reserved_bytes`, `live_bytes`, `requested_bytes`, `fragmentation` and `holders`, all of
     /// the one moment that is explained; each of `verdicts` has `kind`,
     /// `sentence` and `proof`; `books` has `of`, `total_bytes` and `lines` (`name`, `bytes`); each of `advice`
     /// has `change`, `would_survive`, `peak_reserved_bytes` and `because`.
     pub fn to_json(&self) -> Value {
         let origin = &self.origin;
-        json!({
+        let json = json!({
             "source": {
                 "files": origin.files,
                 "formats": origin.formats.iter().map(|format| format.name()).collect::<Vec<_>>(),
                 "framework": origin.framework.name(),
                 "device": self.device,
                 "gaps": origin.gaps,
+                "partial": origin.partial,
             },
             "moment": moment(&self.snapshot),
             "verdicts": self.verdicts,
             "books": self.books,
             "advice": self.advice,
             "others": self.others.iter().map(Explanation::to_json).collect::<Vec<_>>(),
-        })
+        });
+        safe(json)
+    }
+}
+
+/// The same value with its texts [`quoted`]: JSON is printed to terminals too, and it escapes only some controls.
+pub(super) fn safe(value: Value) -> Value {
+    match value {
+        Value::String(text) => match quoted(&text) {
+            Cow::Borrowed(_) => Value::String(text),
+            Cow::Owned(safe) => Value::String(safe),
+        },
+        Value::Array(items) => items.into_iter().map(safe).collect(),
+        Value::Object(entries) => {
+            entries.into_iter().map(|(key, value)| (quoted(&key).into_owned(), safe(value))).collect()
+        }
+        other => other,
     }
 }
 

@@ -240,20 +240,24 @@ fn is_steady(left: &[(RequestId, usize)], first: usize, steps: usize) -> bool {
 
 /// The innermost frame under which nearly all leaked bytes were asked for.
 fn common_line(owners: &Owners, leaked: &HashMap<OwnerId, (u64, usize)>, total: u64) -> OwnerId {
-    let mut under: HashMap<OwnerId, u64> = HashMap::new();
+    let mut under = vec![0_u64; owners.count()];
     for (&owner, &(bytes, _)) in leaked {
-        let mut at = owner;
-        while at != OwnerId::UNKNOWN {
-            let sum = under.entry(at).or_default();
-            *sum = sum.saturating_add(bytes);
-            at = owners.parent(at);
+        if let Some(sum) = under.get_mut(owner.0 as usize) {
+            *sum = bytes;
         }
     }
-    let nearly_all = under.iter().filter(|&(_, &bytes)| bytes as f64 >= NEARLY_ALL * total as f64);
-    nearly_all
-        .map(|(&owner, _)| owner)
-        .max_by_key(|&owner| owners.stack(owner).count())
-        .unwrap_or(OwnerId::UNKNOWN)
+    // A caller has a lower number than those it calls, so that one pass from the last to the first adds all up. All of
+    // that is under one line lies on one stack, and the highest number is the innermost.
+    let mut innermost = OwnerId::UNKNOWN;
+    for at in (1..under.len()).rev() {
+        let owner = OwnerId(at as u32);
+        let (bytes, parent) = (under[at], owners.parent(owner).0 as usize);
+        under[parent.min(at)] = under[parent.min(at)].saturating_add(if parent < at { bytes } else { 0 });
+        if innermost == OwnerId::UNKNOWN && bytes as f64 >= NEARLY_ALL * total as f64 {
+            innermost = owner;
+        }
+    }
+    innermost
 }
 
 /// What each call site leaked, in bytes and allocations, the most first.

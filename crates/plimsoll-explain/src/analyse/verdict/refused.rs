@@ -160,6 +160,22 @@ pub(crate) fn too_big(facts: &Facts<'_>) -> Option<Verdict> {
     Some(Verdict { kind: VerdictKind::TooBig, sentence, proof })
 }
 
+/// The same of a part of a recording: what was read as in use, with the request, is over a bound that was told as such.
+pub(crate) fn too_big_in_any_case(facts: &Facts<'_>) -> Option<Verdict> {
+    let (refused, device) = (facts.refused?, facts.device);
+    let bound = device.limit.or(device.capacity)?;
+    let asked = facts.requested.or(facts.live).unwrap_or(0);
+    let needed = asked.saturating_add(refused);
+    let sentence = format!(
+        "Too big: at least {} in use and {} requested are over the {} that there are.",
+        format_bytes(asked),
+        format_bytes(refused),
+        format_bytes(bound)
+    );
+    let proof = vec![format!("{asked} + {refused} = {needed} bytes; {bound} bytes: the limit or the device")];
+    (needed > bound).then_some(Verdict { kind: VerdictKind::TooBig, sentence, proof })
+}
+
 /// Many blocks of one size that hold most of the memory: what a list that grows looks like in a single dump.
 fn equal_blocks(facts: &Facts<'_>) -> Option<String> {
     let (size, count, share) = facts.dominant_block_size()?;

@@ -1,6 +1,7 @@
 //! The entries of a Chrome trace as they stream by: memory events, spans and marks, in a few bytes each.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::read::budget::{Budget, Charge, EVENT};
 use crate::read::input::Input;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::collections::HashMap;
@@ -8,9 +9,8 @@ use std::fmt;
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
 
-/// How many spans and marks are kept, and how many different names in bytes.
-const MAX_SPANS: usize = 64 << 20;
-const MAX_NAMES: usize = 64 << 20;
+/// What a name and a thread take beside the name's bytes, with the tables they are found by.
+const NAME: u64 = 192;
 /// The longest text or number that is believed, and the deepest nesting.
 const MAX_TOKEN: usize = 1 << 20;
 const MAX_DEPTH: usize = 100;
@@ -38,8 +38,10 @@ pub(super) struct Span {
 }
 
 /// All that a trace says of memory.
-#[derive(Default)]
 pub(super) struct Entries {
+    budget: Budget,
+    /// What changes take, with what their trace will.
+    held: Charge,
     pub(super) changes: Vec<MemoryEvent>,
     pub(super) spans: Vec<Span>,
     /// Time and name.
@@ -48,11 +50,30 @@ pub(super) struct Entries {
     pub(super) left_out: u64,
     names: Vec<Arc<str>>,
     name_ids: HashMap<Arc<str>, u32>,
-    name_bytes: usize,
     threads: HashMap<(i64, i64), u32>,
 }
 
 impl Entries {
+    fn new(budget: &Budget) -> Entries {
+        Entries {
+            budget: budget.clone(),
+            held: Charge::new(budget),
+            changes: Vec::new(),
+            spans: Vec::new(),
+            marks: Vec::new(),
+            unusable: 0,
+            left_out: 0,
+            names: Vec::new(),
+            name_ids: HashMap::new(),
+            threads: HashMap::new(),
+        }
+    }
+
+    /// Gives back what was kept for the trace that is to be made now.
+    pub(super) fn finish_reading(&mut self) {
+        self.held = Charge::new(&self.budget);
+    }
+
     pub(super) fn name(&self, id: u32) -> &str {
         self.names.get(id as usize).map_or("", |name| name)
     }
@@ -61,8 +82,7 @@ impl Entries {
         if let Some(&id) = self.name_ids.get(name) {
             return Some(id);
         }
-        self.name_bytes += name.len() + 64;
-        if self.name_bytes > MAX_NAMES {
+        if !self.budget.take(name.len() as u64 + NAME) {
             return None;
         }
         let id = self.names.len() as u32;
@@ -84,6 +104,9 @@ impl Entries {
         }
         let time = entry.ts.float().and_then(nanoseconds);
         let thread = (entry.pid.int().unwrap_or(-1), entry.tid.int().unwrap_or(-1));
+        if !self.threads.contains_key(&thread) && !self.budget.take(NAME) {
+            return;
+        }
         let thread = *self.threads.entry(thread).or_insert(next);
         if is_memory {
             let args = entry.args;
@@ -92,7 +115,7 @@ impl Entries {
                 self.unusable += 1;
                 return;
             };
-            if bytes == 0 {
+            if bytes == 0 || !self.held.take(EVENT) {
                 return;
             }
             self.changes.push(MemoryEvent {
@@ -108,17 +131,18 @@ impl Entries {
             return;
         }
         let name = entry.name.text().and_then(|name| self.name_id(name));
-        let (Some(time), Some(name), true) = (time, name, self.spans.len() + self.marks.len() < MAX_SPANS)
-        else {
+        let (Some(time), Some(name)) = (time, name) else {
             self.left_out += 1;
             return;
         };
-        if is_mark {
-            self.marks.push((time, name));
+        let kept = if is_mark {
+            self.budget.push(&mut self.marks, (time, name))
         } else {
             let length = entry.dur.float().and_then(nanoseconds).unwrap_or(0);
-            self.spans.push(Span { start: time, end: time.saturating_add(length), thread, name });
-        }
+            let span = Span { start: time, end: time.saturating_add(length), thread, name };
+            self.budget.push(&mut self.spans, span)
+        };
+        self.left_out += u64::from(!kept);
     }
 }
 
@@ -129,7 +153,7 @@ fn nanoseconds(microseconds: f64) -> Option<u64> {
 
 /// Reads all entries; says where and why if the trace breaks off.
 pub(super) fn read(input: &mut Input<'_>) -> Result<(Entries, Option<String>)> {
-    let mut entries = Entries::default();
+    let mut entries = Entries::new(input.budget());
     let guarded = BufReader::new(TokenLimit { input, token: 0, depth: 0, text: TokenState::Outside });
     let mut json = serde_json::Deserializer::from_reader(guarded);
     let Err(error) = json.deserialize_any(TopLevel(&mut entries)) else { return Ok((entries, None)) };
@@ -142,6 +166,7 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<(Entries, Option<String>)> {
                 io::ErrorKind::FileTooLarge => {
                     return Err(Error::new(ErrorKind::Hostile, format!("{at}: {error}")));
                 }
+                io::ErrorKind::QuotaExceeded | io::ErrorKind::TimedOut => format!("read up to {at}: {error}"),
                 io::ErrorKind::UnexpectedEof => "cut short within its packing".to_string(),
                 io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => {
                     format!("broken: its packing is damaged ({error})")

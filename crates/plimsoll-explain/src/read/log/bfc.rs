@@ -6,6 +6,7 @@
 //! has a pool of its own.
 
 use super::parse::{Size, after, index_in, number, number_before, short, size, size_after, word};
+use crate::read::budget::{Budget, Charge, PIECE};
 use plimsoll_memory::{Frame, Layout, OwnerId, Owners, Piece, PieceState, Segment, SegmentClass};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -28,9 +29,15 @@ struct Chunk {
     owner: OwnerId,
 }
 
+/// What an owner takes beside its name, with what a page has of it, and a line of a summary.
+const OWNER: u64 = 1536;
+const SUMMARY: u64 = 96;
+
 /// One dump, as far as it was seen.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Dump {
+    /// What it takes, given back when another takes its place.
+    charge: Charge,
     /// The allocator's name; empty where the wording has none.
     pub(super) allocator: String,
     /// The line it began at.
@@ -66,6 +73,30 @@ pub(super) struct PoolState {
 }
 
 impl Dump {
+    /// A dump that begins at a line.
+    fn new(allocator: String, line: u64, budget: &Budget) -> Dump {
+        Dump {
+            charge: Charge::new(budget),
+            allocator,
+            line,
+            asked: None,
+            op: None,
+            regions: Vec::new(),
+            chunks: Vec::new(),
+            too_many: false,
+            owners: Owners::default(),
+            by_size: BTreeMap::new(),
+            in_use_total: None,
+            pool: None,
+            limit: None,
+            in_use: None,
+            peak: None,
+            largest: None,
+            growth: None,
+            complete: false,
+        }
+    }
+
     /// Takes a line if it is of a dump; says whether it was.
     fn line(&mut self, line: &str) -> bool {
         self.chunk(line) || self.region(line) || self.summary(line) || self.statistic(line)
@@ -86,7 +117,7 @@ impl Dump {
         if bytes == 0 || address.checked_add(bytes).is_none() {
             return false;
         }
-        if self.chunks.len() >= MOST_CHUNKS {
+        if self.chunks.len() >= MOST_CHUNKS || !self.charge.take(PIECE) {
             self.too_many = true;
             return true;
         }
@@ -111,12 +142,16 @@ impl Dump {
         if name.is_empty() || name == "UNUSED" || self.owners.count() > MOST_OWNERS {
             return OwnerId::UNKNOWN;
         }
-        self.owners.child(OwnerId::UNKNOWN, Frame { name: short(name), ..Frame::default() })
+        let (before, name) = (self.owners.count(), short(name));
+        let bytes = OWNER + 2 * name.len() as u64;
+        let owner = self.owners.child(OwnerId::UNKNOWN, Frame { name, ..Frame::default() });
+        self.too_many |= self.owners.count() > before && !self.charge.take(bytes);
+        owner
     }
 
     fn region(&mut self, line: &str) -> bool {
         let Some(bytes) = after(line, "Next region of size ").and_then(number) else { return false };
-        if self.regions.len() < MOST_CHUNKS {
+        if self.regions.len() < MOST_CHUNKS && self.charge.take(SUMMARY) {
             self.regions.push((bytes, None));
         }
         true
@@ -126,7 +161,7 @@ impl Dump {
         if let Some((before, rest)) = line.split_once(" Chunks of size ")
             && let (Some(count), Some(bytes)) = (number_before(before), number(rest))
         {
-            if self.by_size.len() < MOST_CHUNKS {
+            if self.by_size.len() < MOST_CHUNKS && self.charge.take(SUMMARY) {
                 self.by_size.insert(bytes, count);
             }
             return true;
@@ -380,8 +415,9 @@ pub(super) struct PoolDumps {
 }
 
 /// The dumps of a log.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Dumps {
+    budget: Budget,
     open: Vec<(LogWriter, Dump)>,
     pub(super) pools: BTreeMap<String, PoolDumps>,
     /// The pool whose dump was closed last, for wordings that say what was asked after the dump.
@@ -389,6 +425,14 @@ pub(super) struct Dumps {
 }
 
 impl Dumps {
+    pub(super) fn new(budget: &Budget) -> Dumps {
+        Dumps { budget: budget.clone(), open: Vec::new(), pools: BTreeMap::new(), last: None }
+    }
+
+    fn dump(&self, allocator: String, line: u64) -> Dump {
+        Dump::new(allocator, line, &self.budget)
+    }
+
     /// Whether a dump has begun and not ended.
     pub(super) fn is_open(&self) -> bool {
         !self.open.is_empty()
@@ -407,17 +451,17 @@ impl Dumps {
                 Some(index)
                     if self.open[index].1.allocator == name && !self.open[index].1.says_something() => {}
                 Some(index) if self.open[index].1.allocator.is_empty() => self.open[index].1.allocator = name,
-                _ => self.begin(writer, Dump { allocator: name, line: at, ..Dump::default() }),
+                _ => self.begin(writer, self.dump(name, at)),
             }
             return true;
         }
         if line.contains("Bin (256):") && self.find(writer).is_none() {
-            self.begin(writer, Dump { line: at, ..Dump::default() });
+            self.begin(writer, self.dump(String::new(), at));
             return true;
         }
         let Some(index) = self.find(writer) else {
             // A log that begins in the middle of a dump.
-            let mut dump = Dump { line: at, ..Dump::default() };
+            let mut dump = self.dump(String::new(), at);
             let taken = line.contains("bfc_allocator") && dump.line(line);
             if taken {
                 self.begin(writer, dump);
@@ -451,8 +495,7 @@ impl Dumps {
         if line.contains("See logs for memory state") {
             // The older wording says it after the dump.
             if self.last.is_none() {
-                let dump = Dump { line: at, ..Dump::default() };
-                self.close(dump);
+                self.close(self.dump(String::new(), at));
             }
             let pool = self.last.as_ref().and_then(|name| self.pools.get_mut(name));
             if let Some(dump) = pool.and_then(|pool| pool.complete.as_mut().or(pool.partial.as_mut())) {
@@ -462,10 +505,9 @@ impl Dumps {
         }
         let allocator = after(line, "Allocator (").and_then(|name| name.split(')').next()).unwrap_or("");
         let op = after(rest, "requested by op ").map(word).filter(|op| !op.is_empty()).map(short);
-        self.begin(
-            LogWriter::of(line),
-            Dump { allocator: short(allocator), line: at, asked, op, ..Dump::default() },
-        );
+        let mut dump = self.dump(short(allocator), at);
+        (dump.asked, dump.op) = (asked, op);
+        self.begin(LogWriter::of(line), dump);
         true
     }
 

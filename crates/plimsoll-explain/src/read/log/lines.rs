@@ -1,6 +1,7 @@
 //! Lines of a log in bounded memory. A progress bar writes megabytes without a newline, a debugger prints a
 //! tensor on one line, a terminal leaves colours behind: none of that may cost memory or hide a message.
 
+use aho_corasick::AhoCorasick;
 use std::borrow::Cow;
 use std::io::{self, BufRead};
 
@@ -9,6 +10,16 @@ const LONGEST: usize = 1 << 16;
 /// What two pieces of one line have in common, so that no message is cut between them.
 const OVERLAP: usize = 1 << 12;
 
+/// A line, or a piece of one that is long.
+pub(super) struct Line<'a> {
+    /// Counted as an editor does.
+    pub(super) number: u64,
+    /// Without its end, its colours and whatever is not text.
+    pub(super) text: Cow<'a, str>,
+    /// Whether the stream ended within it: it has no end, nor does it end as a sentence or a value does.
+    pub(super) cut: bool,
+}
+
 /// The lines of a stream. A carriage return ends a line too: what a progress bar overwrote was a line once.
 pub(super) struct Lines<R> {
     input: R,
@@ -16,11 +27,13 @@ pub(super) struct Lines<R> {
     number: u64,
     ended: bool,
     long: bool,
+    /// Whether the last line of the stream was cut.
+    cut: bool,
 }
 
 impl<R: BufRead> Lines<R> {
     pub(super) fn new(input: R) -> Self {
-        Self { input, buffer: Vec::new(), number: 1, ended: false, long: false }
+        Self { input, buffer: Vec::new(), number: 1, ended: false, long: false, cut: false }
     }
 
     /// The number of the line handed out last, counted as an editor does.
@@ -28,8 +41,23 @@ impl<R: BufRead> Lines<R> {
         if self.ended { self.number.saturating_sub(1) } else { self.number }
     }
 
-    /// The next line without its end, its colours and whatever is not text; `None` at the end of the stream.
-    pub(super) fn next(&mut self) -> io::Result<Option<Cow<'_, str>>> {
+    /// Passes over whole lines in which none of `words` occurs, as many as are at hand. Most of a log is such lines, and
+    /// looking at them one by one is what takes time.
+    pub(super) fn skip_without(&mut self, words: &AhoCorasick) -> io::Result<()> {
+        if self.long {
+            return Ok(());
+        }
+        let bytes = self.input.fill_buf()?;
+        let searched = &bytes[..bytes.len().min(1 << 20)];
+        let end = words.find(searched).map_or(searched.len(), |found| found.start());
+        let lines = memchr::memrchr2(b'\n', b'\r', &searched[..end]).map_or(0, |last| last + 1);
+        self.number += memchr::memchr_iter(b'\n', &searched[..lines]).count() as u64;
+        self.input.consume(lines);
+        Ok(())
+    }
+
+    /// The next line; `None` at the end of the stream.
+    pub(super) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
         if self.long {
             let kept = self.buffer.len().saturating_sub(OVERLAP);
             self.buffer.drain(..kept);
@@ -45,10 +73,11 @@ impl<R: BufRead> Lines<R> {
                 if nothing_new {
                     return Ok(None);
                 }
+                self.cut = !is_closed(&self.buffer);
                 break;
             }
             let room = LONGEST.saturating_sub(self.buffer.len());
-            let end = bytes.iter().take(room).position(|&b| b == b'\n' || b == b'\r');
+            let end = memchr::memchr2(b'\n', b'\r', &bytes[..bytes.len().min(room)]);
             let taken = end.unwrap_or(bytes.len().min(room));
             self.buffer.extend_from_slice(&bytes[..taken]);
             if let Some(end) = end {
@@ -66,10 +95,20 @@ impl<R: BufRead> Lines<R> {
             }
         }
         // Text in UTF-16, as some shells redirect it, is plain text with a zero byte after each character.
-        if !self.long && self.buffer.contains(&0) {
+        if !self.long && memchr::memchr(0, &self.buffer).is_some() {
             self.buffer.retain(|&b| b != 0);
         }
-        Ok(Some(without_colours(String::from_utf8_lossy(&self.buffer))))
+        let (number, cut) = (self.number(), self.cut);
+        Ok(Some(Line { number, text: without_colours(String::from_utf8_lossy(&self.buffer)), cut }))
+    }
+}
+
+/// Whether a text ends as a sentence or a value does.
+fn is_closed(text: &[u8]) -> bool {
+    match text.trim_ascii_end() {
+        [.., before, b'.'] => !before.is_ascii_digit(),
+        [.., last] => *last == b'}',
+        [] => true,
     }
 }
 
@@ -99,8 +138,8 @@ mod tests {
     fn all(bytes: &[u8]) -> Vec<(u64, String)> {
         let mut lines = Lines::new(bytes);
         let mut found = Vec::new();
-        while let Some(line) = lines.next().unwrap().map(Cow::into_owned) {
-            found.push((lines.number(), line));
+        while let Some(line) = lines.next().unwrap() {
+            found.push((line.number, line.text.into_owned()));
         }
         found
     }

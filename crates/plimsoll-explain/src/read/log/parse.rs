@@ -22,7 +22,8 @@ impl Size {
 
 /// What follows `marker` in `text`.
 pub(super) fn after<'t>(text: &'t str, marker: &str) -> Option<&'t str> {
-    text.find(marker).map(|at| &text[at + marker.len()..])
+    let at = memchr::memmem::find(text.as_bytes(), marker.as_bytes())?;
+    text.get(at + marker.len()..)
 }
 
 /// The whole number at the start of `text`, after blanks.

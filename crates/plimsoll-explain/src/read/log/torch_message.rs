@@ -32,6 +32,8 @@ pub(super) struct Message {
     pub(super) device: Device,
     /// The line it began at.
     pub(super) at: u64,
+    /// Whether the log ended before its last figure.
+    pub(super) cut: bool,
 }
 
 /// The messages of a log: the last one of each device.
@@ -69,8 +71,29 @@ impl Messages {
         }
     }
 
+    /// Whether a message is being gathered.
+    pub(super) fn is_gathering(&self) -> bool {
+        self.gathering.is_some()
+    }
+
+    /// Ends the message that is being gathered, with the log.
+    pub(super) fn end_of_log(&mut self) {
+        let cut = self.gathering.as_mut().filter(|gathering| !has_last_figure(&gathering.text));
+        let is_cut = cut.is_some();
+        if let Some(Gathering { text, .. }) = cut {
+            // A figure at the end may be cut itself, and so may its unit.
+            text.truncate(text.rfind(' ').unwrap_or(0));
+            text.truncate(text.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.').len());
+        }
+        let count = self.count;
+        self.end();
+        if let Some(last) = self.found.last_mut().filter(|_| self.count > count) {
+            last.cut = is_cut;
+        }
+    }
+
     /// Ends the message that is being gathered.
-    pub(super) fn end(&mut self) {
+    fn end(&mut self) {
         let Some(Gathering { text, at, caller, .. }) = self.gathering.take() else { return };
         let Some(mut device) = understand(&text) else { return };
         if let Some(failure) = &mut device.failure {
@@ -79,9 +102,22 @@ impl Messages {
         self.count += 1;
         self.found.retain(|known| known.device.name != device.name);
         if self.found.len() < 256 {
-            self.found.push(Message { device, at });
+            self.found.push(Message { device, at, cut: false });
         }
     }
+}
+
+/// Whether a message goes on to the figure that its wording ends with.
+fn has_last_figure(text: &str) -> bool {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let Some(asked) = after(&text, "ried to allocate ") else { return false };
+    let inside =
+        |marker: &str| after(&text, marker).is_some_and(|rest| rest.contains(|c: char| c.is_ascii_digit()));
+    text.contains("is reserved by PyTorch but unallocated")
+        || after(asked, "(").is_some_and(|rest| rest.contains(')') && asked.contains(';'))
+        || text.contains("max allowed: ") && text.contains(" on private pool")
+        || text.contains("memory fraction) : ") && inside("memory fraction) : ")
+        || text.contains("you tried to allocate ") && asked.contains(" bytes")
 }
 
 fn cut(line: &str) -> &str {

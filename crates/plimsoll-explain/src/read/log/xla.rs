@@ -9,6 +9,19 @@ use std::collections::BTreeMap;
 /// Entries of the lists below that are kept.
 const MOST: usize = 1 << 14;
 
+/// Words that tell JAX, the first three, from TensorFlow.
+pub(super) const FRAMEWORKS: [&str; 8] = [
+    "jax",
+    "PJRT",
+    "pjrt",
+    "import tensorflow",
+    "tensorflow.python",
+    "tensorflow/core/framework/op_kernel",
+    "/tensorflow/python/",
+    "Created TensorFlow device",
+];
+const OF_JAX: usize = 3;
+
 /// The error that reached the program.
 #[derive(Debug, Clone)]
 pub(super) struct Exhausted {
@@ -72,16 +85,26 @@ pub(super) struct RuntimeMessages {
 impl RuntimeMessages {
     /// Takes a line outside of a dump.
     pub(super) fn line(&mut self, line: &str, at: u64) {
-        self.jax |= line.contains("jax") || line.contains("PJRT") || line.contains("pjrt");
-        self.tensorflow |= line.contains("import tensorflow")
-            || line.contains("tensorflow.python")
-            || line.contains("tensorflow/core/framework/op_kernel")
-            || line.contains("/tensorflow/python/")
-            || line.contains("Created TensorFlow device");
         self.pool(line);
         self.figures(line);
         self.error(line, at);
         self.lists(line);
+    }
+
+    /// Takes note that one of [`FRAMEWORKS`] occurs, by its number.
+    pub(super) fn names(&mut self, word: usize) {
+        self.jax |= word < OF_JAX;
+        self.tensorflow |= word >= OF_JAX;
+    }
+
+    /// Whether the lines that come belong to a list.
+    pub(super) fn is_listing(&self) -> bool {
+        self.list != ListUnderWay::None
+    }
+
+    /// Counts a line that says nothing.
+    pub(super) fn pass(&mut self) {
+        self.lines_since = self.lines_since.saturating_add(1);
     }
 
     /// Takes note of whose source file wrote a line of a dump.

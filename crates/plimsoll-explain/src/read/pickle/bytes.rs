@@ -143,6 +143,7 @@ impl<'i, 'd> Bytes<'i, 'd> {
             IoKind::InvalidData | IoKind::InvalidInput => {
                 Stop::Broken(format!("broken at byte {at}: its packing is damaged ({e})"))
             }
+            IoKind::QuotaExceeded | IoKind::TimedOut => Stop::Broken(format!("read up to byte {at} ({e})")),
             _ => Stop::Refused(Error::new(ErrorKind::Io, format!("cannot be read at byte {at}: {e}"))),
         })?;
         if next.is_empty() {

@@ -1,15 +1,16 @@
 //! What the values of a pickle refer to, in little: text kept once, lists and dicts in slots that are used
 //! again when a record has been made of them, and eight bytes for each value that the pickle may refer back to.
 
+use crate::read::budget::{Budget, Charge};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// How many values may be held at once that are in no known shape.
-pub(super) const MAX_HELD: usize = 8 << 20;
 /// What an empty list or dict counts as, in values: about the memory of its slot.
 const SLOT_COST: usize = 3;
 /// How many bytes of different texts are kept.
 const MAX_TEXTS: usize = 64 << 20;
+/// What a text takes beside its bytes: the table it is found by, and the allocator's part.
+const TEXT: u64 = 192;
 /// Slots larger than this are not kept for use again.
 const KEPT_CAPACITY: usize = 64;
 
@@ -54,6 +55,8 @@ pub(crate) struct Heap {
     text_ids: HashMap<Arc<str>, Str>,
     text_bytes: usize,
     texts_left_out: u64,
+    /// What texts take. Lists and dicts have a part of the budget of their own.
+    charge: Charge,
 }
 
 #[derive(Default)]
@@ -66,7 +69,7 @@ struct Slot {
 }
 
 impl Heap {
-    pub(super) fn new(words: &[&str]) -> Self {
+    pub(super) fn new(words: &[&str], budget: &Budget) -> Self {
         let mut heap = Heap {
             slots: Vec::new(),
             vacant: Vec::new(),
@@ -75,6 +78,7 @@ impl Heap {
             text_ids: HashMap::new(),
             text_bytes: 0,
             texts_left_out: 0,
+            charge: Charge::new(budget),
         };
         for word in words {
             heap.intern(word.as_bytes());
@@ -90,7 +94,7 @@ impl Heap {
         }
         // A text costs its bytes and about as much as this to find it again.
         self.text_bytes += text.len() + 64;
-        if self.text_bytes > MAX_TEXTS {
+        if self.text_bytes > MAX_TEXTS || !self.charge.take(text.len() as u64 + TEXT) {
             self.texts_left_out += 1;
             self.text_bytes -= text.len() + 64;
             return PickleValue::Other;
@@ -207,37 +211,59 @@ const MAX_APART: usize = 1 << 20;
 /// How many places may be used before their number must be in proportion to the file.
 const FREE_PLACES: u64 = 1 << 20;
 
+/// What a place takes in the row and apart from it.
+const IN_ROW: u64 = 16;
+const APART: u64 = 96;
+
+/// What came of remembering a value.
+pub(super) enum Put {
+    Done,
+    NoRoom,
+    /// There are more places than the file has values.
+    OutOfProportion,
+}
+
 /// The values that a pickle may refer back to, by place.
-#[derive(Default)]
 pub(super) struct Memo {
     row: Vec<Packed>,
     apart: HashMap<u64, Packed>,
     used: u64,
+    charge: Charge,
 }
 
 impl Memo {
+    pub(super) fn new(budget: &Budget) -> Memo {
+        Memo { row: Vec::new(), apart: HashMap::new(), used: 0, charge: Charge::new(budget) }
+    }
+
     /// The place that `MEMOIZE` uses.
     pub(super) fn next(&self) -> u64 {
         self.used
     }
 
-    /// Remembers a value; false if places are out of proportion to the file.
-    pub(super) fn put(&mut self, index: u64, value: PickleValue, position: u64) -> bool {
-        if self.used > FREE_PLACES + position / 8 {
-            return false;
+    /// Remembers a value.
+    pub(super) fn put(&mut self, index: u64, value: PickleValue, position: u64) -> Put {
+        if self.used > FREE_PLACES + position / 8 || self.apart.len() > MAX_APART {
+            return Put::OutOfProportion;
         }
         let packed = Packed::new(value);
         if let Some(place) = usize::try_from(index).ok().and_then(|index| self.row.get_mut(index)) {
             self.used += u64::from(place.is_empty());
             *place = packed;
         } else if index < 2 * self.used + 64 {
+            if !self.charge.take(IN_ROW * (index + 1 - self.row.len() as u64)) {
+                return Put::NoRoom;
+            }
             self.row.resize(index as usize, Packed::EMPTY);
             self.row.push(packed);
             self.used += 1;
         } else {
+            if !self.charge.take(APART) {
+                return Put::NoRoom;
+            }
             self.used += u64::from(self.apart.insert(index, packed).is_none());
         }
-        self.apart.len() <= MAX_APART
+        Put::Done
     }
 
     pub(super) fn get(&self, index: u64) -> Option<PickleValue> {
@@ -302,6 +328,7 @@ impl Packed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::read::budget::Limits;
 
     #[test]
     fn what_is_remembered_comes_back_as_it_was() {
@@ -326,7 +353,7 @@ mod tests {
 
     #[test]
     fn records_in_a_row_are_one_value_of_a_list() {
-        let mut heap = Heap::new(&[]);
+        let mut heap = Heap::new(&[], &Budget::new(Limits::default()));
         let list = heap.create();
         for id in 0..1000 {
             assert!(heap.extend(list, &[PickleValue::Record(3, id), PickleValue::Nothing], true));
@@ -340,7 +367,7 @@ mod tests {
 
     #[test]
     fn a_slot_used_again_is_not_seen_by_who_knew_its_last_tenant() {
-        let mut heap = Heap::new(&[]);
+        let mut heap = Heap::new(&[], &Budget::new(Limits::default()));
         let first = heap.create();
         heap.extend(first, &[PickleValue::Int(1)], true);
         heap.release(first);

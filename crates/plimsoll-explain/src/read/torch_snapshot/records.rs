@@ -1,8 +1,11 @@
 //! The records of a snapshot: dicts known by their keys, each as few bytes as it needs.
 
+use super::super::budget::{Budget, Charge, EVENT as EVENT_BYTES};
 use super::super::pickle::{Heap, PickleValue, RecordBuilder, Str};
+use super::super::places::Places;
 use plimsoll_memory::{Frame, OwnerId, Owners, PieceState};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Declares the words that the snapshot's dicts are known by: constants, and the list to intern first.
 macro_rules! words {
@@ -50,6 +53,10 @@ pub(super) const MAX_BYTES: u64 = 1 << 44;
 /// How many events are kept together, to be let go together.
 const CHUNK: usize = 1 << 14;
 
+/// What a frame and a stack take while reading goes on, with the tables they are found by.
+const FRAME_BYTES: u64 = 96;
+const STACK_BYTES: u64 = 128;
+
 const FRAME: u8 = 0;
 const STACK: u8 = 1;
 pub(super) const EVENT: u8 = 2;
@@ -84,6 +91,14 @@ pub(super) struct RawEvent {
 }
 
 impl RawEvent {
+    /// What is left of an event that was taken out.
+    const TAKEN: RawEvent =
+        RawEvent { time: 0, address: 0, bytes: 0, owner: OwnerId::UNKNOWN, stream_and_kind: u32::MAX };
+
+    fn is_taken(&self) -> bool {
+        self.stream_and_kind == u32::MAX
+    }
+
     pub(super) fn stream(&self) -> u32 {
         self.stream_and_kind >> 8
     }
@@ -124,8 +139,10 @@ pub(super) struct Annotation {
 }
 
 /// Everything in the snapshot that was understood.
-#[derive(Default)]
 pub(super) struct Records {
+    budget: Budget,
+    /// What is held until reading ends; events with what their trace will take.
+    held: Charge,
     frames: Vec<(Str, Str, u32)>,
     frame_ids: HashMap<(Str, Str, u32), u32>,
     stacks: HashMap<Box<[u32]>, OwnerId>,
@@ -133,7 +150,7 @@ pub(super) struct Records {
     /// The owner that is a frame called by an owner: names are looked at once for each.
     called: HashMap<(OwnerId, u32), OwnerId>,
     scratch: Vec<u32>,
-    pub(super) owners: Owners,
+    owners: Places,
     streams: HashMap<i64, u32>,
     events: Vec<Vec<RawEvent>>,
     event_count: u32,
@@ -149,10 +166,38 @@ pub(super) struct Records {
     pub(super) unknown: u64,
     /// Entries beyond what numbers can count.
     pub(super) beyond: u64,
+    /// Events that a list names which another has.
+    pub(super) named_again: u64,
 }
 
 impl Records {
-    /// Takes an event out; none is asked for twice, and a chunk passed by is let go.
+    pub(super) fn new(budget: &Budget) -> Records {
+        Records {
+            budget: budget.clone(),
+            held: Charge::new(budget),
+            frames: Vec::new(),
+            frame_ids: HashMap::new(),
+            stacks: HashMap::new(),
+            stacked: 0,
+            called: HashMap::new(),
+            scratch: Vec::new(),
+            owners: Places::new(budget),
+            streams: HashMap::new(),
+            events: Vec::new(),
+            event_count: 0,
+            blocks: Vec::new(),
+            segments: Vec::new(),
+            annotations: Vec::new(),
+            history: Vec::new(),
+            unusable: 0,
+            stacks_left_out: 0,
+            unknown: 0,
+            beyond: 0,
+            named_again: 0,
+        }
+    }
+
+    /// Takes an event out: whatever names it again finds nothing. A chunk passed by is let go.
     pub(super) fn event(&mut self, id: u32) -> Option<RawEvent> {
         let (chunk, at) = (id as usize / CHUNK, id as usize % CHUNK);
         if at == 0
@@ -160,16 +205,22 @@ impl Records {
         {
             *before = Vec::new();
         }
-        self.events.get(chunk)?.get(at).copied()
+        let event = self.events.get_mut(chunk).and_then(|chunk| chunk.get_mut(at));
+        let event =
+            event.map(|event| std::mem::replace(event, RawEvent::TAKEN)).filter(|event| !event.is_taken());
+        self.named_again += u64::from(event.is_none());
+        event
     }
 
-    /// Lets go of what only reading needs.
-    pub(super) fn finish_reading(&mut self) {
+    /// Lets go of what only reading needs, and hands out the owners.
+    pub(super) fn finish_reading(&mut self) -> Arc<Owners> {
         self.frames = Vec::new();
         self.frame_ids = HashMap::new();
         self.stacks = HashMap::new();
         self.called = HashMap::new();
         self.history = Vec::new();
+        self.held = Charge::new(&self.budget);
+        std::mem::replace(&mut self.owners, Places::new(&self.budget)).finish()
     }
 
     fn stream(&mut self, value: PickleValue) -> u32 {
@@ -193,6 +244,7 @@ impl Records {
         let id = *self.frame_ids.entry((name, file, line)).or_insert(next);
         if id == next {
             self.frames.push((name, file, line));
+            let _ = self.held.take(FRAME_BYTES);
         }
         Some(PickleValue::Record(FRAME, id))
     }
@@ -226,6 +278,7 @@ impl Records {
                 self.owners.child(owner, Frame { name: name_of(name), file: name_of(file), line })
             });
         }
+        let _ = self.held.take(STACK_BYTES + 4 * self.scratch.len() as u64);
         self.stacks.insert(self.scratch.as_slice().into(), owner);
         Some(PickleValue::Record(STACK, owner.0))
     }
@@ -255,7 +308,7 @@ impl Records {
             return Some(PickleValue::Nothing);
         }
         let id = self.event_count;
-        if id == u32::MAX {
+        if id == u32::MAX || !self.held.take(EVENT_BYTES) {
             self.beyond += 1;
             return Some(PickleValue::Nothing);
         }
@@ -348,8 +401,8 @@ impl Records {
             self.beyond += 1;
             return PickleValue::Nothing;
         };
-        of(self).push(record);
-        PickleValue::Record(kind, id)
+        let budget = self.budget.clone();
+        if budget.push(of(self), record) { PickleValue::Record(kind, id) } else { PickleValue::Nothing }
     }
 }
 

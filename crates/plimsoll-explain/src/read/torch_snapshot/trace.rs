@@ -1,6 +1,7 @@
 //! From a device's list of events to a trace: what the recorder's ring no longer had is told from what was freed without having been allocated and from what lay there at
 //! the end.
 
+use super::super::budget::Budget;
 use super::super::match_frees::{FreeMatcher, freed};
 use super::super::pickle::{Heap, Str};
 use super::records::{Annotation, Kind, RawEvent, Words};
@@ -9,7 +10,6 @@ use plimsoll_memory::{Action, Event, Layout, Piece, PieceState, Request, Trace};
 use std::collections::{BTreeMap, HashMap};
 
 /// Builds the trace of one device, event by event.
-#[derive(Default)]
 pub(super) struct TraceBuilder {
     pub(super) requests: FreeMatcher,
     marks: Vec<Str>,
@@ -20,6 +20,17 @@ pub(super) struct TraceBuilder {
 }
 
 impl TraceBuilder {
+    pub(super) fn new(budget: &Budget) -> TraceBuilder {
+        TraceBuilder {
+            requests: FreeMatcher::new(budget),
+            marks: Vec::new(),
+            mark_ids: HashMap::new(),
+            time: 0,
+            failure: None,
+            device_free: None,
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.requests.trace.events.is_empty()
     }
@@ -29,17 +40,18 @@ impl TraceBuilder {
         let time = self.time;
         let RawEvent { address, bytes, owner, .. } = event;
         let stream = event.stream();
-        let trace = &mut self.requests.trace;
         match event.kind() {
             Kind::Alloc => self.requests.allocate(time, Request { bytes, address, stream, owner }),
             Kind::Free => self.requests.free(time, freed(bytes, address, stream)),
-            Kind::Reserve => trace.push(time, Action::Reserve { address, bytes }),
-            Kind::Release => trace.push(time, Action::Release { address, bytes }),
+            Kind::Reserve => drop(self.requests.push(time, Action::Reserve { address, bytes })),
+            Kind::Release => drop(self.requests.push(time, Action::Release { address, bytes })),
             Kind::Refuse => {
-                let at = trace.events.len();
+                let at = self.requests.trace.events.len();
                 let request = Request { bytes, address: 0, stream, owner };
                 let Some(id) = self.requests.request(request) else { return };
-                self.requests.trace.push(time, Action::Refuse(id));
+                if !self.requests.push(time, Action::Refuse(id)) {
+                    return;
+                }
                 self.failure = Some(Failure { requested: bytes, exact: true, event: Some(at), op: None });
                 self.device_free = Some(address).filter(|&free| free > 0);
             }
@@ -59,7 +71,7 @@ impl TraceBuilder {
 
     fn mark(&mut self, time: u64, name: Str) {
         let id = self.mark_id(name);
-        self.requests.trace.push(time, Action::Mark(id));
+        self.requests.push(time, Action::Mark(id));
     }
 
     /// Adds the marks that were recorded apart, by their times.

@@ -55,6 +55,11 @@ impl Blob {
     }
 }
 
+/// Bytes as base64.
+pub(super) fn base64(bytes: &[u8]) -> String {
+    bytes.chunks(3).flat_map(Base64::encode).map(char::from).collect()
+}
+
 /// A writer of base64.
 struct Base64<'a> {
     out: &'a mut dyn Write,

@@ -8,7 +8,8 @@ use crate::analyse::call_site::{is_own, is_source};
 use crate::explanation::Explanation;
 use crate::moment::{Moment, MomentKind};
 use crate::recording::Device;
-use crate::text::{cut, plain};
+use crate::text::cut;
+use plimsoll_memory::quoted;
 use plimsoll_memory::{Frame, Layout, Model, OwnerId, Owners, PieceState, SegmentClass, Trace};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -31,7 +32,7 @@ pub(super) fn describe(view: &View<'_>, blob: &mut Blob) -> Value {
     let peak = peak.map_or(end, |peak| moment_of(peak.moment, end));
     let weights = weights(device, lifetimes.as_ref());
     json!({
-        "name": plain(view.name),
+        "name": quoted(view.name),
         "limit": device.limit,
         "capacity": device.capacity,
         "base": format!("{base:x}"),
@@ -110,7 +111,7 @@ fn owners(owners: &Owners, blob: &mut Blob) -> Value {
             let next = frames.len() as u32;
             let at = *index.entry(frame).or_insert(next);
             if at == next {
-                let text = |text: &str| cut(&plain(text), NAME);
+                let text = |text: &str| cut(&quoted(text), NAME);
                 frames.push(json!([text(&frame.name), text(&frame.file), frame.line, whose(frame)]));
             }
             at
@@ -161,7 +162,7 @@ fn trace(
             "moment": moment.or(lifetimes.refusals.last().map(|&(moment, _)| moment)),
             "requested": failure.requested,
             "exact": failure.exact,
-            "op": failure.op.as_ref().map(|op| cut(&plain(op), NAME)),
+            "op": failure.op.as_ref().map(|op| cut(&quoted(op), NAME)),
         })
     });
     json!({
@@ -192,7 +193,7 @@ fn trace(
         "refusedBytes": blob.f64s(lifetimes.refusals.iter().map(|&(_, bytes)| bytes)),
         "marks": blob.u32s(lifetimes.marks.iter().map(|&(moment, _)| moment)),
         "mark": blob.u32s(lifetimes.marks.iter().map(|&(_, name)| name)),
-        "markNames": trace.marks.iter().map(|name| cut(&plain(name), NAME)).collect::<Vec<_>>(),
+        "markNames": trace.marks.iter().map(|name| cut(&quoted(name), NAME)).collect::<Vec<_>>(),
         "failure": failure,
     })
 }
@@ -281,7 +282,7 @@ fn advice(view: &View<'_>, blob: &mut Blob) -> Value {
     let described = replayed.map(|(number, advice, timeline)| {
         json!({
             "number": number,
-            "change": plain(&advice.change),
+            "change": quoted(&advice.change),
             "moment": blob.u32s(timeline.iter().map(|&(event, _, _)| event)),
             "live": blob.f64s(timeline.iter().map(|&(_, live, _)| live)),
             "reserved": blob.f64s(timeline.iter().map(|&(_, _, reserved)| reserved)),

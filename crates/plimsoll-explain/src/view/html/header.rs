@@ -4,8 +4,8 @@ use super::{View, escape};
 use crate::explanation::{Advice, Books, Explanation, Verdict, VerdictKind};
 use crate::moment::Moment;
 use crate::recording::{Device, Recording};
-use crate::text::plain;
 use plimsoll_memory::format_bytes;
+use plimsoll_memory::quoted;
 use std::io::{self, Write};
 
 /// Facts of a proof that are seen without asking for the others.
@@ -54,7 +54,7 @@ pub(super) fn write(recording: &Recording, views: &[View<'_>], out: &mut dyn Wri
 
 /// Untrusted text, without what would turn the direction of writing.
 fn text(untrusted: &str) -> String {
-    escape(&plain(untrusted))
+    escape(&quoted(untrusted))
 }
 
 /// A number of bytes in words, exact when pointed at.
@@ -79,8 +79,23 @@ fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
 }
 
+/// Steps that the widths of bars have: a page's policy forbids styles of single elements, so there is a class for each.
+const WIDTHS: u32 = 200;
+
+/// The class of a bar that is so many percent wide. What is not nothing shows.
+fn width(percent: f64) -> String {
+    format!("w{}", (percent / 100.0 * f64::from(WIDTHS)).ceil() as u32)
+}
+
+/// The classes of all widths.
+pub(super) fn widths() -> String {
+    let percent = |step| 100.0 * f64::from(step) / f64::from(WIDTHS);
+    (0..=WIDTHS).map(|step| format!(".w{step}{{width:{}%}}", percent(step))).collect()
+}
+
 fn verdict(verdict: &Verdict, out: &mut dyn Write) -> io::Result<()> {
     let (kind, words) = match verdict.kind {
+        VerdictKind::Incomplete => ("incomplete", "Incomplete"),
         VerdictKind::TooBig => ("too-big", "Too big"),
         VerdictKind::Fragmented => ("fragmented", "Fragmented"),
         VerdictKind::Leaking => ("leaking", "Leaking"),
@@ -152,8 +167,9 @@ fn books(books: &Books, moment: Moment, out: &mut dyn Write) -> io::Result<()> {
         let share = percent(line.bytes, books.total_bytes);
         write!(
             out,
-            r#"<i class="swatch-{}" style="width:{share:.3}%" title="{}: {} bytes, {share:.1} %"></i>"#,
+            r#"<i class="swatch-{} {}" title="{}: {} bytes, {share:.1} %"></i>"#,
             number % 12,
+            width(share),
             text(&line.name),
             grouped(line.bytes)
         )?;
@@ -172,7 +188,8 @@ fn books(books: &Books, moment: Moment, out: &mut dyn Write) -> io::Result<()> {
         )?;
         writeln!(
             out,
-            r#"<td class="number">{share:.1} %<td class="thin"><i style="width:{share:.3}%"></i></tr>"#
+            r#"<td class="number">{share:.1} %<td class="thin"><i class="{}"></i></tr>"#,
+            width(share)
         )?;
     }
     let total = bytes(books.total_bytes);
@@ -210,10 +227,11 @@ fn advice(advice: &[Advice], out: &mut dyn Write) -> io::Result<()> {
         )?;
         writeln!(
             out,
-            r#"<td class="number">{peak}<td class="thin"><i style="width:{share:.3}%"></i><td>{because}<td>"#
+            r#"<td class="number">{peak}<td class="thin"><i class="{}"></i><td>{because}<td>"#,
+            width(share)
         )?;
         if advice.timeline.is_some() {
-            let label = format!("Draw over the timeline: {}", plain(&advice.change));
+            let label = format!("Draw over the timeline: {}", quoted(&advice.change));
             let label = escape(&label);
             writeln!(
                 out,

@@ -1,7 +1,7 @@
 //! Printing to a terminal: text made plain, wrapped to the width, coloured where that is wanted.
 
 use super::Style;
-use crate::text::plain;
+use plimsoll_memory::quoted;
 use std::io::{self, Write};
 
 /// What a text is like.
@@ -92,7 +92,7 @@ impl<'a> Printer<'a> {
 pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let (mut line, mut length) = (String::new(), 0);
-    for word in plain(text).split(' ').filter(|word| !word.is_empty()) {
+    for word in quoted(text).split(' ').filter(|word| !word.is_empty()) {
         let count = word.chars().count();
         if length > 0 && length + 1 + count > width {
             lines.push(std::mem::take(&mut line));
