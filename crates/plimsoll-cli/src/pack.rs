@@ -2,14 +2,16 @@
 
 use crate::Result;
 use crate::files::write_whole;
-use plimsoll_memory::parse_bytes;
+use plimsoll_memory::{parse_bytes, read_text};
 use plimsoll_plan::csv::Table;
 use plimsoll_plan::pack::{Effort, pack_while};
 use plimsoll_plan::validate;
-use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+
+/// More than problems of ten million buffers have.
+const MOST_BYTES: u64 = 1 << 30;
 
 /// Place buffers of known sizes and lifetimes so that they need the fewest bytes
 ///
@@ -31,7 +33,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     let file = args.file.display();
-    let text = fs::read_to_string(&args.file).map_err(|error| format!("cannot read {file}: {error}"))?;
+    let text = read_text(&args.file, MOST_BYTES).map_err(|error| format!("cannot read {file}: {error}"))?;
     let start = Instant::now();
     let mut table = Table::parse(&text).map_err(|error| format!("{file}: {error}"))?;
     let problem = table.problem(1).map_err(|error| format!("{file}: {error}"))?;

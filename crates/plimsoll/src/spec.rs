@@ -97,10 +97,9 @@ use crate::metric::Metric;
 use crate::{DeviceName, Error, ErrorKind, Optimizer, Result, Trainer};
 use data::Data;
 use plimsoll_data::Dataset;
+use plimsoll_memory::read_text;
 use read::{Document, TEXT, Table};
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 use std::rc::Rc;
 use train::{Duration, Train};
@@ -142,7 +141,7 @@ impl Spec {
             return Spec::parse(workload.text, Path::new(&format!("{}.toml", workload.name)));
         }
         let path = Path::new(name_or_path);
-        let text = read_text(path).map_err(|error| match error.kind() {
+        let text = read_text(path, MOST_BYTES).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {
                 let known: Vec<&str> = workloads().iter().map(|workload| workload.name).collect();
                 let hint = suggest::hint(&known, name_or_path);
@@ -267,16 +266,6 @@ impl fmt::Debug for Spec {
             .field("train", &self.train)
             .finish_non_exhaustive()
     }
-}
-
-fn read_text(path: &Path) -> std::io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(MOST_BYTES + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > MOST_BYTES {
-        let message = format!("it has more than {MOST_BYTES} bytes, which no workload file has");
-        return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, message));
-    }
-    Ok(text)
 }
 
 /// The name, which is that of a folder as well: one folder, whatever the file is called.

@@ -107,8 +107,13 @@ impl Csv {
     /// Reads a file.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Columns> {
         let path = path.as_ref();
-        let file = File::open(path).map_err(|error| io_error(&path.display().to_string(), error))?;
-        self.read_named(BufReader::new(file), &path.display().to_string())
+        let what = path.display().to_string();
+        // It is read twice, and to its end.
+        if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return Err(io_error(&what, std::io::Error::other("it is no regular file")));
+        }
+        let file = File::open(path).map_err(|error| io_error(&what, error))?;
+        self.read_named(BufReader::new(file), &what)
     }
 
     /// Reads text that is already at hand, or anything else that can be read twice.

@@ -39,10 +39,14 @@ use crate::spec::read::{Document, FLAG, Kind, NOT_NEGATIVE, POSITIVE, TEXT, Tabl
 use crate::spec::suggest::nearest;
 use crate::{DeviceName, Error, ErrorKind, Result};
 use plimsoll_device::Device;
+use plimsoll_memory::read_text;
 use std::env;
 use std::fs;
 use std::io;
 use std::path::{MAIN_SEPARATOR, Path, PathBuf};
+
+/// More than any profile has.
+const MOST_BYTES: u64 = 1 << 20;
 
 macro_rules! devices {
     ($($name:literal)*) => {
@@ -80,7 +84,7 @@ const POWER_OF_TWO: Kind<u64> = Kind {
 pub fn find(name_or_path: &str) -> Result<Profile> {
     if name_or_path.contains(['/', MAIN_SEPARATOR]) || name_or_path.ends_with(".toml") {
         let path = Path::new(name_or_path);
-        return parse(&fs::read_to_string(path).map_err(|error| unreadable(path, error))?, path);
+        return parse(&read_text(path, MOST_BYTES).map_err(|error| unreadable(path, error))?, path);
     }
     find_in(folder().as_deref(), name_or_path)
 }
@@ -162,7 +166,7 @@ pub fn to_toml(profile: &Profile) -> String {
 fn find_in(folder: Option<&Path>, name: &str) -> Result<Profile> {
     if let Some(folder) = folder {
         let path = folder.join(format!("{name}.toml"));
-        match fs::read_to_string(&path) {
+        match read_text(&path, MOST_BYTES) {
             Ok(text) => return parse_own(&text, &path, name),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(unreadable(&path, error)),

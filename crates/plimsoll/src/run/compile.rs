@@ -9,6 +9,7 @@ use plimsoll_graph::{Program, Step, ValueType};
 use plimsoll_ir::Work;
 use plimsoll_plan::{Costs, Fitted, Frontier, Offload, Remedies, check_remedies, plan};
 use std::cell::OnceCell;
+use std::rc::Rc;
 use std::time::Instant;
 
 /// A step that has been lowered and planned for a device.
@@ -26,6 +27,13 @@ pub(crate) struct Compiled {
     pub(crate) plan_seconds: f64,
     /// How many elements optimizers change.
     pub(crate) trainable_parameters: u64,
+    /// What it takes and gives.
+    pub(crate) signature: Rc<Signature>,
+}
+
+/// What a step takes and gives: all that stepping needs to know once it is loaded.
+#[derive(Debug)]
+pub(crate) struct Signature {
     /// The names and types of what is reported.
     pub(crate) outputs: Vec<(Box<str>, ValueType)>,
     /// What the numbers of each input must be below, where they are looked up by.
@@ -38,9 +46,7 @@ pub(crate) struct Compiled {
 #[derive(Clone)]
 struct About {
     trainable_parameters: u64,
-    outputs: Vec<(Box<str>, ValueType)>,
-    limits: Vec<Option<InputLimit>>,
-    counted: Vec<usize>,
+    signature: Rc<Signature>,
 }
 
 /// A step that has been lowered for a device, to be planned.
@@ -73,12 +79,13 @@ impl Lowered {
         let work = program.work(target.device.workspaces(&program)?);
         let costs = target.profile.costs(&work);
         let trainable = step.states.iter().filter(|state| state.trainable);
-        let about = About {
-            trainable_parameters: trainable.map(|s| step.graph.shape(s.value).elements() as u64).sum(),
+        let signature = Rc::new(Signature {
             outputs: step.outputs.iter().map(|o| (o.name.clone(), step.graph.ty(o.value))).collect(),
             limits: input_limits(step),
             counted: step.counted.inputs.clone(),
-        };
+        });
+        let trainable_parameters = trainable.map(|s| step.graph.shape(s.value).elements() as u64).sum();
+        let about = About { trainable_parameters, signature };
         let (frontier, lower_seconds) = (OnceCell::new(), start.elapsed().as_secs_f64());
         Ok(Lowered { program, work, costs, about, offload, frontier, lower_seconds })
     }
@@ -158,18 +165,8 @@ impl Compiled {
         plan_seconds: f64,
         about: About,
     ) -> Compiled {
-        let About { trainable_parameters, outputs, limits, counted } = about;
-        Compiled {
-            program,
-            work,
-            remedies,
-            seconds,
-            plan_seconds,
-            trainable_parameters,
-            outputs,
-            limits,
-            counted,
-        }
+        let About { trainable_parameters, signature } = about;
+        Compiled { program, work, remedies, seconds, plan_seconds, trainable_parameters, signature }
     }
 
     /// The bytes of its arena.

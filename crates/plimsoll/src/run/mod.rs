@@ -26,6 +26,7 @@ use crate::forecast::device_use::DeviceUse;
 use crate::forecast::remedy::Remedy;
 use crate::forecast::{Forecast, StepForecast};
 use crate::{Array, DType, DeviceName, Error, ErrorKind, Result, Shape};
+use compile::Signature;
 use declared::{Declared, DeclaredStep, Kind};
 use fit::{Fit, Planner, StepTraits};
 use plimsoll_device::Books;
@@ -217,7 +218,7 @@ impl Run {
         let (order, shapes) = self.arrange(step, inputs)?;
         // All of it is looked at before any part of it is run.
         if let Some((_, compiled)) = self.fit.programs.iter().find(|(key, _)| key.step == step) {
-            for (limit, &given) in compiled.limits.iter().zip(&order) {
+            for (limit, &given) in compiled.signature.limits.iter().zip(&order) {
                 let array = inputs[given].1;
                 limit.as_ref().map_or(Ok(()), |limit| limit.check_shaped(array.shape(), array.bytes()))?;
             }
@@ -383,7 +384,7 @@ impl Run {
         let program = self.fit.programs.iter().find(|(key, _)| key.step == step && key.kind == kind);
         let Some(compiled) = program.map(|(_, compiled)| Rc::clone(compiled)) else { return Ok(()) };
         let samples = DeclaredStep::samples(shapes);
-        for &input in &compiled.counted {
+        for &input in &compiled.signature.counted {
             let dtype = self.declared.steps[step].inputs[input].dtype;
             self.labels.resize(shapes[input].elements() * dtype.size(), 0);
             fill(BatchPart { first: 0, samples, weight: 1.0 }, input, &mut self.labels)?;
@@ -419,7 +420,7 @@ impl Run {
         [first, last]: [bool; 2],
         fill: FillPart<'_>,
     ) -> Result<()> {
-        let compiled = self.ensure(&key)?;
+        let signature = self.ensure(&key)?;
         let inputs = self.declared.steps[key.step].inputs.len();
         let counts = std::mem::take(&mut self.counts);
         self.session()?.begin(&key, &mut |index, bytes| {
@@ -430,7 +431,7 @@ impl Run {
                 let count = counts.get(index - inputs).map_or(1.0, |&count| count as f64);
                 bytes.copy_from_slice(&((count * part.weight) as f32).to_ne_bytes());
             }
-            compiled.limits[index].as_ref().map_or(Ok(()), |limit| limit.check(bytes))
+            signature.limits[index].as_ref().map_or(Ok(()), |limit| limit.check(bytes))
         })?;
         self.counts = counts;
         self.parts.push_back(PartInFlight { key, part, samples, first, last });
@@ -441,17 +442,18 @@ impl Run {
     }
 
     /// The program of a key, which is compiled and loaded if that has not been done.
-    fn ensure(&mut self, key: &Key) -> Result<Rc<Compiled>> {
-        if let Some(compiled) = self.session()?.compiled(key) {
-            return Ok(Rc::clone(compiled));
+    fn ensure(&mut self, key: &Key) -> Result<Rc<Signature>> {
+        if let Some(signature) = self.session()?.signature(key) {
+            return Ok(Rc::clone(signature));
         }
         self.finish()?;
         let arena_bytes = self.session()?.arena_bytes();
         let Run { declared, target, settings, known, .. } = self;
         let planner = Planner::of_known_steps(declared, target, settings.exact, known.clone());
-        let compiled = Rc::new(planner.later(&self.fit.choice, key, arena_bytes)?);
-        self.session()?.load(key.clone(), Rc::clone(&compiled))?;
-        Ok(compiled)
+        let compiled = planner.later(&self.fit.choice, key, arena_bytes)?;
+        let signature = Rc::clone(&compiled.signature);
+        self.session()?.load(key.clone(), compiled)?;
+        Ok(signature)
     }
 
     /// Waits for everything that has begun.
@@ -468,8 +470,8 @@ impl Run {
             return Ok(());
         };
         let (Some(session), result) = (&mut self.session, &mut self.results[key.step]) else { return Ok(()) };
-        let compiled = session.compiled(&key).map(Rc::clone);
-        let outputs = compiled.as_ref().map_or(&[][..], |compiled| &compiled.outputs);
+        let signature = session.signature(&key).map(Rc::clone);
+        let outputs = signature.as_ref().map_or(&[][..], |signature| &signature.outputs);
         if key.kind != Kind::Apply {
             result.prepare(outputs, samples, part, first);
         }

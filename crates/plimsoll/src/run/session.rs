@@ -3,7 +3,7 @@
 //! Programs for other batch sizes, lengths or purposes are planned apart and share the arena: what survives a step lies
 //! at its bottom, at the same offsets in every plan.
 
-use super::compile::Compiled;
+use super::compile::{Compiled, Signature};
 use super::declared::Key;
 use super::fit::Fit;
 use crate::device::target::Target;
@@ -32,7 +32,10 @@ pub(crate) struct Session {
 /// A program, bound to the arena.
 struct Loaded {
     handle: Handle,
-    compiled: Rc<Compiled>,
+    signature: Rc<Signature>,
+    /// Its kernels and plan, of a program that the run was compiled with: of those that come later, nothing is kept that
+    /// running does not need.
+    compiled: Option<Rc<Compiled>>,
 }
 
 impl Session {
@@ -48,22 +51,24 @@ impl Session {
             reservations: 1,
         };
         for (key, compiled) in &fit.programs {
-            session.load(key.clone(), Rc::clone(compiled))?;
+            let handle = session.memory.load(&compiled.program)?;
+            let (signature, compiled) = (Rc::clone(&compiled.signature), Some(Rc::clone(compiled)));
+            session.loaded.insert(key.clone(), Loaded { handle, signature, compiled });
         }
         session.any = session.loaded[&fit.programs[0].0].handle;
         session.initialize(&target.host, seed)?;
         Ok(session)
     }
 
-    /// The program of that key, if it is loaded.
-    pub(crate) fn compiled(&self, key: &Key) -> Option<&Rc<Compiled>> {
-        self.loaded.get(key).map(|loaded| &loaded.compiled)
+    /// What the program of that key takes and gives, if it is loaded.
+    pub(crate) fn signature(&self, key: &Key) -> Option<&Rc<Signature>> {
+        self.loaded.get(key).map(|loaded| &loaded.signature)
     }
 
-    /// Binds a program to the arena. No run may be in flight.
-    pub(crate) fn load(&mut self, key: Key, compiled: Rc<Compiled>) -> Result<()> {
+    /// Binds a program that came up later to the arena. No run may be in flight.
+    pub(crate) fn load(&mut self, key: Key, compiled: Compiled) -> Result<()> {
         let handle = self.memory.load(&compiled.program)?;
-        self.loaded.insert(key, Loaded { handle, compiled });
+        self.loaded.insert(key, Loaded { handle, signature: compiled.signature, compiled: None });
         Ok(())
     }
 
@@ -110,7 +115,7 @@ impl Session {
     /// Runs a program once more, on the inputs that are there: its kernels in the plan's order, with the seconds of each.
     /// No run may be in flight.
     pub(crate) fn time_kernels(&mut self, key: &Key) -> Result<Vec<(&Kernel, f64)>> {
-        let Some(Loaded { handle, compiled }) = self.loaded.get(key) else {
+        let Some(Loaded { handle, compiled: Some(compiled), .. }) = self.loaded.get(key) else {
             return Err(Error::new(ErrorKind::Internal, "a program that was not loaded, which is a bug"));
         };
         let seconds = self.memory.time_kernels(*handle)?;

@@ -1,10 +1,28 @@
-//! Text from outside, made safe to print.
+//! Text from outside: read within bounds, and made safe to print.
 //!
-//! Names in a file that somebody sent may hold whatever a terminal obeys: sequences that clear the screen, set its
-//! title or move what was printed; marks that turn the direction of writing, so that a line reads as another. Whatever
-//! came from outside passes here on its way to people.
+//! A file that should hold a page may be a device that never ends. And names in a file that somebody sent may hold
+//! whatever a terminal obeys: sequences that clear the screen, set its title or move what was printed; marks that turn
+//! the direction of writing, so that a line reads as another. Whatever came from outside passes here on its way to
+//! people.
 
 use std::borrow::Cow;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::path::Path;
+
+/// The text of a file of at most so many bytes.
+///
+/// # Errors
+/// If it cannot be read, is longer, or is no text.
+pub fn read_text(path: &Path, most_bytes: u64) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(most_bytes.saturating_add(1)).read_to_string(&mut text)?;
+    if text.len() as u64 > most_bytes {
+        let message = format!("it has more than the {most_bytes} bytes that such a file may have");
+        return Err(io::Error::new(ErrorKind::InvalidData, message));
+    }
+    Ok(text)
+}
 
 /// Text in which every character that controls a terminal, turns the direction of writing, ends a line or cannot be
 /// seen is written as its escape: `\u{1b}`, `\n`. All else is as it was.
@@ -51,6 +69,18 @@ mod tests {
             let text = format!("a{character}b");
             let safe = quoted(&text);
             assert!(!safe.contains(character) && safe.starts_with("a\\") && safe.ends_with('b'), "{safe:?}");
+        }
+    }
+
+    #[test]
+    fn no_more_of_a_file_is_read_than_it_may_have() {
+        let path = std::env::temp_dir().join(format!("plimsoll-text-{}", std::process::id()));
+        std::fs::write(&path, "eight b.").unwrap();
+        assert_eq!(read_text(&path, 8).unwrap(), "eight b.");
+        assert_eq!(read_text(&path, 7).unwrap_err().kind(), ErrorKind::InvalidData);
+        std::fs::remove_file(&path).unwrap();
+        if cfg!(unix) {
+            assert!(read_text(Path::new("/dev/zero"), 1 << 20).is_err());
         }
     }
 
