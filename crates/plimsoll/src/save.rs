@@ -40,13 +40,21 @@ impl RunFolder {
     /// If it cannot be made or written to, or another run has it.
     pub fn open(path: impl AsRef<Path>) -> Result<RunFolder> {
         let path = path.as_ref();
-        let made: Vec<PathBuf> =
-            path.ancestors().take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect();
-        fs::create_dir_all(path).map_err(|error| io_error("cannot make the folder", path, error))?;
-        let lock = take_lock(path).inspect_err(|_| remove(&made))?;
-        let folder = RunFolder { path: path.to_path_buf(), _lock: lock, made, is_used: false };
-        folder.remove_drafts();
-        Ok(folder)
+        loop {
+            let made: Vec<PathBuf> =
+                path.ancestors().take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect();
+            fs::create_dir_all(path).map_err(|error| io_error("cannot make the folder", path, error))?;
+            // Whoever else has it may have made it just as well, and will remove what is to be removed.
+            let lock = take_lock(path)?;
+            // A run that ended without a result may have removed it in between.
+            if lock.as_ref().map_or(!path.is_dir(), |lock| !is_still_at(lock, path)) {
+                continue;
+            }
+            let folder = RunFolder { path: path.to_path_buf(), _lock: lock, made, is_used: false };
+            folder.remove_drafts();
+            folder.try_writing()?;
+            return Ok(folder);
+        }
     }
 
     /// Where it is.
@@ -57,6 +65,13 @@ impl RunFolder {
     /// Files that are to become visible in it together.
     pub(crate) fn files(&mut self) -> Files<'_> {
         Files { folder: self, written: vec![] }
+    }
+
+    /// Writes a file and removes it.
+    fn try_writing(&self) -> Result<()> {
+        let tried = self.path.join(format!(".{}{DRAFT}", std::process::id()));
+        let written = File::create(&tried).and_then(|_| fs::remove_file(&tried));
+        written.map_err(|error| io_error("cannot write into the folder", &self.path, error))
     }
 
     fn remove_drafts(&self) {
@@ -75,21 +90,14 @@ impl RunFolder {
 impl Drop for RunFolder {
     fn drop(&mut self) {
         if !self.is_used {
-            remove(&self.made);
+            // The innermost first, and none that has something in it.
+            self.made.iter().for_each(|folder| _ = fs::remove_dir(folder));
         }
     }
 }
 
-/// Removes folders, the innermost first, and none that has something in it.
-fn remove(folders: &[PathBuf]) {
-    folders.iter().for_each(|folder| _ = fs::remove_dir(folder));
-}
-
-/// Tries that files can be written, and locks the folder itself: there is no file to be left behind by it.
+/// Locks the folder itself: there is no file to be left behind by it.
 fn take_lock(folder: &Path) -> Result<Option<File>> {
-    let tried = folder.join(format!(".{}{DRAFT}", std::process::id()));
-    let written = File::create(&tried).and_then(|_| fs::remove_file(&tried));
-    written.map_err(|error| io_error("cannot write into the folder", folder, error))?;
     // Not every system opens folders, and not every file system has locks: there, runs are not told apart.
     let Ok(lock) = File::open(folder) else { return Ok(None) };
     match lock.try_lock() {
@@ -103,6 +111,20 @@ fn take_lock(folder: &Path) -> Result<Option<File>> {
         }
         Err(TryLockError::Error(_)) => Ok(None),
     }
+}
+
+/// Whether a folder that was opened is the one at its path.
+#[cfg(unix)]
+fn is_still_at(opened: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let identity = |found: fs::Metadata| (found.dev(), found.ino());
+    let [opened, at_path] = [opened.metadata(), fs::metadata(path)].map(|found| found.map(identity).ok());
+    opened.is_some() && opened == at_path
+}
+
+#[cfg(not(unix))]
+fn is_still_at(_: &File, _: &Path) -> bool {
+    true
 }
 
 /// Files that become visible together: each is written beside its place and synced first, then all are
