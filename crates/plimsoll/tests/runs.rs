@@ -237,15 +237,20 @@ proptest! {
     }
 
     #[test]
-    fn rows_for_devices_that_are_not_here_are_budgets_too(model in models(), device in 0usize..3) {
+    fn rows_for_devices_that_are_not_here_are_budgets_too(model in models(), device in 0usize..3, parts in 1usize..4) {
         let profile = devices::find(["h200", "t4", "rtx4090"][device]).unwrap();
-        let frontier = model.run().profile(profile.clone()).frontier().unwrap();
+        // The end of a window takes longer where states rest on the host.
+        let run = || match parts.min(model.batch) {
+            1 => model.run().profile(profile.clone()),
+            parts => model.run().profile(profile.clone()).split("train", parts),
+        };
+        let frontier = run().frontier().unwrap();
         check_shape(&frontier);
         for point in frontier.points.iter().step_by(3) {
-            let run = model.run().profile(profile.clone()).budget(point.budget_bytes).compile().unwrap();
+            let run = run().budget(point.budget_bytes).compile().unwrap();
             prop_assert_eq!(run.forecast().peak_bytes, point.peak_bytes);
         }
-        let mut elsewhere = model.run().profile(profile).compile().unwrap();
+        let mut elsewhere = run().compile().unwrap();
         let error = elsewhere.state("head0/weight").unwrap_err();
         prop_assert_eq!(error.kind(), ErrorKind::Device);
     }

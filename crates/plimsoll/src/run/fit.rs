@@ -399,29 +399,37 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The fastest point of a variant that fits with all other programs.
+    /// The fastest point of a variant that fits with all other programs. Where states rest decides how long the end of a
+    /// window takes, so a point that is slower by itself may be faster with it.
     fn within(&self, variant: &Rc<Variant>, budget: u64) -> Result<Option<Candidate>> {
         let frontier = variant.lowered.frontier(self.target);
-        let mut refused: HashSet<Rc<[Home]>> = HashSet::new();
-        for (point, (live, _)) in frontier.points().enumerate() {
+        let main_parts =
+            if variant.main.kind == Kind::Accumulate { variant.parts[variant.main.step] } else { 1 };
+        let mut tried: HashSet<Rc<[Home]>> = HashSet::new();
+        let mut best: Option<Candidate> = None;
+        for (point, (live, seconds)) in frontier.points().enumerate() {
+            if best.as_ref().is_some_and(|best| seconds * main_parts as f64 >= best.seconds) {
+                break;
+            }
             if live > budget {
                 continue;
             }
             let Some(fitted) = frontier.at(point)?.filter(|fitted| fitted.plan.peak_bytes <= budget) else {
                 continue;
             };
+            // Of those that have states in the same places, the first is the fastest.
             let homes: Rc<[Home]> = variant.lowered.homes(&fitted).into();
-            if refused.contains(&homes) {
+            if !tried.insert(Rc::clone(&homes)) {
                 continue;
             }
-            match self.others_within(variant, &homes, budget)? {
-                Some((others, parts)) => {
-                    return self.candidate_of(variant, fitted, homes, others, parts).map(Some);
+            if let Some((others, parts)) = self.others_within(variant, &homes, budget)? {
+                let candidate = self.candidate_of(variant, fitted, homes, others, parts)?;
+                if best.as_ref().is_none_or(|best| candidate.seconds < best.seconds) {
+                    best = Some(candidate);
                 }
-                None => _ = refused.insert(homes),
             }
         }
-        Ok(None)
+        Ok(best)
     }
 
     fn candidate_of(
