@@ -212,7 +212,7 @@ impl Graph {
         self.mean(x, &axes)
     }
 
-    /// How many integer labels are not negative, and at least 1, as `f32[]`.
+    /// How many integer labels are not negative, as `f32[]`.
     ///
     /// # Errors
     /// If the labels are not integers.
@@ -220,9 +220,11 @@ impl Graph {
         let zero = self.full_like(0.0, labels)?;
         let counts = self.ge(labels, zero)?;
         let ones = self.cast(counts, DType::F32)?;
-        let count = self.sum_all(ones)?;
-        let one = self.full_like(1.0, count)?;
-        self.max(count, one)
+        // Over an axis that is not the last: as a row it would become a part of the loop that adds up losses, and the
+        // gradient, which needs the number alone, would wait for them.
+        let column = self.reshape(ones, &[self.shape(labels).elements(), 1])?;
+        let count = self.sum(column, &[0])?;
+        self.reshape(count, &[])
     }
 
     /// The position of the first largest element along an axis.

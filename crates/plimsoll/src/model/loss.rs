@@ -81,7 +81,7 @@ impl FromStr for Loss {
 /// # Errors
 /// If the leading axes differ or the labels are not integers.
 pub fn sparse_cross_entropy(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
-    logits.cross_entropy(labels)?.mean_over_counted(labels)
+    logits.cross_entropy(labels)?.shares_of_mean(labels)?.sum_all()
 }
 
 /// Cross-entropy of logits against probabilities, both `[.., classes]`: the mean over all positions.

@@ -79,10 +79,12 @@ impl Tensor {
         })
     }
 
-    /// The mean of what there is for each of the integer `labels`, all of one shape, over those that are not negative.
-    pub(crate) fn mean_over_counted(&self, labels: &Tensor) -> Result<Tensor> {
-        let sum = self.cast(DType::F32)?.sum_all()?;
-        sum.div(&labels.counted()?)
+    /// The loss of each of the integer `labels` as its part of the mean over those that are not negative, whose number is at
+    /// least taken for 1. Each is scaled, and not their sum, so that no gradient waits for the sum.
+    pub(crate) fn shares_of_mean(&self, labels: &Tensor) -> Result<Tensor> {
+        let counted = labels.counted()?;
+        let one = counted.full_like(1.0)?;
+        self.cast(DType::F32)?.mul(&one.div(&counted.maximum(&one)?)?)
     }
 
     /// A two-dimensional convolution of images `[batch, height, width, channels]` with a filter
