@@ -212,7 +212,7 @@ impl Graph {
         self.mean(x, &axes)
     }
 
-    /// How many integer labels are not negative, as `f32[]`.
+    /// How many integer labels are not negative, and at least 1, as `f32[]`.
     ///
     /// # Errors
     /// If the labels are not integers.
@@ -224,7 +224,9 @@ impl Graph {
         // gradient, which needs the number alone, would wait for them.
         let column = self.reshape(ones, &[self.shape(labels).elements(), 1])?;
         let count = self.sum(column, &[0])?;
-        self.reshape(count, &[])
+        let count = self.reshape(count, &[])?;
+        let one = self.full_like(1.0, count)?;
+        self.max(count, one)
     }
 
     /// The position of the first largest element along an axis.

@@ -181,7 +181,7 @@ impl Step {
         Ok(value)
     }
 
-    /// How many of some integer labels are not negative, as `f32[]`. If `is_given`, it is an input
+    /// How many of some integer labels are not negative, and at least 1, as `f32[]`. If `is_given`, it is an input
     /// `{labels}:counted`, for which the labels must be an input as well.
     ///
     /// # Errors

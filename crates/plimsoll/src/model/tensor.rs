@@ -159,8 +159,8 @@ reduction! {
 }
 
 impl Tensor {
-    /// How many of integer labels are not negative, as `f32[]`: in a part of a batch those of the whole, as far as the part
-    /// is of it.
+    /// How many of integer labels are not negative, and at least 1, as `f32[]`: in a part of a batch those of the whole, as
+    /// far as the part is of it.
     pub(crate) fn counted(&self) -> Result<Tensor> {
         match &self.place {
             Place::Real(_) => apply_one(&[self], |g, v| g.count_labels(v[0])),

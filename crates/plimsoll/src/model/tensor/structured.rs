@@ -79,12 +79,11 @@ impl Tensor {
         })
     }
 
-    /// The loss of each of the integer `labels` as its part of the mean over those that are not negative, whose number is at
-    /// least taken for 1. Each is scaled, and not their sum, so that no gradient waits for the sum.
+    /// The loss of each of the integer `labels` as its part of the mean over those that are not negative. Each is scaled, and
+    /// not their sum, so that no gradient waits for the sum.
     pub(crate) fn shares_of_mean(&self, labels: &Tensor) -> Result<Tensor> {
         let counted = labels.counted()?;
-        let one = counted.full_like(1.0)?;
-        self.cast(DType::F32)?.mul(&one.div(&counted.maximum(&one)?)?)
+        self.cast(DType::F32)?.mul(&counted.full_like(1.0)?.div(&counted)?)
     }
 
     /// A two-dimensional convolution of images `[batch, height, width, channels]` with a filter
