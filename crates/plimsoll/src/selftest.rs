@@ -8,6 +8,7 @@
 mod cases;
 mod compare;
 mod eager;
+mod edges;
 mod executor;
 mod run_on_both;
 mod trainings;
@@ -318,6 +319,12 @@ impl Subject {
     /// of it.
     pub fn eager(&self, wanted: &dyn Fn(&str) -> bool, tell: &mut dyn FnMut(String, Report)) {
         eager::all(self.name, wanted, tell);
+    }
+
+    /// Tries every op where digits are easily lost or what is not finite is hidden, against double precision: those whose
+    /// names are `wanted`; and tells of each what came of it. The CPU, too, can be tried so.
+    pub fn edges(&self, wanted: &dyn Fn(&str) -> bool, tell: &mut dyn FnMut(String, Report)) {
+        edges::all(self.name, wanted, tell);
     }
 
     /// Trains models of every kind on both devices, those whose names are `wanted`, and tells of each what came of it.

@@ -165,7 +165,10 @@ impl Unary {
             Unary::Erf => libm::erf(x),
             Unary::Relu if x.is_nan() => x,
             Unary::Relu => x.max(0.0),
+            // Where the distribution is 0 or its density, an infinity is not a factor.
+            Unary::Gelu if x < -40.0 => -0.0,
             Unary::Gelu => x * normal_distribution(x),
+            Unary::GeluSlope if x.abs() > 40.0 => normal_distribution(x),
             Unary::GeluSlope => normal_distribution(x) + x * (-x * x / 2.0).exp() / (2.0 * PI).sqrt(),
             Unary::Floor => x.floor(),
             Unary::Not => f64::from(x == 0.0),
@@ -249,6 +252,10 @@ impl Unary {
             }),
             // (Φ + x φ)′ = φ (2 − x²), with φ′ = −x φ
             Unary::GeluSlope => precisely(g, [u, x], |g, [u, x]| {
+                // Beyond 40 the bell is zero in every type, and a square might be infinite.
+                let (least, most) = (g.full_like(-40.0, x)?, g.full_like(40.0, x)?);
+                let x = g.max(x, least)?;
+                let x = g.min(x, most)?;
                 let bell = bell(g, x, -0.5, 1.0 / (2.0 * PI).sqrt())?;
                 let two = g.full_like(2.0, x)?;
                 let square = g.square(x)?;

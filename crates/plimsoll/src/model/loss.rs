@@ -116,17 +116,23 @@ pub fn bce_from_logits(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
     mean(&of_ones.add(&of_zeros)?)
 }
 
-/// Both in `f32`, if their shapes are equal.
+/// Both in the type of sums, `f32` or `f64`, if their shapes are equal.
 fn alike(loss: &str, prediction: &Tensor, target: &Tensor) -> Result<[Tensor; 2]> {
     if prediction.shape() != target.shape() {
         let message =
             format!("{loss}: the prediction is {prediction}, the target {target}; their shapes differ");
         return Err(prediction.error(ErrorKind::Shape, message));
     }
-    Ok([prediction.cast(DType::F32)?, target.cast(DType::F32)?])
+    let wide = wide(prediction.dtype());
+    Ok([prediction.cast(wide)?, target.cast(wide)?])
 }
 
-/// The mean of all elements, in `f32`.
+/// The mean of all elements, in the type of sums.
 fn mean(losses: &Tensor) -> Result<Tensor> {
-    losses.cast(DType::F32)?.mean_all()
+    losses.cast(wide(losses.dtype()))?.mean_all()
+}
+
+/// The type that sums of a type's numbers are in.
+fn wide(dtype: DType) -> DType {
+    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }

@@ -29,7 +29,7 @@ pub(super) fn encode(dtype: DType, value: f64, bytes: &mut Vec<u8>) {
 }
 
 /// The number that an element is; of a 64-bit integer, as near as a float is.
-fn decode(dtype: DType, bytes: &[u8]) -> f64 {
+pub(super) fn decode(dtype: DType, bytes: &[u8]) -> f64 {
     let mut wide = [0; 8];
     wide[..bytes.len()].copy_from_slice(bytes);
     let bits = u64::from_le_bytes(wide);
@@ -44,7 +44,7 @@ fn decode(dtype: DType, bytes: &[u8]) -> f64 {
 }
 
 /// Half the distance from one to the next number of a type.
-fn unit(dtype: DType) -> f64 {
+pub(super) fn unit(dtype: DType) -> f64 {
     match dtype {
         DType::F64 => f64::EPSILON / 2.0,
         DType::F16 => f64::powi(2.0, -11),
@@ -54,7 +54,7 @@ fn unit(dtype: DType) -> f64 {
 }
 
 /// The smallest number of a type above zero.
-fn smallest(dtype: DType) -> f64 {
+pub(super) fn smallest(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => f64::powi(2.0, -24),
         DType::F64 => f64::MIN_POSITIVE,
