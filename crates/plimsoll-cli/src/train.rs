@@ -4,7 +4,7 @@ use crate::Result;
 use crate::progress::Watcher;
 use crate::show;
 use crate::target::{Fitting, Place, Target, count};
-use plimsoll::{RunFolder, Trained};
+use plimsoll::{RunFolder, TrainingReport};
 use plimsoll_memory::format_bytes;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -62,15 +62,14 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     }
 
     let mut watcher = Watcher::new(args.quiet, args.watch);
-    let trained = training.fit(&mut |progress| watcher.show(progress));
+    let report = training.fit(&mut |progress| watcher.show(progress));
     watcher.finish();
-    let trained = trained?;
-    trained.save_into(&mut folder)?;
-    if args.quiet { Ok(()) } else { summarise(&trained, folder.path(), out) }
+    let report = report?;
+    training.save(&report, &mut folder)?;
+    if args.quiet { Ok(()) } else { summarise(&report, folder.path(), out) }
 }
 
-fn summarise(trained: &Trained, folder: &Path, out: &mut dyn Write) -> Result {
-    let report = &trained.report;
+fn summarise(report: &TrainingReport, folder: &Path, out: &mut dyn Write) -> Result {
     for (name, value) in &report.final_metrics {
         writeln!(out, "{name:<10} {value:.4}")?;
     }

@@ -9,8 +9,8 @@ use crate::runtime::in_flight::UNDER_WAY;
 use crate::runtime::memory::Memory;
 use crate::selftest::selftest;
 use plimsoll_device::{
-    ArenaBytes, Books, CheckedProgram, Device, DeviceMemory, FillInput, Handle, PlanningTraits, Result,
-    SelfTest,
+    ArenaBytes, Books, CheckedProgram, Device, DeviceMemory, FillInput, Handle, PIECE_BYTES, PlanningTraits,
+    Result, SelfTest, WritePiece,
 };
 use plimsoll_graph::Program;
 use plimsoll_graph::program::Kernel;
@@ -126,16 +126,26 @@ impl DeviceMemory for CudaMemory {
         Ok(self.loaded[program.0].time_kernels(&mut self.memory)?)
     }
 
-    fn write_state(&mut self, program: Handle, index: usize, write: &mut dyn FnMut(&mut [u8])) -> Result<()> {
-        let mut state = vec![0; self.loaded[program.0].state_bytes(index)];
-        write(&mut state);
-        Ok(self.loaded[program.0].write_state(&mut self.memory, index, &state)?)
+    fn write_state(&mut self, program: Handle, index: usize, write: WritePiece<'_>) -> Result<()> {
+        let program = &self.loaded[program.0];
+        let mut room = vec![0; program.state_bytes(index).min(PIECE_BYTES)];
+        for first in (0..program.state_bytes(index)).step_by(PIECE_BYTES) {
+            let piece = &mut room[..PIECE_BYTES.min(program.state_bytes(index) - first)];
+            piece.fill(0);
+            write(first, piece);
+            program.write_state(&mut self.memory, index, first, piece)?;
+        }
+        Ok(())
     }
 
     fn read_state(&self, program: Handle, index: usize, read: &mut dyn FnMut(&[u8])) -> Result<()> {
-        let mut state = vec![0; self.loaded[program.0].state_bytes(index)];
-        self.loaded[program.0].read_state(&self.memory, index, &mut state)?;
-        read(&state);
+        let program = &self.loaded[program.0];
+        let mut room = vec![0; program.state_bytes(index).min(PIECE_BYTES)];
+        for first in (0..program.state_bytes(index)).step_by(PIECE_BYTES) {
+            let piece = &mut room[..PIECE_BYTES.min(program.state_bytes(index) - first)];
+            program.read_state(&self.memory, index, first, piece)?;
+            read(piece);
+        }
         Ok(())
     }
 

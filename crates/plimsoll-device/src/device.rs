@@ -120,6 +120,12 @@ pub struct InputRefused;
 /// Writes an input's bytes, by its position.
 pub type FillInput<'a> = &'a mut dyn FnMut(usize, &mut [u8]) -> std::result::Result<(), InputRefused>;
 
+/// Writes a piece of a state that begins at so many bytes of it.
+pub type WritePiece<'a> = &'a mut dyn FnMut(usize, &mut [u8]);
+
+/// The most bytes of a state that are copied at a time: saving and loading take no more memory than that.
+pub const PIECE_BYTES: usize = 16 << 20;
+
 /// Memory of a device, and the programs that are loaded into it. All programs find what survives a step at the same
 /// offsets. Where a device runs beside the host, runs may be begun before those before them have ended.
 pub trait DeviceMemory {
@@ -154,13 +160,16 @@ pub trait DeviceMemory {
     /// If the run failed.
     fn time_kernels(&mut self, program: Handle) -> Result<Vec<f64>>;
 
-    /// Sets a state by `write`: from zeros if it was not written before, else all of it. No run may be under way.
+    /// Sets a state by `write`, which is called with one piece after another and where in the state it begins: from zeros
+    /// if it was not written before, else all of it. Pieces that are copied have at most [`PIECE_BYTES`]. No run may be
+    /// under way.
     ///
     /// # Errors
     /// If the device fails.
-    fn write_state(&mut self, program: Handle, index: usize, write: &mut dyn FnMut(&mut [u8])) -> Result<()>;
+    fn write_state(&mut self, program: Handle, index: usize, write: WritePiece<'_>) -> Result<()>;
 
-    /// Shows the bytes of a state. No run may be under way.
+    /// Shows the bytes of a state, one piece after another. Pieces that are copied have at most [`PIECE_BYTES`]. No run may
+    /// be under way.
     ///
     /// # Errors
     /// If the device fails.

@@ -21,7 +21,8 @@ mod unplanned;
 pub use books::Books;
 pub use checked::CheckedProgram;
 pub use device::{
-    ArenaBytes, Device, DeviceMemory, FillInput, Handle, InputRefused, PlanningTraits, SelfTest,
+    ArenaBytes, Device, DeviceMemory, FillInput, Handle, InputRefused, PIECE_BYTES, PlanningTraits, SelfTest,
+    WritePiece,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use nontemporal_copy::write_nontemporal;

@@ -39,6 +39,7 @@ mod run;
 mod save;
 pub mod selftest;
 pub mod spec;
+mod tensor_file;
 mod trainer;
 
 pub use array::{Array, Number};

@@ -1,6 +1,7 @@
 //! Writing results: all of a file or nothing of it, in a folder that one run has to itself.
 
 use crate::{Error, ErrorKind, Result};
+use sha2::{Digest, Sha256};
 use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -137,15 +138,19 @@ pub(crate) struct Files<'a> {
 impl Files<'_> {
     /// Writes a file, not yet visible under its name.
     pub(crate) fn write(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
+        let mut draft = self.draft(name)?;
+        draft.write(bytes)?;
+        draft.finish()?;
+        Ok(())
+    }
+
+    /// Begins a file that is written piece by piece, not yet visible under its name.
+    pub(crate) fn draft(&mut self, name: &str) -> Result<Draft> {
         let path = self.folder.path.join(name);
         let draft = path.with_file_name(format!(".{name}.{}{DRAFT}", std::process::id()));
         self.written.push((draft.clone(), path.clone()));
-        let write = || {
-            let mut file = File::create(&draft)?;
-            file.write_all(bytes)?;
-            file.sync_all()
-        };
-        write().map_err(|e| io_error(&format!("cannot write {} bytes to", bytes.len()), &path, e))
+        let file = File::create(&draft).map_err(|error| io_error("cannot write", &path, error))?;
+        Ok(Draft { file, path, digest: Sha256::new() })
     }
 
     /// Makes all files visible.
@@ -168,6 +173,29 @@ impl Drop for Files<'_> {
             // A draft that was never created cannot be removed, and need not be.
             let _ = fs::remove_file(draft);
         }
+    }
+}
+
+/// A file that is being written.
+pub(crate) struct Draft {
+    file: File,
+    /// Where it will be.
+    path: PathBuf,
+    digest: Sha256,
+}
+
+impl Draft {
+    /// Adds a piece.
+    pub(crate) fn write(&mut self, piece: &[u8]) -> Result<()> {
+        self.digest.update(piece);
+        let written = self.file.write_all(piece);
+        written.map_err(|e| io_error(&format!("cannot write {} bytes to", piece.len()), &self.path, e))
+    }
+
+    /// Ends it when all of it is on the disk, and returns its SHA-256 in hexadecimal digits.
+    pub(crate) fn finish(self) -> Result<String> {
+        self.file.sync_all().map_err(|error| io_error("cannot write", &self.path, error))?;
+        Ok(self.digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }
 }
 

@@ -52,7 +52,7 @@ fn train(step: Step, steps: usize) -> Trace {
             Initial::Normal { deviation } => (uniform(i, index) * 2.0 - 1.0) * 1.7 * deviation,
             Initial::Seed => 0.0,
         };
-        let mut write = |bytes: &mut [u8]| match step.graph.dtype(state.value) {
+        let mut write = |_: usize, bytes: &mut [u8]| match step.graph.dtype(state.value) {
             DType::F32 => bytes.as_chunks_mut().0.iter_mut().enumerate().for_each(|(i, element)| {
                 *element = (number(i) as f32).to_ne_bytes();
             }),

@@ -279,10 +279,10 @@ proptest! {
         for trainer in [trainer.clone(), trainer.budget(point.peak_bytes)] {
             let mut training = trainer.compile(&data.train, Some(&data.held_out)).unwrap();
             let forecast = training.forecast();
-            let trained = training.fit(&mut |_| {}).unwrap();
-            prop_assert_eq!(trained.report.arena_bytes, forecast.peak_bytes);
-            prop_assert_eq!(trained.report.predicted_peak_bytes, forecast.peak_bytes);
-            if let Some(budget) = trained.report.budget_bytes {
+            let report = training.fit(&mut |_| {}).unwrap();
+            prop_assert_eq!(report.arena_bytes, forecast.peak_bytes);
+            prop_assert_eq!(report.predicted_peak_bytes, forecast.peak_bytes);
+            if let Some(budget) = report.budget_bytes {
                 prop_assert_eq!(forecast.peak_bytes, budget);
             }
         }
@@ -313,7 +313,7 @@ fn the_forecast_of_training_counts_what_is_held_out() {
     let mut training = trainer.compile(&data.train, Some(&data.held_out)).unwrap();
     let forecast = training.forecast();
     assert!(forecast.notes[0].contains("512") && forecast.notes[0].contains("120"), "{:?}", forecast.notes);
-    assert_eq!(training.fit(&mut |_| {}).unwrap().report.arena_bytes, forecast.peak_bytes);
+    assert_eq!(training.fit(&mut |_| {}).unwrap().arena_bytes, forecast.peak_bytes);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::runtime::prepare::prepare;
 use crate::runtime::routine::{ALIGNMENT, Call, Routine};
 use crate::{CpuDevice, Error, ErrorKind, Result};
-use plimsoll_device::{ArenaBytes, CheckedProgram, DeviceMemory, FillInput, Handle};
+use plimsoll_device::{ArenaBytes, CheckedProgram, DeviceMemory, FillInput, Handle, WritePiece};
 use plimsoll_graph::program::{Body, BufferId, Home, Kernel};
 use plimsoll_memory::Arena;
 use std::time::Instant;
@@ -181,10 +181,10 @@ impl DeviceMemory for CpuMemory {
         Ok(seconds)
     }
 
-    fn write_state(&mut self, program: Handle, index: usize, write: &mut dyn FnMut(&mut [u8])) -> Result<()> {
+    fn write_state(&mut self, program: Handle, index: usize, write: WritePiece<'_>) -> Result<()> {
         // The arena is zeros where nothing was written, and what stays so is not touched.
         let state = self.loaded[program.0].states[index];
-        write(self.slice_mut(state));
+        write(0, self.slice_mut(state));
         Ok(())
     }
 

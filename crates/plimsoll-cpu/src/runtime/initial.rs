@@ -13,11 +13,12 @@ use std::sync::{Mutex, PoisonError};
 const PART: usize = 1 << 14;
 
 impl CpuDevice {
-    /// Gives a state its first values: `f32`, each a function of seed, stream and position alone, and none of the
-    /// number of threads. `state` must be zeros, so that memory which shall stay zeros need not be touched.
-    pub fn initialize(&self, initial: Initial, seed: u64, stream: u64, state: &mut [u8]) {
+    /// Gives a piece of a state, from its element `first` on, its first values: `f32`, each a function of seed, stream and
+    /// position alone, and none of the number of threads. The piece must be zeros, so that memory which shall stay zeros
+    /// need not be touched.
+    pub fn initialize(&self, initial: Initial, seed: u64, stream: u64, first: u64, piece: &mut [u8]) {
         let isa = Isa::detect();
-        self.in_parts(state, &|first, part| fill(isa, initial, seed, stream, first, part));
+        self.in_parts(piece, &|at, part| fill(isa, initial, seed, stream, first + at, part));
     }
 
     /// Calls `fill` with each part of a state and the position of its first element, on all threads.
@@ -162,7 +163,7 @@ mod tests {
         for threads in [1, 3] {
             let device = CpuDevice::new(Some(threads)).unwrap();
             let mut bytes = vec![0; 4 * elements + 1];
-            device.initialize(initial, 5, 7, &mut bytes[1..]);
+            device.initialize(initial, 5, 7, 0, &mut bytes[1..]);
             for (index, bytes) in bytes[1..].as_chunks().0.iter().enumerate() {
                 assert_eq!(f32::from_ne_bytes(*bytes), expected(initial, 5, 7, index as u64), "{index}");
             }

@@ -394,22 +394,43 @@ impl Executable {
         self.states[index].bytes as usize
     }
 
-    /// Writes a state before a run.
+    /// Writes a piece of a state before a run, which begins at so many bytes of it.
     ///
     /// # Errors
-    /// If it has another number of bytes, or the driver refuses.
-    pub(crate) fn write_state(&self, memory: &mut Memory, index: usize, bytes: &[u8]) -> Result<()> {
+    /// If the state ends before the piece does, or the driver refuses.
+    pub(crate) fn write_state(
+        &self,
+        memory: &mut Memory,
+        index: usize,
+        first: usize,
+        piece: &[u8],
+    ) -> Result<()> {
         self.check(memory);
-        memory.write(self.states[index], bytes)
+        memory.write(self.piece(index, first, piece.len())?, piece)
     }
 
-    /// Reads a state after a run.
+    /// Reads a piece of a state after a run, which begins at so many bytes of it.
     ///
     /// # Errors
-    /// If it has another number of bytes, or the run failed.
-    pub(crate) fn read_state(&self, memory: &Memory, index: usize, bytes: &mut [u8]) -> Result<()> {
+    /// If the state ends before the piece does, or the run failed.
+    pub(crate) fn read_state(
+        &self,
+        memory: &Memory,
+        index: usize,
+        first: usize,
+        piece: &mut [u8],
+    ) -> Result<()> {
         self.check(memory);
-        memory.read(self.states[index], bytes)
+        memory.read(self.piece(index, first, piece.len())?, piece)
+    }
+
+    fn piece(&self, index: usize, first: usize, bytes: usize) -> Result<Placement> {
+        let Placement { home, offset, bytes: all } = self.states[index];
+        let (first, bytes) = (first as u64, bytes as u64);
+        match first.checked_add(bytes).is_some_and(|end| end <= all) {
+            true => Ok(Placement { home, offset: offset + first, bytes }),
+            false => Err(Error::new(ErrorKind::BadRange, "a piece outside its state")),
+        }
     }
 
     fn check(&self, memory: &Memory) {

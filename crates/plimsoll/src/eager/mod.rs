@@ -421,7 +421,7 @@ impl EagerState {
     pub(crate) fn initial(&self, name: &str, shape: Shape, initial: Initial) -> Result<Stored> {
         let ty = ValueType { shape, dtype: DType::F32 };
         let mut bytes = vec![0; ty.bytes()];
-        draw(&self.host, initial, self.seed, name, &mut bytes);
+        draw(&self.host, initial, self.seed, name, 0, &mut bytes);
         self.store(ty, &bytes, Category::Parameters, name)
     }
 

@@ -258,6 +258,13 @@ impl Run {
         self.session()?.state(index)
     }
 
+    /// Shows the bytes of a state, one piece after another, until `read` fails.
+    pub(crate) fn show_state(&mut self, name: &str, read: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let index = self.find_state(name)?;
+        self.finish()?;
+        self.session()?.show_state(index, read)
+    }
+
     /// Overwrites a state.
     ///
     /// # Errors

@@ -139,21 +139,34 @@ impl Session {
         let Some((_, ty)) = self.table.iter().nth(index) else {
             return Err(Error::new(ErrorKind::Name, "there is no such state"));
         };
-        let mut bytes = vec![];
-        self.memory.read_state(self.any, index, &mut |state| bytes = state.to_vec())?;
+        let mut bytes = Vec::with_capacity(ty.shape.elements() * ty.dtype.size());
+        self.memory.read_state(self.any, index, &mut |piece| bytes.extend_from_slice(piece))?;
         Ok(Array::of_bytes(&ty.shape, ty.dtype, bytes))
+    }
+
+    /// Shows the bytes of a state, one piece after another, until `read` fails. No run may be in flight.
+    pub(crate) fn show_state(&self, index: usize, read: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let mut shown = Ok(());
+        self.memory.read_state(self.any, index, &mut |piece| {
+            if shown.is_ok() {
+                shown = read(piece);
+            }
+        })?;
+        shown
     }
 
     /// Overwrites a state, of as many bytes. No run may be in flight.
     pub(crate) fn set_state(&mut self, index: usize, bytes: &[u8]) -> Result<()> {
-        Ok(self.memory.write_state(self.any, index, &mut |state| state.copy_from_slice(bytes))?)
+        let mut write =
+            |first: usize, piece: &mut [u8]| piece.copy_from_slice(&bytes[first..][..piece.len()]);
+        Ok(self.memory.write_state(self.any, index, &mut write)?)
     }
 
     fn initialize(&mut self, host: &CpuDevice, seed: u64) -> Result<()> {
         for (index, (state, ty)) in self.table.iter().enumerate() {
-            let mut write = |bytes: &mut [u8]| match (ty.dtype, state.initial) {
-                (DType::I64, Initial::Seed) => bytes[..8].copy_from_slice(&seed.to_ne_bytes()),
-                (DType::F32, initial) => draw(host, initial, seed, &state.name, bytes),
+            let mut write = |first: usize, piece: &mut [u8]| match (ty.dtype, state.initial) {
+                (DType::I64, Initial::Seed) => piece[..8].copy_from_slice(&seed.to_ne_bytes()),
+                (DType::F32, initial) => draw(host, initial, seed, &state.name, first / 4, piece),
                 // Parameters and slots are f32; other states begin at zero.
                 _ => {}
             };
@@ -163,10 +176,17 @@ impl Session {
     }
 }
 
-/// Gives an `f32` state of zeros its first values, functions of the seed, the state's name and the position alone, so
+/// Gives a piece of an `f32` state, from its element `first` on and of zeros, its first values: functions of the seed, the state's name and the position alone, so
 /// that adding a layer leaves the others' first weights as they were.
-pub(crate) fn draw(host: &CpuDevice, initial: Initial, seed: u64, name: &str, zeros: &mut [u8]) {
-    host.initialize(initial, seed, stream(name), zeros);
+pub(crate) fn draw(
+    host: &CpuDevice,
+    initial: Initial,
+    seed: u64,
+    name: &str,
+    first: usize,
+    zeros: &mut [u8],
+) {
+    host.initialize(initial, seed, stream(name), first as u64, zeros);
 }
 
 /// A number for a name (FNV-1a), with the upper half of the 32 bits a stream has set, where no op's are.

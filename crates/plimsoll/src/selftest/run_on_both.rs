@@ -74,7 +74,9 @@ pub(super) fn run_on(device: &dyn Device, program: &Program, data: &Data) -> Res
     for (attempt, garbage) in attempts.iter_mut().zip(GARBAGE) {
         memory.fill(garbage)?;
         for (index, state) in data.states.iter().enumerate() {
-            memory.write_state(loaded, index, &mut |bytes| bytes.copy_from_slice(state))?;
+            memory.write_state(loaded, index, &mut |first, piece| {
+                piece.copy_from_slice(&state[first..][..piece.len()])
+            })?;
         }
         let (outputs, states) = attempt.split_at_mut(program.outputs.len());
         for _ in 0..data.runs {
@@ -82,7 +84,8 @@ pub(super) fn run_on(device: &dyn Device, program: &Program, data: &Data) -> Res
             memory.collect(loaded, &mut |index, bytes| outputs[index].copy_from_slice(bytes))?;
         }
         for (index, state) in states.iter_mut().enumerate() {
-            memory.read_state(loaded, index, &mut |bytes| state.copy_from_slice(bytes))?;
+            state.clear();
+            memory.read_state(loaded, index, &mut |piece| state.extend_from_slice(piece))?;
         }
     }
     let start = Instant::now();

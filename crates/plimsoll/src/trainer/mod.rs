@@ -30,7 +30,7 @@ use std::rc::Rc;
 /// ```
 /// use plimsoll::layers::{Activation, Dense, Flatten, Sequential};
 /// use plimsoll::loss::Loss;
-/// use plimsoll::{Optimizer, Trainer, data};
+/// use plimsoll::{Optimizer, RunFolder, Trainer, data};
 ///
 /// let data = data::Dataset::new(data::digits())?.split(0.8, 1)?;
 /// let model = Sequential::new()
@@ -42,8 +42,11 @@ use std::rc::Rc;
 ///     .epochs(3);
 /// let mut training = trainer.compile(&data.train, Some(&data.held_out))?;
 /// println!("{}", training.forecast());
-/// let trained = training.fit(&mut |_| {})?;
-/// assert!(trained.report.final_metrics["accuracy"] > 0.8);
+/// let report = training.fit(&mut |_| {})?;
+/// assert!(report.final_metrics["accuracy"] > 0.8);
+/// # let folder = std::env::temp_dir().join(format!("plimsoll-doc-trainer-{}", std::process::id()));
+/// training.save(&report, &mut RunFolder::open(&folder)?)?;
+/// # std::fs::remove_dir_all(&folder)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
@@ -285,7 +288,8 @@ impl Trainer {
         Ok(self.compile(data, held_out)?.forecast())
     }
 
-    /// Trains on `data`; `held_out` is only measured, at the end. `watch` is told of every step.
+    /// Trains on `data`; `held_out` is only measured, at the end. `watch` is told of every step. The weights are copied to
+    /// be returned; [`Trainer::compile`] gives a training that can be saved from where they are.
     ///
     /// # Errors
     /// If the data is empty or has numbers that are not finite or labels out of range, the model does not
@@ -296,7 +300,9 @@ impl Trainer {
         held_out: Option<&Dataset>,
         watch: &mut dyn FnMut(&Progress),
     ) -> Result<Trained> {
-        self.compile(data, held_out)?.fit(watch)
+        let mut training = self.compile(data, held_out)?;
+        let report = training.fit(watch)?;
+        Ok(Trained { report, weights: training.weights()?, memory: training.memory_trace() })
     }
 
     /// What training on `data` costs in time at budgets from the least to what it takes without one. Every row is a

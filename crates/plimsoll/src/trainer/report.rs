@@ -3,12 +3,11 @@
 use crate::forecast::memory_trace::{MEMORY_TRACE, memory_trace_bytes};
 use crate::forecast::remedy::Remedy;
 use crate::save::RunFolder;
+use crate::tensor_file::{Described, ShowTensor, write_tensors};
 use crate::{DType, Error, ErrorKind, PredictedVsActual, Result, Run};
 use plimsoll_graph::scaling;
 use plimsoll_memory::{Ledger, TraceFile};
-use safetensors::tensor::TensorView;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
@@ -106,7 +105,7 @@ impl TrainingReport {
     }
 }
 
-/// A trained model: its weights, and what happened.
+/// A trained model in memory: its weights, and what happened.
 #[derive(Debug, Clone)]
 pub struct Trained {
     /// What happened.
@@ -127,15 +126,6 @@ pub struct Weight {
 }
 
 impl Trained {
-    pub(super) fn new(report: TrainingReport, memory: TraceFile, run: &mut Run) -> Result<Trained> {
-        let mut weights = BTreeMap::new();
-        for state in run.states().into_iter().filter(|state| state.of_model && state.dtype == DType::F32) {
-            let values = run.state(&state.name)?.to_vec()?;
-            weights.insert(state.name, Weight { shape: state.shape, values });
-        }
-        Ok(Trained { report, weights, memory })
-    }
-
     /// Writes `weights.safetensors`, `run.json` and `memory.jsonl` into a directory, which is made if it is not there.
     /// They are complete or not there at all; files of an earlier run stay until then. `run.json` has the SHA-256 of the
     /// weights beside it.
@@ -143,44 +133,46 @@ impl Trained {
     /// # Errors
     /// If the directory cannot be made, another run has it, or a file cannot be written.
     pub fn save(&self, directory: &Path) -> Result<()> {
-        self.save_into(&mut RunFolder::open(directory)?)
-    }
-
-    /// [`Trained::save`], into a folder that was opened before the training.
-    ///
-    /// # Errors
-    /// If a file cannot be written.
-    pub fn save_into(&self, folder: &mut RunFolder) -> Result<()> {
-        let bytes: Vec<(String, Vec<u8>)> = self
-            .weights
-            .iter()
-            .map(|(name, w)| (name.clone(), w.values.iter().flat_map(|v| v.to_le_bytes()).collect()))
-            .collect();
-        let mut views = Vec::with_capacity(bytes.len());
-        for ((name, bytes), weight) in bytes.iter().zip(self.weights.values()) {
-            let view = TensorView::new(safetensors::Dtype::F32, weight.shape.clone(), bytes);
-            views.push((name, view.map_err(unsaveable)?));
-        }
-        let weights = safetensors::serialize(views, None).map_err(unsaveable)?;
-        let mut report = self.report.to_json();
-        report["weights_sha256"] = digest(&weights).into();
-        let mut report = serde_json::to_vec_pretty(&report).map_err(unsaveable)?;
-        report.push(b'\n');
-        let mut files = folder.files();
-        files.write("weights.safetensors", &weights)?;
-        files.write("run.json", &report)?;
-        files.write(MEMORY_TRACE, &memory_trace_bytes(&self.memory)?)?;
-        files.publish()
+        let described = |(name, weight): (&String, &Weight)| Described {
+            name: name.clone(),
+            dtype: DType::F32,
+            shape: weight.shape.clone(),
+        };
+        let tensors: Vec<Described> = self.weights.iter().map(described).collect();
+        let values: Vec<&Vec<f32>> = self.weights.values().map(|weight| &weight.values).collect();
+        let folder = &mut RunFolder::open(directory)?;
+        save(folder, &self.report, &self.memory, &tensors, &mut |index, write| {
+            values[index].chunks(PIECE).try_for_each(|piece| {
+                let bytes: Vec<u8> = piece.iter().flat_map(|value| value.to_le_bytes()).collect();
+                write(&bytes)
+            })
+        })
     }
 }
 
-/// The SHA-256 of a file, in hexadecimal digits.
-fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
-}
+/// Numbers that are written at a time.
+const PIECE: usize = 1 << 16;
 
-fn unsaveable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::new(ErrorKind::File, format!("the results cannot be written as a file: {error}")).caused_by(error)
+/// Writes weights, a report that has their SHA-256, and what the step does with memory, all or nothing.
+pub(super) fn save(
+    folder: &mut RunFolder,
+    report: &TrainingReport,
+    memory: &TraceFile,
+    tensors: &[Described],
+    show: ShowTensor<'_>,
+) -> Result<()> {
+    let mut files = folder.files();
+    let mut weights = files.draft("weights.safetensors")?;
+    write_tensors(&mut weights, tensors, show)?;
+    let mut report = report.to_json();
+    report["weights_sha256"] = weights.finish()?.into();
+    let mut report = serde_json::to_vec_pretty(&report).map_err(|error| {
+        Error::new(ErrorKind::File, format!("the report cannot be written: {error}")).caused_by(error)
+    })?;
+    report.push(b'\n');
+    files.write("run.json", &report)?;
+    files.write(MEMORY_TRACE, &memory_trace_bytes(memory)?)?;
+    files.publish()
 }
 
 /// Counts steps and the time they take, the first left out: it pays for what later ones find warm.

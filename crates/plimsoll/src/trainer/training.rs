@@ -1,16 +1,19 @@
 //! Training under way: a loop over a run.
 
 use super::batch_reader::BatchReader;
-use super::report::Clock;
+use super::report::{Clock, save};
 use super::steps::two_fields;
-use super::{LossScale, Progress, RunMemory, Trained, Trainer, TrainingLength, TrainingReport};
+use super::{LossScale, Progress, RunMemory, Trainer, TrainingLength, TrainingReport, Weight};
 use crate::forecast::Forecast;
 use crate::forecast::memory_trace;
 use crate::loss::Loss;
 use crate::run::{InputShapes, count_labels};
-use crate::{Error, ErrorKind, PredictedVsActual, Result, Run, Shape};
+use crate::save::RunFolder;
+use crate::tensor_file::Described;
+use crate::{DType, Error, ErrorKind, PredictedVsActual, Result, Run, Shape};
 use plimsoll_data::{Batch, Dataset};
 use plimsoll_graph::program::Kernel;
+use plimsoll_memory::TraceFile;
 use std::collections::BTreeMap;
 
 /// Training that is compiled: its forecast is what it will reserve.
@@ -86,7 +89,7 @@ impl<'a> Training<'a> {
     ///
     /// # Errors
     /// If memory cannot be reserved, data cannot be read, or a loss is not finite.
-    pub fn fit(&mut self, watch: &mut dyn FnMut(&Progress)) -> Result<Trained> {
+    pub fn fit(&mut self, watch: &mut dyn FnMut(&Progress)) -> Result<TrainingReport> {
         self.open()?;
         let forecast = self.forecast();
         let mean = memory_trace::mean_ledger(self.run.most());
@@ -147,7 +150,7 @@ impl<'a> Training<'a> {
             final_metrics.insert("loss".into(), f64::from(last));
         }
         let reservations = self.run.reservations();
-        let report = TrainingReport {
+        Ok(TrainingReport {
             predicted_peak_bytes: forecast.peak_bytes,
             arena_bytes: self.run.reserved_bytes().unwrap_or(0),
             allocations_after_first_step: reservations - first.map_or(reservations, |(before, _)| before),
@@ -166,9 +169,49 @@ impl<'a> Training<'a> {
             precision: trainer.precision.to_string(),
             loss_scale: LossScale::of(&mut self.run)?,
             device_use: PredictedVsActual::of(forecast.device_use, self.run.books()),
-        };
-        let trace = memory_trace::of_plan(self.run.most(), trainer.budget, report.micro_batches);
-        Trained::new(report, trace, &mut self.run)
+        })
+    }
+
+    /// What the step that needs the most memory does with it.
+    pub fn memory_trace(&self) -> TraceFile {
+        memory_trace::of_plan(self.run.most(), self.trainer.budget, self.run.forecast().micro_batches)
+    }
+
+    /// Parameters and statistics by name, copied: to save them, [`Training::save`] takes no second copy of them.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn weights(&mut self) -> Result<BTreeMap<String, Weight>> {
+        let mut weights = BTreeMap::new();
+        for Described { name, shape, .. } in self.saved() {
+            let values = self.run.state(&name)?.to_vec()?;
+            weights.insert(name, Weight { shape, values });
+        }
+        Ok(weights)
+    }
+
+    /// Writes `weights.safetensors`, `run.json` and `memory.jsonl` into a folder, as [`super::Trained::save`] does, from where the
+    /// weights are, in pieces of at most 16 MiB.
+    ///
+    /// # Errors
+    /// If a file cannot be written, or the device fails.
+    pub fn save(&mut self, report: &TrainingReport, folder: &mut RunFolder) -> Result<()> {
+        let (tensors, memory) = (self.saved(), self.memory_trace());
+        let run = &mut self.run;
+        save(folder, report, &memory, &tensors, &mut |index, write| {
+            run.show_state(&tensors[index].name, write)
+        })
+    }
+
+    /// The states that are saved: those the model is made of, by name.
+    fn saved(&self) -> Vec<Described> {
+        let states = self.run.states().into_iter();
+        let mut saved: Vec<Described> = states
+            .filter(|state| state.of_model && state.dtype == DType::F32)
+            .map(|state| Described { name: state.name, dtype: state.dtype, shape: state.shape })
+            .collect();
+        saved.sort_by(|a, b| a.name.cmp(&b.name));
+        saved
     }
 
     /// Reserves memory, unless that is done, and gives states their first values.

@@ -133,7 +133,7 @@ fn measure_program(program: Program, device: &CpuDevice) -> Result<Figures> {
     let mut memory = device.reserve(checked.arena_bytes(), None)?;
     let loaded = memory.load(&checked)?;
     for index in 0..checked.program().states.len() {
-        memory.write_state(loaded, index, &mut fill)?;
+        memory.write_state(loaded, index, &mut |_, piece| fill(piece))?;
     }
     // Inputs are written once: what is measured is running.
     memory.begin(loaded, &mut |_, bytes| {
