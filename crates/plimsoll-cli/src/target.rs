@@ -2,6 +2,7 @@
 
 use plimsoll::{DeviceName, Spec, Trainer};
 use plimsoll_memory::parse_bytes;
+use std::path::PathBuf;
 
 /// A workload to train, forecast or measure.
 #[derive(clap::Args)]
@@ -50,9 +51,13 @@ impl Place {
 /// How a run is to fit.
 #[derive(clap::Args)]
 pub(crate) struct Fitting {
-    /// The most memory that training may take, such as 300MiB
+    /// The most memory that training may take, such as 300MiB: on the CPU of RAM, for the arena and the data; on a GPU of its
+    /// memory, for the arena
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub(crate) budget: Option<u64>,
+    /// A folder for what does not fit the budget in RAM, in a file between its uses (on the CPU)
+    #[arg(long, value_name = "DIR")]
+    spill: Option<PathBuf>,
     /// Fit by exact remedies alone: no micro-batches, the same bits as without a budget
     #[arg(long)]
     exact: bool,
@@ -68,7 +73,11 @@ impl Fitting {
             Some(budget) => spec.budget(budget),
             None => spec,
         };
-        spec.trainer().exact(self.exact).plan_seconds(self.plan_seconds)
+        let trainer = match &self.spill {
+            Some(folder) => spec.trainer().spill(folder),
+            None => spec.trainer(),
+        };
+        trainer.exact(self.exact).plan_seconds(self.plan_seconds)
     }
 }
 

@@ -88,6 +88,9 @@ fn summarise(report: &TrainingReport, folder: &Path, out: &mut dyn Write) -> Res
     if let Some(foretold) = &report.device_use {
         writeln!(out, "{:<10} {foretold}", "device")?;
     }
+    if let Some(foretold) = &report.process_use {
+        writeln!(out, "{:<10} {foretold}", "process")?;
+    }
     for file in ["weights.safetensors", "run.json", "memory.jsonl"] {
         writeln!(out, "{:<10} {}", "written", folder.join(file).display())?;
     }

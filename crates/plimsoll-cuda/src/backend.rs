@@ -93,7 +93,8 @@ struct CudaMemory {
     device: CudaDevice,
     /// Dropped before what was loaded in it, as it waits for what still runs.
     memory: Memory,
-    loaded: Vec<Executable>,
+    /// Those that were let go of leave a gap.
+    loaded: Vec<Option<Executable>>,
 }
 
 impl DeviceMemory for CudaMemory {
@@ -102,8 +103,23 @@ impl DeviceMemory for CudaMemory {
     }
 
     fn load(&mut self, program: &CheckedProgram) -> Result<Handle> {
-        self.loaded.push(self.device.load(program, &mut self.memory)?);
-        Ok(Handle(self.loaded.len() - 1))
+        let loaded = Some(self.device.load(program, &mut self.memory)?);
+        match self.loaded.iter().position(Option::is_none) {
+            Some(gap) => {
+                self.loaded[gap] = loaded;
+                Ok(Handle(gap))
+            }
+            None => {
+                self.loaded.push(loaded);
+                Ok(Handle(self.loaded.len() - 1))
+            }
+        }
+    }
+
+    fn unload(&mut self, program: Handle) {
+        if let Some(loaded) = self.loaded.get_mut(program.0) {
+            *loaded = None;
+        }
     }
 
     fn ahead(&self) -> usize {
@@ -115,31 +131,35 @@ impl DeviceMemory for CudaMemory {
             fill(index, bytes)
                 .map_err(|_| Error::new(ErrorKind::Input, format!("input {index} was not given")))
         };
-        Ok(self.loaded[program.0].begin(&mut self.memory, given)?)
+        let CudaMemory { memory, loaded, .. } = self;
+        Ok(find(loaded, program)?.begin(memory, given)?)
     }
 
     fn collect(&mut self, program: Handle, read: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
-        Ok(self.loaded[program.0].collect(&mut self.memory, read)?)
+        let CudaMemory { memory, loaded, .. } = self;
+        Ok(find(loaded, program)?.collect(memory, read)?)
     }
 
     fn time_kernels(&mut self, program: Handle) -> Result<Vec<f64>> {
-        Ok(self.loaded[program.0].time_kernels(&mut self.memory)?)
+        let CudaMemory { memory, loaded, .. } = self;
+        Ok(find(loaded, program)?.time_kernels(memory)?)
     }
 
     fn write_state(&mut self, program: Handle, index: usize, write: WritePiece<'_>) -> Result<()> {
-        let program = &self.loaded[program.0];
+        let CudaMemory { memory, loaded, .. } = self;
+        let program = find(loaded, program)?;
         let mut room = vec![0; program.state_bytes(index).min(PIECE_BYTES)];
         for first in (0..program.state_bytes(index)).step_by(PIECE_BYTES) {
             let piece = &mut room[..PIECE_BYTES.min(program.state_bytes(index) - first)];
             piece.fill(0);
             write(first, piece);
-            program.write_state(&mut self.memory, index, first, piece)?;
+            program.write_state(memory, index, first, piece)?;
         }
         Ok(())
     }
 
     fn read_state(&self, program: Handle, index: usize, read: &mut dyn FnMut(&[u8])) -> Result<()> {
-        let program = &self.loaded[program.0];
+        let program = self.loaded.get(program.0).and_then(Option::as_ref).ok_or_else(not_loaded)?;
         let mut room = vec![0; program.state_bytes(index).min(PIECE_BYTES)];
         for first in (0..program.state_bytes(index)).step_by(PIECE_BYTES) {
             let piece = &mut room[..PIECE_BYTES.min(program.state_bytes(index) - first)];
@@ -152,4 +172,12 @@ impl DeviceMemory for CudaMemory {
     fn fill(&mut self, value: u8) -> Result<()> {
         Ok(self.memory.fill(value)?)
     }
+}
+
+fn find(loaded: &mut [Option<Executable>], program: Handle) -> Result<&mut Executable> {
+    loaded.get_mut(program.0).and_then(Option::as_mut).ok_or_else(not_loaded)
+}
+
+fn not_loaded() -> plimsoll_device::Error {
+    plimsoll_device::Error::new(plimsoll_device::ErrorKind::InvalidPlan, "a program that is not loaded")
 }

@@ -58,9 +58,21 @@ impl Dataset {
         &*self.source
     }
 
-    /// Bytes of RAM that its samples occupy. The parts of a split share their samples: count them once.
+    /// Bytes of RAM that its samples occupy. The parts of a split share their samples: count them once, or use
+    /// [`Dataset::resident_bytes_with`].
     pub fn resident_bytes(&self) -> u64 {
         self.source.resident_bytes()
+    }
+
+    /// Bytes of RAM that its samples and those of another data set occupy, counted once where they are the same.
+    pub fn resident_bytes_with(&self, other: Option<&Dataset>) -> u64 {
+        let whole = |of: &Dataset| Arc::clone(of.source.part_of().unwrap_or(&of.source));
+        match other {
+            Some(other) if !Arc::ptr_eq(&whole(self), &whole(other)) => {
+                self.resident_bytes().saturating_add(other.resident_bytes())
+            }
+            _ => self.resident_bytes(),
+        }
     }
 
     /// The same data set, if what it holds is within the budget.
@@ -130,6 +142,10 @@ impl Source for Part {
 
     fn resident_bytes(&self) -> u64 {
         self.whole.resident_bytes()
+    }
+
+    fn part_of(&self) -> Option<&Arc<dyn Source>> {
+        Some(self.whole.part_of().unwrap_or(&self.whole))
     }
 
     fn origin(&self, sample: usize) -> usize {

@@ -2,6 +2,7 @@
 //! caller, so that a source over a memory map or a stream needs no copy between the file and the batch.
 
 use crate::{ErrorKind, Field, Result};
+use std::sync::Arc;
 
 /// Samples that can be read in any order, from any thread.
 pub trait Source: Send + Sync {
@@ -18,6 +19,11 @@ pub trait Source: Send + Sync {
 
     /// Bytes of RAM that the samples occupy for as long as the source lives.
     fn resident_bytes(&self) -> u64;
+
+    /// The source whose samples these are, where they are kept by another: memory that both occupy is to be counted once.
+    fn part_of(&self) -> Option<&Arc<dyn Source>> {
+        None
+    }
 
     /// The number that the user knows this sample by: its position in the data it came from.
     fn origin(&self, sample: usize) -> usize {

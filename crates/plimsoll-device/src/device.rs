@@ -17,6 +17,9 @@ pub struct PlanningTraits {
     /// Neighbouring launches on buffers of at most so many bytes are launched as one: small copies of parameters come
     /// first in a plan, small updates last. Zero where a value is better off right beside what it is for.
     pub group_bytes: u64,
+    /// Whether a value can rest outside of the memory that a budget bounds: on the host of a GPU, in a file that a person
+    /// named for it.
+    pub rests_elsewhere: bool,
     /// Whether memory is scarce enough that rematerialization worth next to no time is taken without a budget.
     pub memory_is_scarce: bool,
     /// From how many bytes on logits are better made some rows at a time in any case.
@@ -28,7 +31,7 @@ pub struct PlanningTraits {
 pub struct ArenaBytes {
     /// On the device.
     pub device: u64,
-    /// On the host, for what rests there between its uses.
+    /// On the host of a GPU, or in a file of a CPU, for what rests there between its uses.
     pub host: u64,
 }
 
@@ -124,7 +127,7 @@ pub type FillInput<'a> = &'a mut dyn FnMut(usize, &mut [u8]) -> std::result::Res
 pub type WritePiece<'a> = &'a mut dyn FnMut(usize, &mut [u8]);
 
 /// The most bytes of a state that are copied at a time: saving and loading take no more memory than that.
-pub const PIECE_BYTES: usize = 16 << 20;
+pub const PIECE_BYTES: usize = 4 << 20;
 
 /// Memory of a device, and the programs that are loaded into it. All programs find what survives a step at the same
 /// offsets. Where a device runs beside the host, runs may be begun before those before them have ended.
@@ -137,6 +140,9 @@ pub trait DeviceMemory {
     /// # Errors
     /// If its plan does not fit the memory or the device.
     fn load(&mut self, program: &CheckedProgram) -> Result<Handle>;
+
+    /// Lets go of a program, none of whose runs may be under way. What it left in states stays.
+    fn unload(&mut self, program: Handle);
 
     /// How many runs may be under way when the next begins.
     fn ahead(&self) -> usize;

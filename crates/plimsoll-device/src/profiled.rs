@@ -28,6 +28,7 @@ impl PlanningTraits {
             alignment,
             stages_inputs: true,
             group_bytes: GROUP_BYTES,
+            rests_elsewhere: true,
             memory_is_scarce: true,
             chunk_logits_bytes: CHUNK_LOGITS_BYTES,
         }

@@ -13,6 +13,7 @@ use plimsoll_device::{
 use plimsoll_graph::Program;
 use plimsoll_graph::program::{Body, BufferId, Kernel};
 use plimsoll_memory::Block;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -26,6 +27,8 @@ const CHUNK_LOGITS_BYTES: usize = 24 << 20;
 #[derive(Clone)]
 pub struct CpuDevice {
     pub(crate) pool: Arc<Pool>,
+    /// The folder for what rests in a file between its uses.
+    pub(crate) spill: Option<Arc<Path>>,
 }
 
 impl CpuDevice {
@@ -39,7 +42,13 @@ impl CpuDevice {
         let pool = Pool::new(threads).map_err(|e| {
             Error::new(ErrorKind::Unavailable, format!("the system did not start {threads} threads: {e}"))
         })?;
-        Ok(CpuDevice { pool: Arc::new(pool) })
+        Ok(CpuDevice { pool: Arc::new(pool), spill: None })
+    }
+
+    /// The same threads, with a folder in which values may rest between their uses, in a file that is gone with the process.
+    #[must_use]
+    pub fn spill_to(&self, folder: &Path) -> CpuDevice {
+        CpuDevice { pool: Arc::clone(&self.pool), spill: Some(folder.into()) }
     }
 
     /// The number of threads.
@@ -68,6 +77,8 @@ impl Device for CpuDevice {
             stages_inputs: false,
             // What was just made is in a cache.
             group_bytes: 0,
+            // Moving things within the same memory saves none of it.
+            rests_elsewhere: self.spill.is_some(),
             memory_is_scarce: false,
             chunk_logits_bytes: CHUNK_LOGITS_BYTES,
         }

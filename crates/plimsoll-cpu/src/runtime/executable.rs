@@ -2,26 +2,29 @@
 
 use crate::runtime::prepare::prepare;
 use crate::runtime::routine::{ALIGNMENT, Call, Routine};
+use crate::runtime::spill::{Spill, Ticket};
 use crate::{CpuDevice, Error, ErrorKind, Result};
-use plimsoll_device::{ArenaBytes, CheckedProgram, DeviceMemory, FillInput, Handle, WritePiece};
+use plimsoll_device::{ArenaBytes, CheckedProgram, DeviceMemory, FillInput, Handle, PIECE_BYTES, WritePiece};
 use plimsoll_graph::program::{Body, BufferId, Home, Kernel};
 use plimsoll_memory::Arena;
 use std::time::Instant;
 
-/// The memory that programs run in, and those that are loaded: the device's arena, and the host's for what is kept there.
-///
-/// On the CPU both are host memory; they are apart so that a budget means the same as on other devices.
+/// The memory that programs run in, and those that are loaded: the arena, and a place for what rests between its uses.
 pub(crate) struct CpuMemory {
     device: CpuDevice,
-    /// Those of [`Home::Device`] and [`Home::Host`].
+    /// Their addresses point into the arenas, which live as long and never move. Those that were let go of leave a gap.
+    loaded: Vec<Option<Executable>>,
+    /// Dropped before the arenas, as it waits for what is still copied to and from them.
+    spill: Option<Spill>,
+    /// Those of [`Home::Device`] and, where nothing is spilled to a file, [`Home::Host`].
     arenas: [Arena; 2],
-    /// Their addresses point into the arenas, which live as long and never move.
-    loaded: Vec<Executable>,
 }
 
 /// A program, ready to run at fixed addresses.
 struct Executable {
     launches: Vec<Launch>,
+    /// The last copy of each that the program has to or from a file.
+    copies: Vec<Ticket>,
     /// How many kernels the plan has.
     positions: usize,
     states: Vec<Place>,
@@ -29,14 +32,31 @@ struct Executable {
     outputs: Vec<Place>,
 }
 
-/// A kernel with its addresses.
+/// Something to do, and where it is in the plan's order.
 struct Launch {
-    /// Where it is in the plan's order.
     position: usize,
-    routine: Box<dyn Routine>,
-    reads: Box<[*const u8]>,
-    writes: Box<[*mut u8]>,
-    workspace: *mut u8,
+    work: Work,
+}
+
+enum Work {
+    /// A kernel with its addresses.
+    Kernel {
+        routine: Box<dyn Routine>,
+        reads: Box<[*const u8]>,
+        writes: Box<[*mut u8]>,
+        workspace: *mut u8,
+    },
+    /// A copy between an address and a file begins, or is waited for.
+    Spill {
+        copy: usize,
+        to_file: bool,
+        offset: u64,
+        address: *mut u8,
+        bytes: usize,
+    },
+    Wait {
+        copy: usize,
+    },
 }
 
 #[derive(Clone, Copy)]
@@ -47,22 +67,25 @@ struct Place {
 }
 
 impl CpuMemory {
-    /// Reserves arenas, of which the device's must not be over `limit`.
+    /// Reserves an arena, which must not be over `limit`, and what rests elsewhere.
     pub(crate) fn reserve(device: &CpuDevice, bytes: ArenaBytes, limit: Option<u64>) -> Result<CpuMemory> {
-        let arenas = [Arena::reserve(bytes.device, limit)?, Arena::reserve(bytes.host, None)?];
-        Ok(CpuMemory { device: device.clone(), arenas, loaded: vec![] })
+        let spill = match &device.spill {
+            Some(folder) if bytes.host > 0 => Some(Spill::new(folder, bytes.host)?),
+            _ => None,
+        };
+        let host = if spill.is_some() { 0 } else { bytes.host };
+        let arenas = [Arena::reserve(bytes.device, limit)?, Arena::reserve(host, None)?];
+        Ok(CpuMemory { device: device.clone(), loaded: vec![], spill, arenas })
     }
 
     fn bind(&self, checked: &CheckedProgram) -> Result<Executable> {
         let (program, plan) = (checked.program(), checked.plan());
         let outside = |what: &str, bytes: u64| {
-            let [device, host] = &self.arenas;
+            let ArenaBytes { device, host } = self.bytes();
             let message = format!(
-                "{what} of {bytes} bytes lies outside the arena of {} bytes (on the host {}); the plan needs {} ({})",
-                device.bytes(),
-                host.bytes(),
-                plan.peak_bytes,
-                plan.host_bytes
+                "{what} of {bytes} bytes lies outside the arena of {device} bytes (elsewhere {host}); the plan needs {} \
+                 ({})",
+                plan.peak_bytes, plan.host_bytes
             );
             Error::new(ErrorKind::InvalidPlan, message)
         };
@@ -75,17 +98,48 @@ impl CpuMemory {
             let address = self.arenas[home as usize].address(offset, bytes);
             address.ok_or_else(|| outside(&program.buffers[id.index()].name, bytes))
         };
-        // In this device's runs a copy has ended when it returns.
-        let runs = |kernel: &Kernel| !matches!(kernel.body, Body::Wait);
-        let routines: Vec<Option<Box<dyn Routine>>> =
+        let is_spilled = |id: BufferId| self.spill.is_some() && place(id).home == Home::Host;
+        let spills =
+            |kernel: &Kernel| kernel.reads.iter().chain(&kernel.writes).any(|o| is_spilled(o.buffer));
+        // A copy within memory has ended when it returns, so that there is nothing to wait for.
+        let runs = |kernel: &Kernel| !matches!(kernel.body, Body::Wait) && !spills(kernel);
+        let mut routines: Vec<Option<Box<dyn Routine>>> =
             program.kernels.iter().map(|kernel| runs(kernel).then(|| prepare(kernel))).collect();
         let threads = self.device.threads();
         let needs = routines.iter().map(|r| r.as_ref().map_or(0, |r| r.workspace(threads) as u64));
         checked.check_device(ALIGNMENT as u64, needs)?;
         let mut launches = Vec::with_capacity(program.kernels.len());
-        let mut routines = routines;
+        // The buffers that each copy to or from a file is between.
+        let mut copies: Vec<[BufferId; 2]> = vec![];
         for (position, &index) in plan.order.iter().enumerate() {
             let kernel = &program.kernels[index as usize];
+            if spills(kernel) {
+                let (from, to) = match (&kernel.body, &kernel.reads[..], &kernel.writes[..]) {
+                    (Body::Copy, [from], [to]) => (from.buffer, to.buffer),
+                    (Body::Wait, [from, to, ..], _) => (from.buffer, to.buffer),
+                    _ => return Err(outside(kernel.name(), 0)),
+                };
+                let copy = copies.iter().position(|known| *known == [from, to]);
+                let work = match (&kernel.body, copy) {
+                    (Body::Copy, known) => {
+                        let copy = known.unwrap_or(copies.len());
+                        if known.is_none() {
+                            copies.push([from, to]);
+                        }
+                        let to_file = is_spilled(to);
+                        let (near, far) = if to_file { (from, to) } else { (to, from) };
+                        let Place { offset, bytes, .. } = place(far);
+                        if offset.checked_add(bytes).is_none_or(|end| end > self.bytes().host) {
+                            return Err(outside(&program.buffers[far.index()].name, bytes));
+                        }
+                        Work::Spill { copy, to_file, offset, address: address(near)?, bytes: bytes as usize }
+                    }
+                    (_, Some(copy)) => Work::Wait { copy },
+                    (_, None) => continue,
+                };
+                launches.push(Launch { position, work });
+                continue;
+            }
             let Some(routine) = routines[index as usize].take() else { continue };
             let bytes = plan.workspace_bytes[index as usize];
             let workspace = self.arenas[Home::Device as usize]
@@ -94,19 +148,34 @@ impl CpuMemory {
             let reads: Result<Box<[*const u8]>> =
                 kernel.reads.iter().map(|o| address(o.buffer).map(|a| a.cast_const())).collect();
             let writes: Result<Box<[*mut u8]>> = kernel.writes.iter().map(|o| address(o.buffer)).collect();
-            launches.push(Launch { position, routine, reads: reads?, writes: writes?, workspace });
+            let work = Work::Kernel { routine, reads: reads?, writes: writes?, workspace };
+            launches.push(Launch { position, work });
         }
-        for id in program.states.iter().chain(&program.inputs).chain(&program.outputs) {
-            address(*id)?;
+        for &id in program.states.iter().chain(&program.inputs).chain(&program.outputs) {
+            match is_spilled(id) {
+                false => _ = address(id)?,
+                true => {
+                    let Place { offset, bytes, .. } = place(id);
+                    if offset.checked_add(bytes).is_none_or(|end| end > self.bytes().host) {
+                        return Err(outside(&program.buffers[id.index()].name, bytes));
+                    }
+                }
+            }
         }
         let places = |ids: &[BufferId]| ids.iter().map(|&id| place(id)).collect();
         Ok(Executable {
             launches,
+            copies: vec![Ticket::ENDED; copies.len()],
             positions: plan.order.len(),
             states: places(&program.states),
             inputs: places(&program.inputs),
             outputs: places(&program.outputs),
         })
+    }
+
+    fn program(&self, program: Handle) -> Result<&Executable> {
+        let loaded = self.loaded.get(program.0).and_then(Option::as_ref);
+        loaded.ok_or_else(|| Error::new(ErrorKind::InvalidPlan, "a program that is not loaded"))
     }
 
     fn slice(&self, place: Place) -> &[u8] {
@@ -119,33 +188,60 @@ impl CpuMemory {
     }
 
     /// Runs the kernels of a program, and calls `done` with the position of each in the plan's order.
-    fn run(&mut self, program: Handle, mut done: impl FnMut(usize)) {
-        for launch in &self.loaded[program.0].launches {
-            let call = Call {
-                reads: &launch.reads,
-                writes: &launch.writes,
-                workspace: launch.workspace,
-                pool: &self.device.pool,
-            };
-            // SAFETY: the addresses are inside the arenas, which are borrowed mutably with `self` and so used by nobody
-            // else, and aligned, as the plan's alignment is; every operand lies in its buffer, buffers that live at once
-            // do not overlap, and reads come after their writes, as `CheckedProgram` vouches; no routine needs more
-            // workspace than the plan has for it, as was checked when it was loaded.
-            unsafe { launch.routine.run(&call) };
-            done(launch.position);
+    fn run(&mut self, program: Handle, mut done: impl FnMut(usize)) -> Result<()> {
+        let CpuMemory { device, loaded, spill, .. } = self;
+        let Some(Some(Executable { launches, copies, .. })) = loaded.get_mut(program.0) else {
+            return Err(Error::new(ErrorKind::InvalidPlan, "a program that is not loaded"));
+        };
+        for Launch { position, work } in launches {
+            match (work, &mut *spill) {
+                (Work::Kernel { routine, reads, writes, workspace }, _) => {
+                    let call = Call { reads, writes, workspace: *workspace, pool: &device.pool };
+                    // SAFETY: the addresses are inside the arenas, which are borrowed mutably with `self` and so used by
+                    // nobody else, and aligned, as the plan's alignment is; every operand lies in its buffer, buffers
+                    // that live at once do not overlap, and reads come after their writes, as `CheckedProgram` vouches;
+                    // no routine needs more workspace than the plan has for it, as was checked when it was loaded.
+                    unsafe { routine.run(&call) };
+                }
+                (Work::Spill { copy, to_file, offset, address, bytes }, Some(spill)) => {
+                    // SAFETY: the address is inside the arena, which outlives the copy, as the spill is dropped first; the
+                    // buffer lives and is not written until the copy is waited for, as `CheckedProgram` vouches.
+                    copies[*copy] = unsafe { spill.begin(*to_file, *offset, *address, *bytes) };
+                }
+                (Work::Wait { copy }, Some(spill)) => spill.wait(copies[*copy])?,
+                (Work::Spill { .. } | Work::Wait { .. }, None) => {}
+            }
+            done(*position);
         }
+        spill.as_ref().map_or(Ok(()), Spill::finish)
     }
 }
 
 impl DeviceMemory for CpuMemory {
     fn bytes(&self) -> ArenaBytes {
         let [device, host] = &self.arenas;
-        ArenaBytes { device: device.bytes(), host: host.bytes() }
+        let spilled = self.spill.as_ref().map_or(0, |spill| spill.file().bytes());
+        ArenaBytes { device: device.bytes(), host: host.bytes() + spilled }
     }
 
     fn load(&mut self, program: &CheckedProgram) -> Result<Handle> {
-        self.loaded.push(self.bind(program)?);
-        Ok(Handle(self.loaded.len() - 1))
+        let bound = Some(self.bind(program)?);
+        match self.loaded.iter().position(Option::is_none) {
+            Some(gap) => {
+                self.loaded[gap] = bound;
+                Ok(Handle(gap))
+            }
+            None => {
+                self.loaded.push(bound);
+                Ok(Handle(self.loaded.len() - 1))
+            }
+        }
+    }
+
+    fn unload(&mut self, program: Handle) {
+        if let Some(loaded) = self.loaded.get_mut(program.0) {
+            *loaded = None;
+        }
     }
 
     fn ahead(&self) -> usize {
@@ -153,43 +249,61 @@ impl DeviceMemory for CpuMemory {
     }
 
     fn begin(&mut self, program: Handle, fill: FillInput<'_>) -> Result<()> {
-        for index in 0..self.loaded[program.0].inputs.len() {
-            let input = self.slice_mut(self.loaded[program.0].inputs[index]);
+        for index in 0..self.program(program)?.inputs.len() {
+            let input = self.slice_mut(self.program(program)?.inputs[index]);
             fill(index, input)
                 .map_err(|_| Error::new(ErrorKind::Input, format!("input {index} was not given")))?;
         }
-        self.run(program, |_| {});
-        Ok(())
+        self.run(program, |_| {})
     }
 
     fn collect(&mut self, program: Handle, read: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
-        for (index, &output) in self.loaded[program.0].outputs.iter().enumerate() {
+        for (index, &output) in self.program(program)?.outputs.iter().enumerate() {
             read(index, self.slice(output));
         }
         Ok(())
     }
 
     fn time_kernels(&mut self, program: Handle) -> Result<Vec<f64>> {
-        // Waiting for a copy takes no time.
-        let mut seconds = vec![0.0; self.loaded[program.0].positions];
+        // Waiting for a copy within memory takes no time.
+        let mut seconds = vec![0.0; self.program(program)?.positions];
         let mut last = Instant::now();
         self.run(program, |position| {
             let now = Instant::now();
             seconds[position] = (now - last).as_secs_f64();
             last = now;
-        });
+        })?;
         Ok(seconds)
     }
 
     fn write_state(&mut self, program: Handle, index: usize, write: WritePiece<'_>) -> Result<()> {
-        // The arena is zeros where nothing was written, and what stays so is not touched.
-        let state = self.loaded[program.0].states[index];
-        write(0, self.slice_mut(state));
+        let state = self.program(program)?.states[index];
+        match &self.spill {
+            Some(spill) if state.home == Home::Host => {
+                for (first, bytes) in pieces(state.bytes) {
+                    let mut piece = vec![0; bytes];
+                    write(first as usize, &mut piece);
+                    spill.file().write(state.offset + first, &piece)?;
+                }
+            }
+            // The arena is zeros where nothing was written, and what stays so is not touched.
+            _ => write(0, self.slice_mut(state)),
+        }
         Ok(())
     }
 
     fn read_state(&self, program: Handle, index: usize, read: &mut dyn FnMut(&[u8])) -> Result<()> {
-        read(self.slice(self.loaded[program.0].states[index]));
+        let state = self.program(program)?.states[index];
+        match &self.spill {
+            Some(spill) if state.home == Home::Host => {
+                for (first, bytes) in pieces(state.bytes) {
+                    let mut piece = vec![0; bytes];
+                    spill.file().read(state.offset + first, &mut piece)?;
+                    read(&piece);
+                }
+            }
+            _ => read(self.slice(state)),
+        }
         Ok(())
     }
 
@@ -201,4 +315,11 @@ impl DeviceMemory for CpuMemory {
         }
         Ok(())
     }
+}
+
+/// Where the pieces of so many bytes begin, and how long each is.
+fn pieces(bytes: u64) -> impl Iterator<Item = (u64, usize)> {
+    (0..bytes)
+        .step_by(PIECE_BYTES)
+        .map(move |first| (first, (bytes - first).min(PIECE_BYTES as u64) as usize))
 }

@@ -7,6 +7,7 @@ mod initial;
 pub mod pool;
 pub(crate) mod prepare;
 pub(crate) mod routine;
+mod spill;
 
 pub(crate) use address::Address;
 pub(crate) use pool::Pool;

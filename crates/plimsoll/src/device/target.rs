@@ -2,18 +2,20 @@
 
 use crate::forecast::device_use::DeviceUse;
 use crate::run::Settings;
-use crate::{Precision, Result, device, devices};
+use crate::{Error, ErrorKind, Precision, Result, device, devices};
 use plimsoll_cpu::CpuDevice;
 use plimsoll_device::{Device, PlanningTraits, ProfiledDevice};
 use plimsoll_graph::{Program, Step, lower, stage_inputs};
-use plimsoll_plan::{Effort, Options, Profile};
+use plimsoll_memory::SpillFile;
+use plimsoll_plan::{Copies, Effort, Offload, Options, Profile};
+use std::path::Path;
 use std::rc::Rc;
 
 /// Logits of fewer bytes are not worth making some rows at a time, however little memory there is.
 pub(crate) const LEAST_LOGITS: usize = 1 << 20;
 
 /// The name of the profile of the machine that runs.
-const CPU: &str = "cpu";
+pub(crate) const CPU: &str = "cpu";
 
 /// A device to plan for, what is known of its times, and the host's threads.
 pub(crate) struct Target {
@@ -32,22 +34,40 @@ impl Target {
     /// # Errors
     /// If it cannot be had, or nothing is known of its times.
     pub(crate) fn open(settings: &Settings, precision: Precision) -> Result<Target> {
-        let host = CpuDevice::new(settings.threads)?;
+        let mut host = CpuDevice::new(settings.threads)?;
         let elsewhere =
             settings.profile.as_ref().filter(|profile| profile.name != CPU && settings.device.is_cpu());
         let (device, profile): (Rc<dyn Device>, Profile) = match elsewhere {
             Some(profile) => (Rc::new(ProfiledDevice::new(profile.clone())), profile.clone()),
             None => {
+                let measured = match &settings.spill {
+                    Some(folder) => Some(spill_bandwidth(folder, &settings.device)?),
+                    None => None,
+                };
+                host = settings.spill.as_ref().map_or(host.clone(), |folder| host.spill_to(folder));
                 let device = device::open(&settings.device, &host, precision)?;
-                let profile = match &settings.profile {
+                let mut profile = match &settings.profile {
                     Some(profile) => profile.clone(),
                     None => devices::of_device(&*device, &settings.device)?,
                 };
+                if let Some(bandwidth) = measured {
+                    profile.copies = Copies { bandwidth, latency_seconds: SPILL_LATENCY, overlap: true };
+                }
                 (device, profile)
             }
         };
         let traits = device.planning_traits();
         Ok(Target { device, traits, profile, plan_seconds: settings.plan_seconds, host })
+    }
+
+    /// Whether runs take the memory of this process: the CPU's do.
+    pub(crate) fn is_process(&self) -> bool {
+        self.device.name() == CPU
+    }
+
+    /// What may rest elsewhere between its uses.
+    pub(crate) fn offload(&self) -> Offload {
+        if self.traits.rests_elsewhere { Offload::ValuesAndStates } else { Offload::Nothing }
     }
 
     /// What the device's driver will count as taken, once an arena of so many bytes is reserved and steps of so many kernels
@@ -73,4 +93,19 @@ impl Target {
         let PlanningTraits { alignment, group_bytes, .. } = self.traits;
         Options { alignment, effort: Effort::default(), together_bytes: group_bytes }
     }
+}
+
+/// The time that a copy of nothing takes to a file and back: a wake of the thread that copies, and two calls.
+const SPILL_LATENCY: f64 = 20e-6;
+
+/// The bytes a second that what is spilled to a folder takes, to a power of two: a plan is to be the same again.
+fn spill_bandwidth(folder: &Path, device: &crate::DeviceName) -> Result<f64> {
+    if !device.is_cpu() {
+        let message =
+            format!("only the CPU spills to a folder; on {device} what does not fit rests on the host");
+        return Err(Error::new(ErrorKind::Argument, message));
+    }
+    let measured = SpillFile::bandwidth(folder)
+        .map_err(|error| Error::new(ErrorKind::File, error.to_string()).caused_by(error))?;
+    Ok(2f64.powf(measured.log2().floor()))
 }

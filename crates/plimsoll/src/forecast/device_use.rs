@@ -4,8 +4,9 @@
 //! take some. Whoever asks whether training fits a device asks for all of it. What is here already is measured before the
 //! arena is; what is still to come is foretold from the arena and the number of kernels.
 
+use crate::forecast::process_use::ProcessUse;
 use plimsoll_device::Books;
-use plimsoll_memory::format_bytes;
+use plimsoll_memory::{format_bytes, peak_resident_bytes};
 use serde_json::{Value, json};
 use std::fmt;
 
@@ -93,6 +94,12 @@ impl PredictedVsActual {
     /// A prediction with the books of the device that it was of, where there are both.
     pub(crate) fn of(predicted: Option<DeviceUse>, books: Option<Books>) -> Option<PredictedVsActual> {
         let (predicted_bytes, used_bytes) = (predicted?.bytes(), books?.used_bytes);
+        Some(PredictedVsActual { predicted_bytes, used_bytes })
+    }
+
+    /// A prediction of the process's memory with the most that the system has counted, where it tells.
+    pub(crate) fn of_process(predicted: Option<ProcessUse>) -> Option<PredictedVsActual> {
+        let (predicted_bytes, used_bytes) = (predicted?.bytes(), peak_resident_bytes()?);
         Some(PredictedVsActual { predicted_bytes, used_bytes })
     }
 

@@ -23,9 +23,9 @@ pub struct FrontierReport {
 /// The fastest plan within a budget.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FrontierPoint {
-    /// The budget.
+    /// The budget: on a CPU for the data that is in memory as well.
     pub budget_bytes: u64,
-    /// What the plan takes of it.
+    /// The arena that the plan takes of it.
     pub peak_bytes: u64,
     /// Host memory for what is kept there between its uses.
     pub host_bytes: u64,

@@ -3,9 +3,11 @@
 pub(crate) mod device_use;
 pub(crate) mod frontier;
 pub(crate) mod memory_trace;
+pub(crate) mod process_use;
 pub(crate) mod remedy;
 
 use crate::forecast::device_use::DeviceUse;
+use crate::forecast::process_use::ProcessUse;
 use crate::forecast::remedy::{Remedy, in_words};
 use crate::run::Compiled;
 use plimsoll_memory::{Category, Ledger, format_bytes};
@@ -45,6 +47,8 @@ pub struct Forecast {
     pub host_bytes: u64,
     /// What the device's driver will count as taken, where there is one and what it takes is known.
     pub device_use: Option<DeviceUse>,
+    /// What the process will take of the machine's memory, where the device is the CPU.
+    pub process_use: Option<ProcessUse>,
     /// What else there is to say.
     pub notes: Vec<String>,
     /// The programs of the run: each step for each shape, in the parts that it is run in.
@@ -112,6 +116,7 @@ impl Forecast {
             remedies: vec![],
             host_bytes: plan.host_bytes,
             device_use: None,
+            process_use: None,
             notes: vec![],
             steps: vec![],
             plans: 0,
@@ -145,6 +150,8 @@ impl Forecast {
             "host_bytes": self.host_bytes,
             "device_use_bytes": self.device_use.map(|of| of.bytes()),
             "device_use": self.device_use.map(|of| of.to_json()),
+            "process_use_bytes": self.process_use.map(|of| of.bytes()),
+            "process_use": self.process_use.map(|of| of.to_json()),
             "notes": self.notes,
             "steps": self.steps.iter().map(StepForecast::to_json).collect::<Vec<_>>(),
         })
@@ -188,10 +195,14 @@ impl fmt::Display for Forecast {
             writeln!(f, "remedies    {}", in_words(&self.remedies))?;
         }
         if self.host_bytes > 0 {
-            writeln!(f, "host        {:>10}", format_bytes(self.host_bytes))?;
+            let place = if self.process_use.is_some() { "in a file  " } else { "host       " };
+            writeln!(f, "{place} {:>10}", format_bytes(self.host_bytes))?;
         }
         if let Some(device_use) = &self.device_use {
             writeln!(f, "device      {device_use}")?;
+        }
+        if let Some(process_use) = &self.process_use {
+            writeln!(f, "process     {process_use}")?;
         }
         writeln!(f, "\nat the peak")?;
         write!(f, "{}", self.ledger)?;

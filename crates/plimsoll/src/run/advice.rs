@@ -7,7 +7,7 @@ use plimsoll_graph::Program;
 use plimsoll_graph::program::Home;
 use plimsoll_ir::LaunchSource;
 use plimsoll_memory::{Category, format_bytes};
-use plimsoll_plan::{Fitted, Offload};
+use plimsoll_plan::Fitted;
 use std::rc::Rc;
 
 /// The least that a run can be made to take.
@@ -35,7 +35,7 @@ impl Planner<'_> {
         let plain = self.plain()?;
         let mut least: Option<Least> = None;
         for &count in counts {
-            let variant = self.variant(count, Offload::ValuesAndStates)?;
+            let variant = self.variant(count, self.target.offload())?;
             let Some(fitted) = variant.lowered.smallest(self.target)? else { continue };
             let homes: Rc<[Home]> = variant.lowered.homes(&fitted).into();
             let mut largest = (fitted.plan.peak_bytes, reason(variant.lowered.program(), &fitted));
@@ -65,18 +65,24 @@ impl Planner<'_> {
     }
 
     /// The error that says why a budget does not do.
-    pub(crate) fn infeasible(&self, budget: u64) -> Result<Error> {
+    ///
+    /// `beside` are the bytes that the budget bounds beside the arena.
+    pub(crate) fn infeasible(&self, budget: u64, beside: u64) -> Result<Error> {
         let least = self.least()?;
+        let bytes = least.bytes + beside;
+        let of_data = match beside {
+            0 => String::new(),
+            _ => format!(", {} of that for the data that is in memory", format_bytes(beside)),
+        };
         let message = format!(
-            "the run does not fit the budget of {} ({budget} bytes): it takes at least {} ({} bytes), {}\n\
+            "the run does not fit the budget of {} ({budget} bytes): it takes at least {} ({bytes} bytes){of_data}, {}\n\
              what would fit:\n  a budget of {} or more",
             format_bytes(budget),
-            format_bytes(least.bytes),
-            least.bytes,
+            format_bytes(bytes),
             least.because,
-            format_bytes(least.bytes),
+            format_bytes(bytes),
         );
-        Ok(Error::new(ErrorKind::Budget, message).at_least(least.bytes))
+        Ok(Error::new(ErrorKind::Budget, message).at_least(bytes))
     }
 }
 

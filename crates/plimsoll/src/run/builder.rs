@@ -7,6 +7,7 @@ use crate::device::target::Target;
 use crate::model::context::OptimizerNames;
 use crate::{Context, DeviceName, Error, ErrorKind, FrontierReport, Precision, Result, Shape};
 use plimsoll_plan::Profile;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 /// A run that is being described: its steps, device, precision and budget.
@@ -147,9 +148,17 @@ impl RunBuilder {
         self
     }
 
-    /// The most bytes of device memory that the run may take, everything included.
+    /// The most bytes that the run's arena may take: of a GPU's memory, or on the CPU of RAM. Arrays that steps are given
+    /// are the caller's.
     pub fn budget(mut self, bytes: u64) -> RunBuilder {
         self.settings.budget = Some(bytes);
+        self
+    }
+
+    /// Lets values rest in a file in this folder between their uses, where the budget of a CPU demands it: moving them
+    /// within RAM would save none of it. The folder's speed is measured; the file has no name and is gone with the process.
+    pub fn spill(mut self, folder: impl Into<PathBuf>) -> RunBuilder {
+        self.settings.spill = Some(folder.into());
         self
     }
 
@@ -196,17 +205,18 @@ impl RunBuilder {
     pub fn frontier(self) -> Result<FrontierReport> {
         let (target, settings) = (self.target()?, self.settings.clone());
         let declared = self.declared()?;
-        Planner::new(&declared, &target, settings.exact)?.report(settings.budget)
+        Planner::new(&declared, &target, settings.exact)?.report(settings.budget, settings.beside)
     }
 
     /// The least memory of a run that is not split, or split as far as it may be.
     pub(crate) fn roughly_least(self, target: &Target) -> Result<u64> {
-        let exact = self.settings.exact;
-        Planner::new(&self.declared()?, target, exact)?.roughly_least()
+        let (exact, beside) = (self.settings.exact, self.settings.beside);
+        Ok(Planner::new(&self.declared()?, target, exact)?.roughly_least()? + beside)
     }
 
     /// The bytes that the run takes without remedies, and whether it fits so many with them.
     pub(crate) fn fits(self, target: &Target, budget: u64, with_remedies: bool) -> Result<bool> {
+        let budget = budget.saturating_sub(self.settings.beside);
         let (exact, declared) = (self.settings.exact, self.declared()?);
         let planner = Planner::new(&declared, target, exact)?;
         match with_remedies {

@@ -355,7 +355,7 @@ impl<'a> Planner<'a> {
     pub(crate) fn candidate(&self, budget: u64) -> Result<Option<Candidate>> {
         let mut best: Option<Candidate> = None;
         for count in self.split_counts() {
-            let variant = self.variant(count, Offload::ValuesAndStates)?;
+            let variant = self.variant(count, self.target.offload())?;
             if best.as_ref().is_some_and(|best| variant.least_seconds >= best.seconds) {
                 continue;
             }

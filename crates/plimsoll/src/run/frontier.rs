@@ -12,7 +12,9 @@ const BUDGETS: u64 = 11;
 impl Planner<'_> {
     /// What the run costs in time at budgets from the least to what it takes without one. `budget` is the one that was
     /// asked about, if any was.
-    pub(crate) fn report(&self, budget: Option<u64>) -> Result<FrontierReport> {
+    ///
+    /// `beside` are the bytes that a budget bounds beside the arena.
+    pub(crate) fn report(&self, budget: Option<u64>, beside: u64) -> Result<FrontierReport> {
         let plain = self.plain()?;
         let floor = self.least()?;
         let (most, least) = (plain.peak_bytes, floor.bytes);
@@ -21,7 +23,7 @@ impl Planner<'_> {
             let asked = least + (most - least) * n / (BUDGETS - 1);
             let point = if asked >= most {
                 Some(FrontierPoint {
-                    budget_bytes: asked,
+                    budget_bytes: asked + beside,
                     peak_bytes: most,
                     host_bytes: plain.host_bytes,
                     step_seconds: plain.seconds,
@@ -30,7 +32,7 @@ impl Planner<'_> {
                 })
             } else {
                 self.candidate(asked)?.map(|candidate| FrontierPoint {
-                    budget_bytes: asked,
+                    budget_bytes: asked + beside,
                     peak_bytes: candidate.peak_bytes,
                     host_bytes: candidate.fitted.plan.host_bytes,
                     step_seconds: candidate.seconds,
@@ -42,7 +44,7 @@ impl Planner<'_> {
         }
         Ok(FrontierReport {
             points,
-            floor_bytes: floor.bytes,
+            floor_bytes: floor.bytes + beside,
             floor_reason: floor.because,
             budget_bytes: budget,
             device: self.target.profile.name.clone(),

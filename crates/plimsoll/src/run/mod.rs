@@ -19,10 +19,11 @@ pub use declared::{Input, Inputs, Outputs};
 pub(crate) use declared::{InputShapes, Key};
 pub(crate) use limits::{count_labels, tightest};
 pub use results::StepOutputs;
-pub(crate) use session::draw;
+pub(crate) use session::{LATER_KERNELS, draw};
 
 use crate::device::target::Target;
 use crate::forecast::device_use::DeviceUse;
+use crate::forecast::process_use::ProcessUse;
 use crate::forecast::remedy::Remedy;
 use crate::forecast::{Forecast, StepForecast};
 use crate::{Array, DType, DeviceName, Error, ErrorKind, Result, Shape};
@@ -36,6 +37,7 @@ use plimsoll_plan::Profile;
 use results::{EndedStep, StepResult};
 use session::Session;
 use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
 use std::rc::Rc;
 
 /// How a run is compiled.
@@ -46,8 +48,19 @@ pub(crate) struct Settings {
     pub(crate) threads: Option<usize>,
     pub(crate) seed: u64,
     pub(crate) budget: Option<u64>,
+    /// What a budget of a CPU bounds beside the arena: data that is in memory, and the batch that is read.
+    pub(crate) beside: u64,
+    /// The folder for what rests in a file between its uses, on a CPU.
+    pub(crate) spill: Option<PathBuf>,
     pub(crate) exact: bool,
     pub(crate) plan_seconds: f64,
+}
+
+impl Settings {
+    /// What the budget leaves for the arena.
+    pub(crate) fn arena_budget(&self) -> Option<u64> {
+        self.budget.map(|budget| budget.saturating_sub(self.beside))
+    }
 }
 
 /// Named steps over one set of states in one arena, compiled once.
@@ -159,12 +172,12 @@ impl Run {
     /// Plans a run.
     pub(crate) fn plan(declared: Declared, target: &Target, settings: Settings) -> Result<PlannedRun> {
         let planner = Planner::new(&declared, target, settings.exact)?;
-        let fit = match settings.budget {
-            None => planner.unbounded()?,
-            Some(budget) => match planner.fit(budget)? {
+        let fit = match (settings.budget, settings.arena_budget()) {
+            (Some(budget), Some(of_arena)) => match planner.fit(of_arena)? {
                 Some(fit) => fit,
-                None => return Err(planner.infeasible(budget)?),
+                None => return Err(planner.infeasible(budget, settings.beside)?),
             },
+            _ => planner.unbounded()?,
         };
         let plans = planner.plans();
         let known = planner.into_known_steps();
@@ -196,11 +209,18 @@ impl Run {
             micro_batches: self.fit.main_parts(),
             remedies: Remedy::list(&main.remedies, self.fit.main_parts(), self.fit.choice.chunked),
             device_use: self.device_use,
+            process_use: self.process_use(),
             plan_seconds: programs.iter().map(|(_, compiled)| compiled.plan_seconds).sum(),
             steps: programs.iter().map(of_step).collect(),
             plans: self.plans,
             ..Forecast::of(self.fit.most())
         }
+    }
+
+    /// What the process takes of the machine's memory for this run, where that is what it runs in.
+    fn process_use(&self) -> Option<ProcessUse> {
+        let kernels = self.fit.programs.iter().map(|(_, c)| c.program.plan().order.len() as u64).sum();
+        self.target.is_process().then(|| ProcessUse::new(self.fit.peak_bytes, kernels))
     }
 
     /// The bytes of the arena, once it is reserved.
@@ -339,7 +359,8 @@ impl Run {
     /// The memory with everything loaded, which is reserved now if it was not.
     pub(crate) fn session(&mut self) -> Result<&mut Session> {
         if self.session.is_none() {
-            let session = Session::new(&self.fit, &self.target, self.settings.budget, self.settings.seed)?;
+            let session =
+                Session::new(&self.fit, &self.target, self.settings.arena_budget(), self.settings.seed)?;
             self.session = Some(session);
             for (step, parts) in self.fit.choice.parts.clone().into_iter().enumerate() {
                 for shapes in self.declared.steps[step].shapes.clone() {

@@ -13,6 +13,7 @@ use plimsoll_device::{ArenaBytes, DeviceMemory, Handle, InputRefused};
 use plimsoll_graph::StateTable;
 use plimsoll_graph::program::Kernel;
 use plimsoll_graph::step::Initial;
+use plimsoll_memory::return_freed_memory;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
@@ -27,7 +28,19 @@ pub(crate) struct Session {
     any: Handle,
     /// How often memory has been reserved.
     reservations: u64,
+    /// Programs that came up later, the one that was used last at the end.
+    later: Vec<Later>,
 }
+
+/// A program that came up later.
+struct Later {
+    key: Key,
+    kernels: u64,
+}
+
+/// The most kernels of programs that come up later that are kept: those used longest ago are let go of, and planned again
+/// if they come up again. On the host they take some 64 MiB, and on a GPU with their places in graphs four times as much.
+pub(crate) const LATER_KERNELS: u64 = 1 << 15;
 
 /// A program, bound to the arena.
 struct Loaded {
@@ -42,6 +55,7 @@ impl Session {
     /// Reserves memory for a run, loads its programs, and gives states their first values, drawn on the host's threads.
     pub(crate) fn new(fit: &Fit, target: &Target, limit: Option<u64>, seed: u64) -> Result<Session> {
         let bytes = ArenaBytes { device: fit.peak_bytes, host: fit.host_bytes };
+        return_freed_memory();
         let mut session = Session {
             memory: target.device.reserve(bytes, limit)?,
             loaded: HashMap::new(),
@@ -49,6 +63,7 @@ impl Session {
             table: Rc::clone(&fit.choice.table),
             any: Handle(0),
             reservations: 1,
+            later: vec![],
         };
         for (key, compiled) in &fit.programs {
             let handle = session.memory.load(&compiled.program)?;
@@ -67,9 +82,25 @@ impl Session {
 
     /// Binds a program that came up later to the arena. No run may be in flight.
     pub(crate) fn load(&mut self, key: Key, compiled: Compiled) -> Result<()> {
+        let kernels = compiled.program.plan().order.len() as u64;
+        while !self.later.is_empty()
+            && self.later.iter().map(|of| of.kernels).sum::<u64>() + kernels > LATER_KERNELS
+        {
+            if let Some(Loaded { handle, .. }) = self.loaded.remove(&self.later.remove(0).key) {
+                self.memory.unload(handle);
+            }
+        }
         let handle = self.memory.load(&compiled.program)?;
-        self.loaded.insert(key, Loaded { handle, signature: compiled.signature, compiled: None });
+        self.loaded.insert(key.clone(), Loaded { handle, signature: compiled.signature, compiled: None });
+        self.later.push(Later { key, kernels });
         Ok(())
+    }
+
+    /// Notes that a program is used, if it is one that came up later.
+    fn touch(&mut self, key: &Key) {
+        if let Some(position) = self.later.iter().rposition(|later| later.key == *key) {
+            self.later[position..].rotate_left(1);
+        }
     }
 
     /// Begins a run of a program: `fill` writes each input's bytes. Runs are collected in the order in which they begin.
@@ -92,6 +123,7 @@ impl Session {
             return Err(error);
         }
         begun?;
+        self.touch(key);
         self.in_flight.push_back(handle);
         Ok(())
     }

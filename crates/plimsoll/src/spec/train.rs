@@ -5,6 +5,7 @@ use super::read::{COUNT, Kind, POSITIVE, SHAPE, TEXT, Table, WHOLE};
 use crate::{Buckets, DeviceName, Precision, Result, Trainer};
 use plimsoll_memory::parse_bytes;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 
 /// How to train.
 #[derive(Debug, Clone)]
@@ -19,6 +20,7 @@ pub(super) struct Train {
     pub(super) batches: Vec<usize>,
     pub(super) buckets: Option<Buckets>,
     pub(super) budget: Option<u64>,
+    pub(super) spill: Option<PathBuf>,
     pub(super) device: DeviceName,
     pub(super) threads: Option<usize>,
 }
@@ -40,6 +42,8 @@ const LENGTHS: Kind<RangeInclusive<usize>> = Kind {
         _ => None,
     },
 };
+
+const FOLDER: Kind<String> = Kind { expected: "the path of a folder in quotes", ..TEXT };
 
 const BUCKETS: Kind<Buckets> = Kind {
     expected: "a whole number, at least 1, whose multiples they are, or a rising list, such as [64, 128, 256]",
@@ -64,6 +68,7 @@ impl Train {
             "batches",
             "buckets",
             "budget",
+            "spill",
             "device",
         ])?;
         let batch = table.need("batch", COUNT)?;
@@ -84,6 +89,7 @@ impl Train {
             lengths,
             batches: read_batches(table, batch)?,
             budget: read_budget(table)?,
+            spill: table.find("spill", FOLDER)?.map(PathBuf::from),
             device: table.find_named("device")?.unwrap_or_default(),
             threads: None,
         })
@@ -106,6 +112,9 @@ impl Train {
         }
         if let Some(budget) = self.budget {
             trainer = trainer.budget(budget);
+        }
+        if let Some(folder) = &self.spill {
+            trainer = trainer.spill(folder);
         }
         if let Some(threads) = self.threads {
             trainer = trainer.threads(threads);

@@ -24,9 +24,21 @@ const MOST_SHARING: usize = 16;
 const MOST_BYTES_BETWEEN: usize = 16 << 10;
 
 impl BatchReader {
-    pub(super) fn new(fields: &[Field], samples: usize, host: CpuDevice, leave: bool) -> BatchReader {
-        let largest = fields.iter().map(Field::bytes).max().unwrap_or(0);
-        BatchReader { fields: fields.to_vec(), whole: vec![0; largest * samples], host, leave }
+    /// `crops` says whether sequences are cropped, for which whole ones are read first.
+    pub(super) fn new(
+        fields: &[Field],
+        samples: usize,
+        host: CpuDevice,
+        leave: bool,
+        crops: bool,
+    ) -> BatchReader {
+        let whole = if crops { BatchReader::whole_bytes(fields, samples) } else { 0 };
+        BatchReader { fields: fields.to_vec(), whole: vec![0; whole], host, leave }
+    }
+
+    /// The bytes of whole sequences that are read to be cropped.
+    pub(super) fn whole_bytes(fields: &[Field], samples: usize) -> usize {
+        fields.iter().map(Field::bytes).max().unwrap_or(0) * samples
     }
 
     /// Writes an input of a step: a field of a batch, cropped to a length.
@@ -113,7 +125,7 @@ mod tests {
         for (index, field) in data.fields().iter().enumerate() {
             let [stayed, left] = [false, true].map(|leave| {
                 let host = CpuDevice::new(Some(3)).expect("threads");
-                let mut reader = BatchReader::new(data.fields(), batch.samples(), host, leave);
+                let mut reader = BatchReader::new(data.fields(), batch.samples(), host, leave, false);
                 let mut out = vec![0xee; batch.samples() * field.bytes()];
                 reader.fill(&batch, index, None, &mut out).expect("the field");
                 out

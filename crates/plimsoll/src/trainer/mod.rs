@@ -21,6 +21,7 @@ use plimsoll_memory::Ledger;
 use plimsoll_plan::Profile;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 /// Trains a model on a data set within a budget.
@@ -60,6 +61,7 @@ pub struct Trainer {
     seed: u64,
     precision: Precision,
     budget: Option<u64>,
+    spill: Option<PathBuf>,
     exact: bool,
     plan_seconds: f64,
     profile: Option<Profile>,
@@ -130,6 +132,7 @@ impl Trainer {
             seed: 0,
             precision: Precision::F32,
             budget: None,
+            spill: None,
             exact: false,
             plan_seconds: 0.0,
             profile: None,
@@ -188,9 +191,18 @@ impl Trainer {
         self
     }
 
-    /// The most bytes of device memory that training may take, everything included.
+    /// The most bytes that training may take: on the CPU of RAM, for the arena, data that is in memory and the batch that
+    /// is read; on a GPU of its memory, for the arena. What the program itself takes is told beside it in the forecast:
+    /// some 10 MiB on the CPU, the driver's context on a GPU.
     pub fn budget(mut self, bytes: u64) -> Self {
         self.budget = Some(bytes);
+        self
+    }
+
+    /// Lets values rest in a file in this folder between their uses, where the budget of a CPU demands it: moving them
+    /// within RAM would save none of it. The folder's speed is measured; the file has no name and is gone with the process.
+    pub fn spill(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.spill = Some(folder.into());
         self
     }
 

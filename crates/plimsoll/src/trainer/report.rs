@@ -51,6 +51,8 @@ pub struct TrainingReport {
     pub loss_scale: Option<LossScale>,
     /// What was foretold of the device's memory, and what its driver counted in the end, where there is one.
     pub device_use: Option<PredictedVsActual>,
+    /// What was foretold of the process's memory, and the most that the system counted, where the device is the CPU.
+    pub process_use: Option<PredictedVsActual>,
 }
 
 /// What became of the scale of a loss.
@@ -100,6 +102,8 @@ impl TrainingReport {
             "predicted_device_bytes": self.device_use.map(|of| of.predicted_bytes),
             "device_used_bytes": self.device_use.map(|of| of.used_bytes),
             "device_difference_percent": self.device_use.map(|of| of.difference_percent()),
+            "predicted_process_bytes": self.process_use.map(|of| of.predicted_bytes),
+            "process_peak_bytes": self.process_use.map(|of| of.used_bytes),
             "version": env!("CARGO_PKG_VERSION"),
         })
     }

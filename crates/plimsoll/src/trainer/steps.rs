@@ -1,6 +1,8 @@
 //! The steps of a trainer, as a run: what each computes, and the shapes that come up.
 
+use super::batch_reader::BatchReader;
 use super::{Trainer, TrainingLength};
+use crate::device::target::CPU;
 use crate::run::{Input, Inputs, RunBuilder};
 use crate::{Context, DType, Error, ErrorKind, Result, Run, Tensor, metric};
 use plimsoll_data::{Dataset, Element, Field};
@@ -24,6 +26,12 @@ const LENGTHS: u64 = 1 << 30;
 /// The stream that samples in a step are drawn from.
 const BATCHES: u64 = LENGTHS + 1;
 
+/// Bytes of RAM beside the arena: of data that is kept, and of the batch that is read.
+pub(super) struct HostUse {
+    pub(super) data: u64,
+    pub(super) batch: u64,
+}
+
 impl Trainer {
     /// The run that trains on `data` and measures `held_out`.
     pub(super) fn run(&self, data: &Dataset, held_out: Option<&Dataset>) -> Result<RunBuilder> {
@@ -44,6 +52,8 @@ impl Trainer {
         run.settings.profile.clone_from(&self.profile);
         run.settings.threads = self.threads;
         run.settings.budget = self.budget;
+        run.settings.spill.clone_from(&self.spill);
+        run.settings.beside = self.host_use(data, held_out).map_or(0, |of| of.data + of.batch);
         run =
             if self.micro_batches > 1 { run.split(TRAIN, self.micro_batches) } else { run.may_split(TRAIN) };
         for (samples, length) in self.training_shapes(data) {
@@ -62,6 +72,17 @@ impl Trainer {
             run = run.may_split(EVALUATE);
         }
         Ok(run)
+    }
+
+    /// What training takes of RAM beside its arena, where RAM is what its budget bounds.
+    pub(super) fn host_use(&self, data: &Dataset, held_out: Option<&Dataset>) -> Option<HostUse> {
+        let elsewhere = self.profile.as_ref().is_some_and(|profile| profile.name != CPU);
+        if !self.device.is_cpu() || elsewhere {
+            return None;
+        }
+        let samples = held_out.map_or(0, Dataset::samples).max(data.samples()).min(self.batch);
+        let batch = if self.lengths.is_some() { BatchReader::whole_bytes(data.fields(), samples) } else { 0 };
+        Some(HostUse { data: data.resident_bytes_with(held_out), batch: batch as u64 })
     }
 
     fn inputs(&self, fields: &[Field; 2], samples: usize) -> Vec<Input> {

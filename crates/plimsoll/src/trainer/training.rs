@@ -6,8 +6,9 @@ use super::steps::two_fields;
 use super::{LossScale, Progress, RunMemory, Trainer, TrainingLength, TrainingReport, Weight};
 use crate::forecast::Forecast;
 use crate::forecast::memory_trace;
+use crate::forecast::process_use::ProcessUse;
 use crate::loss::Loss;
-use crate::run::{InputShapes, count_labels};
+use crate::run::{InputShapes, LATER_KERNELS, count_labels};
 use crate::save::RunFolder;
 use crate::tensor_file::Described;
 use crate::{DType, Error, ErrorKind, PredictedVsActual, Result, Run, Shape};
@@ -65,10 +66,14 @@ impl<'a> Training<'a> {
         let forecast = self.run.forecast();
         let later = self.later_kernels(&forecast);
         let device_use = forecast.device_use.map(|of| of.with_later_kernels(later));
-        Forecast { notes: self.notes.clone(), device_use, ..forecast }
+        let (data_bytes, batch_bytes) =
+            self.trainer.host_use(self.data, self.held_out).map_or((0, 0), |of| (of.data, of.batch));
+        let process_use = forecast.process_use.map(|of| ProcessUse { data_bytes, batch_bytes, ..of });
+        let process_use = process_use.map(|of| of.with_later_kernels(later));
+        Forecast { notes: self.notes.clone(), device_use, process_use, ..forecast }
     }
 
-    /// How many kernels will be loaded while training because their shapes come up then.
+    /// How many kernels will be loaded while training because their shapes come up then, and kept.
     fn later_kernels(&self, forecast: &Forecast) -> u64 {
         let known = |samples: usize, length: Option<usize>| {
             let Ok(fields) = two_fields(self.data) else { return true };
@@ -77,7 +82,7 @@ impl<'a> Training<'a> {
         };
         let later = self.trainer.coming_shapes(self.data).into_iter().filter(|&(s, l)| !known(s, l)).count();
         let kernels = forecast.steps.first().map_or(0, |step| step.kernels);
-        later as u64 * kernels as u64
+        (later as u64 * kernels as u64).min(LATER_KERNELS)
     }
 
     /// The run that is looped over: its states, its steps `train` and, with held-out data, `evaluate`.
@@ -169,6 +174,7 @@ impl<'a> Training<'a> {
             precision: trainer.precision.to_string(),
             loss_scale: LossScale::of(&mut self.run)?,
             device_use: PredictedVsActual::of(forecast.device_use, self.run.books()),
+            process_use: PredictedVsActual::of_process(forecast.process_use),
         })
     }
 
@@ -191,7 +197,7 @@ impl<'a> Training<'a> {
     }
 
     /// Writes `weights.safetensors`, `run.json` and `memory.jsonl` into a folder, as [`super::Trained::save`] does, from where the
-    /// weights are, in pieces of at most 16 MiB.
+    /// weights are, in pieces of a few MiB.
     ///
     /// # Errors
     /// If a file cannot be written, or the device fails.
@@ -239,6 +245,7 @@ impl<'a> Training<'a> {
             self.run.set_state(name, &crate::Array::new(&state.shape, values)?)?;
         }
         let leaves = self.run.ahead()? > 0;
+        let crops = self.trainer.lengths.is_some();
         let samples = self.held_out.map_or(0, Dataset::samples).max(self.data.samples());
         let most = self.trainer.batch.min(samples);
         let (full, longest) = (self.trainer.batch.min(self.data.samples()), self.trainer.longest());
@@ -249,7 +256,8 @@ impl<'a> Training<'a> {
         {
             self.shapes_of(samples, length)?;
         }
-        self.reader = Some(BatchReader::new(self.data.fields(), most, self.run.host().clone(), leaves));
+        self.reader =
+            Some(BatchReader::new(self.data.fields(), most, self.run.host().clone(), leaves, crops));
         Ok(())
     }
 
