@@ -165,5 +165,30 @@ write("fit-lstm", "two LSTM layers of 512", TOKENS.format(128, 8000), ["{ embedd
 write("test-lstm-narrow", "an LSTM of 256, f32", TOKENS.format(100, 4000), ["{ embedding = 4000, width = 128 }", "{ lstm = 256, sequences = true }", dense(4000)], 16, precision="f32")
 write("test-segmentation", "dilated convolutions at full resolution", TO_IMAGE.format(128), segmentation(), 16, loss="mse")
 write("fit-autoencoder", "strided convolutions down, upsampling back", TO_IMAGE.format(128), autoencoder(), 64, loss="mse")
+write("fit-vgg-f32", "convolutions of f32 at many sizes", IMAGES.format(128), [
+    layer for width in [32, 64, 128, 256] for layer in (
+        conv(width, 3, padding=SAME, activation='"relu"'), conv(width, 3, padding=SAME, activation='"relu"'), '"batch_norm"', "{ max_pool = 2 }")
+    ] + [conv(256, 1), '"flatten"', dense(512, activation='"relu"'), dense(1000)], 32, precision="f32")
+write("fit-dilated", "dilated convolutions of 32 to 128 channels", TO_IMAGE.format(96), [conv(32, 3, padding=SAME)] + [
+    conv(width, 3, padding=SAME, dilation=f"[{gap}, {gap}]", activation='"relu"') for width, gap in [(32, 2), (64, 2), (64, 4), (128, 4), (128, 8)]] + [conv(3, 1)], 16, loss="mse")
+write("fit-gpt-heads-192", "a language model with heads of 192", TOKENS.format(512, 16000), language(768, 4, 4, 16000), 8)
+write("fit-mlp-f32", "dense layers of 128 to 4096 in f32", 'kind = "synthetic"\nsamples = 8192\nfeatures = [128]\nclasses = 100', [dense(width, activation='"relu"') for width in [128, 256, 512, 1024, 2048, 4096]] + [dense(100)], 512, precision="f32")
+write("fit-inverted", "inverted residuals of widths between those of MobileNet", IMAGES.format(192), [
+    conv(24, 3, padding=SAME, stride="[2, 2]", bias=NO_BIAS), '"batch_norm"', '"relu"',
+    *inverted(24, 24, 1, 1), *inverted(24, 40, 4, 2), *inverted(40, 40, 4, 1), *inverted(40, 80, 6, 2), *inverted(80, 80, 6, 1),
+    *inverted(80, 112, 6, 2), *inverted(112, 112, 6, 1), *inverted(112, 192, 6, 2), *inverted(192, 192, 6, 1),
+    conv(1024, 1, bias=NO_BIAS), '"batch_norm"', '"relu"', '"global_mean_pool"', dense(1000)], 96)
+write("fit-resnet-tiny", "basic blocks of 16 to 128 channels on images of 48 x 48, batch 64", IMAGES.format(48), [
+    conv(16, 3, padding=SAME, bias=NO_BIAS), '"batch_norm"', '"relu"', *basic(16, 1, 16), *basic(32, 2, 16), *basic(64, 2, 32), *basic(128, 2, 64),
+    *basic(256, 2, 128), '"global_mean_pool"', dense(1000)], 64)
+write("fit-gpt-wide", "two blocks of width 1536", TOKENS.format(1024, 20000), language(1536, 24, 3, 20000), 8)
+write("fit-conv-f32-large", "convolutions of f32 on large images", IMAGES.format(224), [
+    conv(48, 3, padding=SAME, activation='"relu"'), conv(64, 3, padding=SAME, activation='"relu"'), "{ max_pool = 2 }",
+    conv(128, 3, padding=SAME, activation='"relu"'), "{ max_pool = 2 }", conv(256, 3, padding=SAME, activation='"relu"'), "{ max_pool = 2 }",
+    conv(512, 3, padding=SAME, activation='"relu"'), conv(512, 3, padding=SAME, activation='"relu"'), "{ max_pool = 2 }", conv(512, 3, padding=SAME, activation='"relu"'),
+    '"global_mean_pool"', dense(2048), dense(1000)], 48, precision="f32")
+write("fit-upsampled", "upsampling between convolutions", TO_IMAGE.format(96), [
+    conv(48, 3, padding=SAME, stride="[2, 2]", activation='"relu"'), conv(96, 3, padding=SAME, stride="[2, 2]", activation='"relu"'),
+    "{ upsample = 2 }", conv(48, 3, padding=SAME, activation='"relu"'), "{ upsample = 2 }", conv(24, 3, padding=SAME, activation='"relu"'), conv(3, 1)], 32, loss="mse")
 write("fit-mlp-deep", "twenty dense layers of 2048", 'kind = "synthetic"\nsamples = 8192\nfeatures = [2048]\nclasses = 1000', [dense(2048, activation='"relu"')] * 20 + [dense(1000)], 1024)
 write("test-mlp-f32", "a perceptron of 1024 in f32", 'kind = "synthetic"\nsamples = 8192\nfeatures = [512]\nclasses = 100', [dense(1024, activation='"gelu"')] * 6 + [dense(100)], 256, precision="f32")

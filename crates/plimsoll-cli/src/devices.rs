@@ -4,8 +4,8 @@ use crate::Result;
 use crate::files::write_whole;
 use crate::show;
 use crate::target::count;
-use plimsoll::DeviceInfo;
 use plimsoll::devices::{self, Profile};
+use plimsoll::{DeviceInfo, DeviceName};
 use plimsoll_memory::format_bytes;
 use serde_json::{Value, json};
 use std::fs;
@@ -18,13 +18,16 @@ use std::path::PathBuf;
 /// those built in and take their place.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Measure this machine, which takes a few seconds, and print its profile
+    /// Measure this machine, which takes a few seconds, or one of its GPUs, which takes minutes, and print its profile
     #[arg(long)]
     calibrate: bool,
+    /// The device to measure: cpu, or a CUDA device of this machine, such as cuda:0
+    #[arg(long, value_name = "DEVICE", requires = "calibrate", default_value = "cpu")]
+    device: DeviceName,
     /// Threads to measure on; all there are if not given
     #[arg(long, value_name = "N", value_parser = count, requires = "calibrate")]
     threads: Option<usize>,
-    /// Keep what was measured as the profile `cpu`
+    /// Keep what was measured as the profile of that device
     #[arg(long, requires = "calibrate")]
     save: bool,
     /// List only the devices of this machine that can be run on beside its processor
@@ -122,7 +125,10 @@ fn here_json() -> Value {
 fn calibrate(args: &Args, out: &mut dyn Write) -> Result {
     // A folder that cannot be had is better known before measuring than after.
     let folder = if args.save { Some(make_folder()?) } else { None };
-    let profile = devices::calibrate(args.threads)?;
+    let profile = match args.device == DeviceName::default() {
+        true => devices::calibrate(args.threads)?,
+        false => devices::calibrate_device(args.device)?,
+    };
     let text = devices::to_toml(&profile);
     out.write_all(text.as_bytes())?;
     let Some(folder) = folder else { return Ok(()) };

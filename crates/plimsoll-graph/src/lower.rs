@@ -16,7 +16,7 @@ mod view;
 
 use crate::Program;
 use crate::step::Step;
-pub(crate) use cost::arithmetic;
+pub(crate) use cost::{arithmetic, family};
 
 /// Lowers a step to kernels.
 pub fn lower(step: &Step) -> Program {

@@ -4,7 +4,7 @@
 //! make). Every one of them has an origin in the program, which is all that is needed to write the program that runs.
 
 use crate::Program;
-use crate::lower::arithmetic;
+use crate::lower::{arithmetic, family};
 use crate::program::{Body, Buffer, BufferId, Kernel, Operand, View};
 use plimsoll_ir::{BufferIndex, LaunchSource, Work};
 
@@ -26,6 +26,7 @@ impl Program {
             flops: k.flops,
             bytes: k.bytes,
             arithmetic: arithmetic(k),
+            family: family(k),
         };
         Work {
             buffers: self.buffers.iter().map(buffer).collect(),

@@ -13,4 +13,6 @@ mod work;
 pub use check::check;
 pub use error::{Error, ErrorKind};
 pub use plan::{Lifetime, Plan, lifetimes};
-pub use work::{Arithmetic, Buffer, BufferIndex, Home, Keep, Kernel, KernelIndex, LaunchSource, Role, Work};
+pub use work::{
+    Arithmetic, Buffer, BufferIndex, Family, Home, Keep, Kernel, KernelIndex, LaunchSource, Role, Work,
+};

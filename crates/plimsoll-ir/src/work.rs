@@ -114,6 +114,8 @@ pub struct Kernel {
     pub bytes: u64,
     /// What its operations are, which decides how fast they go.
     pub arithmetic: Arithmetic,
+    /// The kind of kernels whose times it is to be compared with.
+    pub family: Family,
 }
 
 impl Kernel {
@@ -145,6 +147,23 @@ impl LaunchSource {
     /// Whether it runs on the device's time line, unlike copies and waits.
     pub fn computes(self) -> bool {
         !matches!(self, LaunchSource::Copy | LaunchSource::Wait)
+    }
+}
+
+/// Kernels that are as far from the ideal as each other, where they are as large: what tables of a device's times go by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Family {
+    /// What it computes, and in which of the ways that differ in speed.
+    pub name: &'static str,
+    /// Whether its numbers have two bytes.
+    pub half: bool,
+    /// How many steps of it wait for each other: those of a recurrent layer.
+    pub steps: u32,
+}
+
+impl Default for Family {
+    fn default() -> Self {
+        Family { name: "elements", half: false, steps: 1 }
     }
 }
 

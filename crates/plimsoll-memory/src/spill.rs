@@ -30,7 +30,7 @@ pub struct SpillFile {
 }
 
 /// What is written and read back to find out how fast a folder is, and the piece that it is written in.
-const MEASURED_BYTES: u64 = 64 << 20;
+const MEASURED_BYTES: u64 = 32 << 20;
 const MEASURED_PIECE: usize = 1 << 20;
 
 impl SpillFile {

@@ -1,9 +1,10 @@
 //! What kernels and copies cost in seconds.
 //!
 //! A device is described by a [`Profile`]: its memory, its rates and its bandwidths, as data. A kernel takes as
-//! long as the slower of its arithmetic and its traffic, plus a launch: the roofline. Times that were measured
-//! can take the place of modelled ones kernel by kernel.
+//! long as the slower of its arithmetic and its traffic would ideally, over how near to that its kind comes, plus a
+//! launch. Times that were measured can take the place of modelled ones kernel by kernel.
 
+use crate::efficiency::{EfficiencyTable, Measured};
 use plimsoll_ir::{Arithmetic, Kernel, Work};
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +33,10 @@ pub struct Profile {
     pub rates: Rates,
     /// Copies between device and host.
     pub copies: Copies,
+    /// What each of the steps of a recurrent layer takes that wait for each other, whatever is computed in them.
+    pub step_seconds: f64,
+    /// How near to the rates and the bandwidth kernels come. Empty where that was not measured: then all do.
+    pub efficiency: EfficiencyTable,
 }
 
 /// Floating-point operations a second, by kind.
@@ -72,8 +77,8 @@ impl Copies {
 }
 
 impl Profile {
-    /// The time a kernel takes.
-    pub fn seconds(&self, kernel: &Kernel) -> f64 {
+    /// What a kernel would take if it came as near to the rates and the bandwidth as can be.
+    fn ideal(&self, kernel: &Kernel) -> Ideal {
         let rate = match kernel.arithmetic {
             Arithmetic::Elementwise => self.rates.elementwise,
             Arithmetic::Matrix | Arithmetic::Projection => self.rates.matrix,
@@ -84,7 +89,29 @@ impl Profile {
         };
         let (arithmetic, traffic) = (kernel.flops as f64 / rate, kernel.bytes as f64 / self.bandwidth);
         let turns = matches!(kernel.arithmetic, Arithmetic::Projection | Arithmetic::ProjectionHalf);
-        self.launch_seconds + if turns { arithmetic + traffic } else { arithmetic.max(traffic) }
+        let waits = f64::from(kernel.family.steps.saturating_sub(1)) * self.step_seconds;
+        let ideal = if turns { arithmetic + traffic } else { arithmetic.max(traffic) };
+        Ideal { arithmetic, traffic, waits, seconds: ideal }
+    }
+
+    /// The time a kernel takes. It is launched while the one before it runs, so that launching shows only where there is
+    /// nothing else to take time; where that was not measured, kernels are taken to pay for it.
+    pub fn seconds(&self, kernel: &Kernel) -> f64 {
+        let Ideal { arithmetic, traffic, waits, seconds } = self.ideal(kernel);
+        if self.efficiency.is_empty() {
+            return self.launch_seconds + waits + seconds;
+        }
+        let worked = waits + seconds / self.efficiency.of(kernel.family, arithmetic, traffic);
+        worked.max(self.launch_seconds)
+    }
+
+    /// What the time of a kernel that was measured alone, its launch included, says about its kind.
+    pub fn measured(&self, kernel: &Kernel, seconds: f64) -> Option<Measured> {
+        let Ideal { arithmetic, traffic, waits, seconds: ideal } = self.ideal(kernel);
+        let worked = seconds - waits - self.launch_seconds;
+        // What is not much more than a launch tells nothing about larger kernels.
+        let tells = ideal > 0.0 && seconds > 3.0 * self.launch_seconds && worked > 0.0;
+        tells.then(|| Measured { arithmetic, traffic, efficiency: ideal / worked })
     }
 
     /// What some work costs on this device.
@@ -96,6 +123,16 @@ impl Profile {
             copy_share: if self.copies.overlap { 1.0 / self.bandwidth } else { 0.0 },
         }
     }
+}
+
+/// What a kernel would take ideally.
+struct Ideal {
+    arithmetic: f64,
+    traffic: f64,
+    /// For steps that wait for each other.
+    waits: f64,
+    /// Arithmetic and traffic, at once or in turns.
+    seconds: f64,
 }
 
 /// What some work costs, kernel by kernel.

@@ -8,7 +8,7 @@
 use crate::Error;
 use crate::costs::Costs;
 use crate::plan::{Options, orders, plan_in_order};
-use crate::recompute::descent::{Offload, Point, descend, prices};
+use crate::recompute::descent::{Offload, Point, descend, is_brief, prices};
 use crate::schedule::Schedule;
 use crate::schedule::order::{early_copies, late_updates, patient_updates};
 use crate::schedule::search_context::SearchContext;
@@ -64,6 +64,9 @@ pub struct Frontier {
 /// An update that frees as little as a scalar comes last in any case.
 const SCALAR_UPDATE_BYTES: u64 = 64;
 
+/// The prices of copies that are tried at first, where there are few kernels.
+const PRICES_AT_FIRST: usize = 4;
+
 /// Kernels times prices of copies that are tried at first.
 const EFFORT: usize = 3300;
 
@@ -83,7 +86,8 @@ impl Frontier {
     /// kernels on two cores.
     pub fn new(work: Work, costs: Costs, options: &Options, offload: Offload) -> Frontier {
         let mut frontier = Frontier { work, costs, options: *options, offload, points: vec![], tried: 0 };
-        let tries = (EFFORT / frontier.work.kernels.len().max(1)).clamp(1, prices(offload).min(4));
+        let tries =
+            (EFFORT / frontier.work.kernels.len().max(1)).clamp(1, prices(offload).min(PRICES_AT_FIRST));
         frontier.search(tries);
         frontier
     }
@@ -111,6 +115,12 @@ impl Frontier {
         let known = std::mem::take(&mut self.points);
         self.points = descend(&context, &schedules, self.offload, self.tried..self.tried + tries, known);
         self.tried += tries;
+    }
+
+    /// Whether the search was cut short for the size of the work: fewer steps down, or fewer prices of copies than for
+    /// smaller work. [`Frontier::improve`] tries the other prices.
+    pub fn is_brief(&self) -> bool {
+        is_brief(self.work.kernels.len()) || self.tried < prices(self.offload).min(PRICES_AT_FIRST)
     }
 
     /// The work that was planned.

@@ -10,6 +10,7 @@
 mod check;
 mod costs;
 pub mod csv;
+mod efficiency;
 mod error;
 mod frontier;
 pub mod pack;
@@ -21,6 +22,7 @@ mod transfer;
 
 pub use check::{check_remedies, validate};
 pub use costs::{Copies, Costs, Profile, Rates};
+pub use efficiency::{EfficiencyTable, Measured};
 pub use error::{Error, ErrorKind};
 pub use frontier::{Fitted, Floor, Frontier, Remedies, floor};
 pub use pack::Effort;

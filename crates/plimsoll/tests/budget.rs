@@ -44,6 +44,12 @@ fn assert_budgets_change_no_bit(name: &str, trainer: Trainer, data: &Dataset) {
     let trainer = trainer.batch(BATCH).steps(STEPS).seed(7).exact(true);
     let free = fit(&trainer, data);
     assert!(free.report.losses.iter().all(|loss| loss.is_finite()));
+    assert_fits_change_no_bit(name, &trainer, data, &free);
+    let folder = tempfile::tempdir().unwrap();
+    assert_fits_change_no_bit(&format!("{name} with a file"), &trainer.spill(folder.path()), data, &free);
+}
+
+fn assert_fits_change_no_bit(name: &str, trainer: &Trainer, data: &Dataset, free: &Trained) {
     let frontier = trainer.frontier(data, None).unwrap();
     let most = trainer.forecast(data, None).unwrap().peak_bytes;
     assert!(frontier.floor_bytes < most, "{name}: nothing can be saved of {most} bytes");
@@ -56,7 +62,7 @@ fn assert_budgets_change_no_bit(name: &str, trainer: Trainer, data: &Dataset) {
         let tight = fit(&trainer, data);
         assert!(tight.report.arena_bytes <= budget, "{name}: {} > {budget}", tight.report.arena_bytes);
         assert_eq!(tight.report.allocations_after_first_step, 0, "{name}");
-        assert_same_bits(&format!("{name} within {budget} bytes"), &free, &tight);
+        assert_same_bits(&format!("{name} within {budget} bytes"), free, &tight);
     }
 }
 
@@ -94,7 +100,8 @@ fn a_gpt_is_the_same_to_the_bit_within_any_budget() {
     let gpt = Gpt { layers: 3, width: 32, heads: 2, context: 32, vocab: 700, dropout: 0.1, tied_head: true };
     let trainer = Trainer::new(gpt, Loss::SparseCrossEntropy, Optimizer::adam(1e-3));
     let data = tokens(32, 700);
-    let tight = trainer.clone().batch(BATCH).exact(true);
+    let folder = tempfile::tempdir().unwrap();
+    let tight = trainer.clone().batch(BATCH).exact(true).spill(folder.path());
     let floor = tight.frontier(&data, None).unwrap().floor_bytes;
     let remedies = tight.budget(floor).forecast(&data, None).unwrap().remedies;
     let is =

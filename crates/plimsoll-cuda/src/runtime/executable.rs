@@ -378,11 +378,17 @@ impl Executable {
         let shared = &memory.shared;
         let times = || (0..=self.steps.len()).map(|_| Event::timed(shared)).collect::<Result<Vec<Event>>>();
         let marks = times()?;
-        marks[0].record(&memory.stream)?;
-        for (step, mark) in self.steps.iter().zip(&marks[1..]) {
-            shared.with_context(|_| enqueue(step, memory, &memory.stream))?;
-            mark.record(&memory.stream)?;
-        }
+        // As a graph, so that no kernel waits for the host to launch it.
+        let graph = memory.stream.capture(|| {
+            marks[0].record_in_graph(&memory.stream)?;
+            for (step, mark) in self.steps.iter().zip(&marks[1..]) {
+                enqueue(step, memory, &memory.stream)?;
+                mark.record_in_graph(&memory.stream)?;
+            }
+            Ok(())
+        })?;
+        // SAFETY: the addresses are those of the arenas, which are borrowed until the stream is waited for below.
+        unsafe { graph.launch(&memory.stream)? };
         let seconds = |pair: &[Event]| Ok(f64::from(pair[0].milliseconds_to(&pair[1])?) * 1e-3);
         let seconds = marks.windows(2).map(seconds).collect();
         memory.synchronize()?;

@@ -1,6 +1,6 @@
 //! A device of nobody's.
 
-use plimsoll_plan::{Copies, Profile, Rates};
+use plimsoll_plan::{Copies, EfficiencyTable, Profile, Rates};
 
 /// What is known of it: made-up numbers of a GPU's size.
 pub(crate) fn profile() -> Profile {
@@ -23,5 +23,7 @@ pub(crate) fn profile() -> Profile {
         bandwidth: 1e12,
         rates,
         copies: Copies { bandwidth: 1e11, latency_seconds: 1e-6, overlap: true },
+        step_seconds: 0.0,
+        efficiency: EfficiencyTable::default(),
     }
 }

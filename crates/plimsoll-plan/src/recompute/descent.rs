@@ -85,12 +85,21 @@ pub(crate) fn descend(
     frontier(plain, points)
 }
 
+/// The steps of a descent through work of so many kernels.
+fn steps(kernels: usize) -> usize {
+    (EFFORT / kernels.max(1)).clamp(STEPS[1], STEPS[0])
+}
+
+/// Whether work of so many kernels is gone through in fewer steps than smaller work is.
+pub(crate) fn is_brief(kernels: usize) -> bool {
+    steps(kernels) < STEPS[0]
+}
+
 /// One descent, all the way down.
 fn walk(mut descent: Descent<'_>) -> Vec<Point> {
     let highest = descent.simulation.peak() as i64;
     let mut points = vec![descent.point()];
-    let kernels = descent.context.work.kernels.len().max(1);
-    let steps = (EFFORT / kernels).clamp(STEPS[1], STEPS[0]) as i64;
+    let steps = steps(descent.context.work.kernels.len()) as i64;
     for step in 1..steps {
         let target = highest - highest * step / steps;
         if (descent.simulation.peak() as i64) <= target {

@@ -13,6 +13,7 @@
 //! context_bytes = 556_597_248      # what the driver takes for a process, and its libraries; may be left out
 //! launch_seconds = 3e-6            # a kernel that does nothing
 //! bandwidth = 2.8e11               # bytes a second
+//! step_seconds = 1.3e-5            # a step of a recurrent layer; may be left out
 //!
 //! [rates]                          # floating-point operations a second
 //! elementwise = 3.6e12
@@ -28,13 +29,18 @@
 //! overlap = true                   # whether kernels run while copies do
 //! ```
 //!
-//! A `name` may be given as well; it is the file's if left out.
+//! A `name` may be given as well; it is the file's if left out. A table `[efficiency]` says how near to these figures kernels
+//! of each kind come, as `plimsoll devices --calibrate --device cuda:0` measures it; without one they are those of the H200,
+//! which most GPUs are like.
 
 mod calibrate;
+mod of_device;
 
 pub use calibrate::calibrate;
-pub use plimsoll_plan::{Copies, Profile, Rates};
+pub use of_device::calibrate_device;
+pub use plimsoll_plan::{Copies, EfficiencyTable, Measured, Profile, Rates};
 
+use crate::device::target::CPU;
 use crate::spec::read::{Document, FLAG, Kind, NOT_NEGATIVE, POSITIVE, TEXT, Table, WHOLE};
 use crate::spec::suggest::nearest;
 use crate::{DeviceName, Error, ErrorKind, Result};
@@ -47,6 +53,9 @@ use std::path::{MAIN_SEPARATOR, Path, PathBuf};
 
 /// More than any profile has.
 const MOST_BYTES: u64 = 1 << 20;
+
+/// The device whose efficiency is that of GPUs of which none was measured.
+const MEASURED_GPU: &str = "h200";
 
 macro_rules! devices {
     ($($name:literal)*) => {
@@ -106,6 +115,18 @@ pub(crate) fn of_device(device: &dyn Device, name: &DeviceName) -> Result<Profil
     Ok(Profile { memory_bytes: books.total_bytes, ..profile })
 }
 
+/// A profile of a GPU with a table of how near to its figures kernels come: that of the GPU that was measured, if it has none
+/// of its own.
+pub(crate) fn with_efficiency(profile: Profile) -> Result<Profile> {
+    if !profile.efficiency.is_empty() || !profile.copies.overlap || profile.name == CPU {
+        return Ok(profile);
+    }
+    let measured = find_in(None, MEASURED_GPU)?;
+    let waits = profile.step_seconds > 0.0;
+    let step_seconds = if waits { profile.step_seconds } else { measured.step_seconds };
+    Ok(Profile { step_seconds, efficiency: measured.efficiency, ..profile })
+}
+
 /// All profiles, a person's own in the place of those built in under their names, and after them.
 ///
 /// # Errors
@@ -139,10 +160,10 @@ pub fn to_toml(profile: &Profile) -> String {
     let quoted = |text: &str| serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f");
     format!(
         "name = {}\nabout = {}\nmemory_bytes = {}\nalignment = {}\nworkspace_bytes = {}\ncontext_bytes = {}\n\
-         launch_seconds = {:e}\nbandwidth = {:e}\n\n\
+         launch_seconds = {:e}\nbandwidth = {:e}\nstep_seconds = {:e}\n\n\
          [rates]\nelementwise = {:e}\nmatrix = {:e}\nmatrix_half = {:e}\nconvolution = {:e}\n\
          convolution_half = {:e}\nattention = {:e}\n\n\
-         [copies]\nbandwidth = {:e}\nlatency_seconds = {:e}\noverlap = {}\n",
+         [copies]\nbandwidth = {:e}\nlatency_seconds = {:e}\noverlap = {}\n{}",
         quoted(&profile.name),
         quoted(&profile.about),
         profile.memory_bytes,
@@ -151,6 +172,7 @@ pub fn to_toml(profile: &Profile) -> String {
         profile.context_bytes,
         profile.launch_seconds,
         profile.bandwidth,
+        profile.step_seconds,
         rates.elementwise,
         rates.matrix,
         rates.matrix_half,
@@ -160,7 +182,21 @@ pub fn to_toml(profile: &Profile) -> String {
         copies.bandwidth,
         copies.latency_seconds,
         copies.overlap,
+        efficiency_toml(&profile.efficiency),
     )
+}
+
+fn efficiency_toml(table: &EfficiencyTable) -> String {
+    if table.is_empty() {
+        return String::new();
+    }
+    let mut text = "\n[efficiency]\n".to_string();
+    for (family, all) in table.families() {
+        let triple = |m: &Measured| format!("[{:e}, {:e}, {:e}]", m.arithmetic, m.traffic, m.efficiency);
+        let all: Vec<String> = all.iter().map(triple).collect();
+        text += &format!("\"{family}\" = [{}]\n", all.join(", "));
+    }
+    text
 }
 
 fn find_in(folder: Option<&Path>, name: &str) -> Result<Profile> {
@@ -229,6 +265,8 @@ fn read(table: &Table<'_>, path: &Path) -> Result<Profile> {
         "bandwidth",
         "rates",
         "copies",
+        "step_seconds",
+        "efficiency",
     ])?;
     let stem = || path.file_stem().map_or("device".into(), |stem| stem.to_string_lossy().into_owned());
     Ok(Profile {
@@ -242,6 +280,8 @@ fn read(table: &Table<'_>, path: &Path) -> Result<Profile> {
         bandwidth: table.need("bandwidth", POSITIVE)?,
         rates: read_rates(&table.need_section("rates", "[rates]")?)?,
         copies: read_copies(&table.need_section("copies", "[copies]")?)?,
+        step_seconds: table.find_or("step_seconds", NOT_NEGATIVE, 0.0)?,
+        efficiency: read_efficiency(table)?,
     })
 }
 
@@ -264,6 +304,37 @@ fn read_copies(table: &Table<'_>) -> Result<Copies> {
         latency_seconds: table.need("latency_seconds", NOT_NEGATIVE)?,
         overlap: table.need("overlap", FLAG)?,
     })
+}
+
+/// Measurements of one family: triples of seconds of arithmetic, seconds of traffic, and efficiency.
+const MEASURED: Kind<Vec<Measured>> = Kind {
+    expected: "a list of triples of numbers: seconds of arithmetic, seconds of traffic, and the efficiency, above 0",
+    read: |v| {
+        let triple = |v: &toml::Spanned<toml::de::DeValue<'_>>| {
+            let numbers: Vec<f64> = v
+                .get_ref()
+                .as_array()?
+                .iter()
+                .map(|n| (NOT_NEGATIVE.read)(n.get_ref()))
+                .collect::<Option<_>>()?;
+            let [arithmetic, traffic, efficiency] = numbers[..] else { return None };
+            let measured = Measured { arithmetic, traffic, efficiency };
+            (efficiency > 0.0).then_some(measured)
+        };
+        v.as_array()?.iter().map(triple).collect()
+    },
+};
+
+fn read_efficiency(table: &Table<'_>) -> Result<EfficiencyTable> {
+    let mut all = EfficiencyTable::default();
+    let Some(value) = table.value("efficiency") else { return Ok(all) };
+    let table = value.table("[efficiency]", "a table of what was measured")?;
+    for family in table.keys() {
+        for measured in table.need(family, MEASURED)? {
+            all.add(family.to_string(), measured);
+        }
+    }
+    Ok(all)
 }
 
 fn unreadable(path: &Path, error: io::Error) -> Error {

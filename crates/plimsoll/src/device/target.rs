@@ -8,8 +8,10 @@ use plimsoll_device::{Device, PlanningTraits, ProfiledDevice};
 use plimsoll_graph::{Program, Step, lower, stage_inputs};
 use plimsoll_memory::SpillFile;
 use plimsoll_plan::{Copies, Effort, Offload, Options, Profile};
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::{Mutex, PoisonError};
 
 /// Logits of fewer bytes are not worth making some rows at a time, however little memory there is.
 pub(crate) const LEAST_LOGITS: usize = 1 << 20;
@@ -56,6 +58,7 @@ impl Target {
                 (device, profile)
             }
         };
+        let profile = devices::with_efficiency(profile)?;
         let traits = device.planning_traits();
         Ok(Target { device, traits, profile, plan_seconds: settings.plan_seconds, host })
     }
@@ -98,14 +101,22 @@ impl Target {
 /// The time that a copy of nothing takes to a file and back: a wake of the thread that copies, and two calls.
 const SPILL_LATENCY: f64 = 20e-6;
 
-/// The bytes a second that what is spilled to a folder takes, to a power of two: a plan is to be the same again.
+/// The bytes a second that what is spilled to a folder takes, to a power of two: a plan is to be the same again. A folder is
+/// measured once.
 fn spill_bandwidth(folder: &Path, device: &crate::DeviceName) -> Result<f64> {
     if !device.is_cpu() {
         let message =
             format!("only the CPU spills to a folder; on {device} what does not fit rests on the host");
         return Err(Error::new(ErrorKind::Argument, message));
     }
-    let measured = SpillFile::bandwidth(folder)
+    static MEASURED: Mutex<BTreeMap<PathBuf, f64>> = Mutex::new(BTreeMap::new());
+    let mut measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(&known) = measured.get(folder) {
+        return Ok(known);
+    }
+    let bandwidth = SpillFile::bandwidth(folder)
         .map_err(|error| Error::new(ErrorKind::File, error.to_string()).caused_by(error))?;
-    Ok(2f64.powf(measured.log2().floor()))
+    let rounded = 2f64.powf(bandwidth.log2().floor());
+    measured.insert(folder.to_path_buf(), rounded);
+    Ok(rounded)
 }

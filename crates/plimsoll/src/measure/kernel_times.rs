@@ -1,10 +1,12 @@
 //! What a step's time goes to, kernel by kernel.
 
 use crate::measure::bench::hold;
+use crate::run::TimedKernel;
 use crate::trainer::Trainer;
 use crate::{Error, ErrorKind, Result};
 use plimsoll_data::Dataset;
 use plimsoll_graph::program::Kernel;
+use plimsoll_plan::{EfficiencyTable, Profile};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,6 +33,10 @@ pub struct KernelTime {
     pub operands: String,
     /// The median time of a run.
     pub seconds: f64,
+    /// The kind of kernels that it is compared with.
+    pub family: String,
+    /// The time that the device's profile says it takes.
+    pub predicted_seconds: f64,
     /// Floating-point operations.
     pub flops: u64,
     /// Bytes read and written.
@@ -43,6 +49,30 @@ impl Trainer {
     /// # Errors
     /// As [`Trainer::fit`].
     pub fn kernel_times(&self, data: &Dataset) -> Result<KernelTimes> {
+        let mut kernels: Vec<KernelTime> = vec![];
+        let seconds = self.time_often(data, |timed, profile| {
+            kernels = timed.iter().map(|timed| describe(timed, profile)).collect();
+        })?;
+        kernels.iter_mut().zip(seconds).for_each(|(kernel, seconds)| kernel.seconds = seconds);
+        Ok(KernelTimes { kernels })
+    }
+
+    /// The kernels of the training step on a full batch as planners see them, with the seconds of each.
+    pub(crate) fn planned_kernel_times(&self, data: &Dataset) -> Result<Vec<(plimsoll_ir::Kernel, f64)>> {
+        let mut kernels = vec![];
+        let seconds = self.time_often(data, |timed, _| {
+            kernels = timed.iter().map(|timed| timed.planned.clone()).collect();
+        })?;
+        Ok(kernels.into_iter().zip(seconds).collect())
+    }
+
+    /// Runs the training step on a full batch and times its kernels several times; `first` sees them once. Returns the
+    /// median seconds of each.
+    fn time_often(
+        &self,
+        data: &Dataset,
+        mut first: impl FnMut(&[TimedKernel<'_>], &Profile),
+    ) -> Result<Vec<f64>> {
         let batch = self.batch.min(data.samples());
         let data = &hold(data, batch)?;
         let mut runner = self.compile(data, None)?;
@@ -51,25 +81,26 @@ impl Trainer {
             return Err(Error::new(ErrorKind::Data, "there is no batch to run"));
         };
         runner.train(&batch, 0)?;
-        let mut kernels: Vec<KernelTime> = vec![];
+        let profile = runner.run().profile().clone();
         let mut seconds: Vec<Vec<f64>> = vec![];
-        for _ in 0..REPEATS {
+        for repeat in 0..REPEATS {
             let timed = runner.time_kernels()?;
-            if kernels.is_empty() {
-                kernels = timed.iter().map(|(kernel, _)| describe(kernel)).collect();
-                seconds = vec![vec![]; kernels.len()];
+            if repeat == 0 {
+                first(&timed, &profile);
+                seconds = vec![vec![]; timed.len()];
             }
-            seconds.iter_mut().zip(timed).for_each(|(all, (_, seconds))| all.push(seconds));
+            seconds.iter_mut().zip(timed).for_each(|(all, timed)| all.push(timed.seconds));
         }
-        for (kernel, mut seconds) in kernels.iter_mut().zip(seconds) {
+        let median = |mut seconds: Vec<f64>| {
             seconds.sort_by(f64::total_cmp);
-            kernel.seconds = seconds[seconds.len() / 2];
-        }
-        Ok(KernelTimes { kernels })
+            seconds[seconds.len() / 2]
+        };
+        Ok(seconds.into_iter().map(median).collect())
     }
 }
 
-fn describe(kernel: &Kernel) -> KernelTime {
+fn describe(timed: &TimedKernel<'_>, profile: &Profile) -> KernelTime {
+    let kernel: &Kernel = timed.kernel;
     let list = |operands: &[plimsoll_graph::program::Operand]| {
         let each = operands.iter().map(|o| format!("{}{}", o.dtype, o.view.shape));
         each.collect::<Vec<_>>().join(" ")
@@ -79,6 +110,8 @@ fn describe(kernel: &Kernel) -> KernelTime {
         scope: kernel.scope.to_string(),
         operands: format!("{} -> {}", list(&kernel.reads), list(&kernel.writes)),
         seconds: 0.0,
+        family: EfficiencyTable::name(timed.planned.family),
+        predicted_seconds: profile.seconds(timed.planned),
         flops: kernel.flops,
         bytes: kernel.bytes,
     }
@@ -93,6 +126,8 @@ impl KernelTimes {
                 "scope": k.scope,
                 "operands": k.operands,
                 "seconds": k.seconds,
+                "family": k.family,
+                "predicted_seconds": k.predicted_seconds,
                 "flops": k.flops,
                 "bytes": k.bytes,
             })

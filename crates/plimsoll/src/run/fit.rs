@@ -41,6 +41,8 @@ pub(crate) struct Fit {
     /// The bytes of its arena: what the program that needs the most takes.
     pub(crate) peak_bytes: u64,
     pub(crate) host_bytes: u64,
+    /// The kernels of the main step, if its plans were searched for less closely for their number.
+    pub(crate) brief: Option<usize>,
 }
 
 /// What is known of a step before it is planned.
@@ -234,6 +236,7 @@ impl<'a> Planner<'a> {
             choice,
             programs,
             seconds,
+            brief: None,
         });
         Ok(Rc::clone(self.plain.get_or_init(|| fit)))
     }
@@ -562,7 +565,9 @@ impl<'a> Planner<'a> {
         }
         let host_bytes = programs.iter().map(|(_, c)| c.program.plan().host_bytes).max().unwrap_or(0);
         let choice = Choice { parts, chunked: variant.chunked, homes, table: Rc::clone(&variant.table) };
-        Ok(Fit { choice, programs, seconds, peak_bytes, host_bytes })
+        let frontier = variant.lowered.frontier(self.target);
+        let brief = frontier.is_brief().then(|| frontier.work().kernels.len());
+        Ok(Fit { choice, programs, seconds, peak_bytes, host_bytes, brief })
     }
 
     /// A program whose shapes were not known when a run was fitted, within the bytes that the run has.

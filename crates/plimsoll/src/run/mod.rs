@@ -19,7 +19,7 @@ pub use declared::{Input, Inputs, Outputs};
 pub(crate) use declared::{InputShapes, Key};
 pub(crate) use limits::{count_labels, tightest};
 pub use results::StepOutputs;
-pub(crate) use session::{LATER_KERNELS, draw};
+pub(crate) use session::{LATER_KERNELS, TimedKernel, draw};
 
 use crate::device::target::Target;
 use crate::forecast::device_use::DeviceUse;
@@ -31,7 +31,6 @@ use compile::Signature;
 use declared::{Declared, DeclaredStep, Kind};
 use fit::{Fit, Planner, StepTraits};
 use plimsoll_device::Books;
-use plimsoll_graph::program::Kernel;
 use plimsoll_graph::program::Role;
 use plimsoll_plan::Profile;
 use results::{EndedStep, StepResult};
@@ -112,6 +111,13 @@ pub struct Run {
     counts: Vec<usize>,
     /// The shapes of parts, by those of the whole and the samples of the part, so that stepping makes none.
     part_shapes: HashMap<(InputShapes, usize), InputShapes>,
+}
+
+fn brief_note(kernels: usize) -> String {
+    format!(
+        "plans of {kernels} kernels were searched for less closely than those of a smaller step: give it more time \
+         (--plan-seconds) for a better one"
+    )
 }
 
 /// A run that is planned for a target that is still the caller's.
@@ -210,6 +216,7 @@ impl Run {
             remedies: Remedy::list(&main.remedies, self.fit.main_parts(), self.fit.choice.chunked),
             device_use: self.device_use,
             process_use: self.process_use(),
+            notes: self.fit.brief.map(brief_note).into_iter().collect(),
             plan_seconds: programs.iter().map(|(_, compiled)| compiled.plan_seconds).sum(),
             steps: programs.iter().map(of_step).collect(),
             plans: self.plans,
@@ -539,7 +546,7 @@ impl Run {
 
     /// The program of a step's largest shape, once more on the inputs that are there: its kernels in the plan's order,
     /// with the seconds of each.
-    pub(crate) fn time_kernels(&mut self) -> Result<Vec<(&Kernel, f64)>> {
+    pub(crate) fn time_kernels(&mut self) -> Result<Vec<TimedKernel<'_>>> {
         self.finish()?;
         let main = self.fit.programs[0].0.clone();
         self.session()?.time_kernels(&main)
@@ -548,6 +555,11 @@ impl Run {
     /// The program that needs the most memory.
     pub(crate) fn most(&self) -> &Compiled {
         self.fit.most()
+    }
+
+    /// What times are weighed by.
+    pub(crate) fn profile(&self) -> &Profile {
+        &self.target.profile
     }
 
     pub(crate) fn host(&self) -> &plimsoll_cpu::CpuDevice {

@@ -42,6 +42,14 @@ struct Later {
 /// if they come up again. On the host they take some 64 MiB, and on a GPU with their places in graphs four times as much.
 pub(crate) const LATER_KERNELS: u64 = 1 << 15;
 
+/// A kernel that was timed.
+pub(crate) struct TimedKernel<'a> {
+    pub(crate) kernel: &'a Kernel,
+    /// What the planner sees of it.
+    pub(crate) planned: &'a plimsoll_ir::Kernel,
+    pub(crate) seconds: f64,
+}
+
 /// A program, bound to the arena.
 struct Loaded {
     handle: Handle,
@@ -146,14 +154,18 @@ impl Session {
 
     /// Runs a program once more, on the inputs that are there: its kernels in the plan's order, with the seconds of each.
     /// No run may be in flight.
-    pub(crate) fn time_kernels(&mut self, key: &Key) -> Result<Vec<(&Kernel, f64)>> {
+    pub(crate) fn time_kernels(&mut self, key: &Key) -> Result<Vec<TimedKernel<'_>>> {
         let Some(Loaded { handle, compiled: Some(compiled), .. }) = self.loaded.get(key) else {
             return Err(Error::new(ErrorKind::Internal, "a program that was not loaded, which is a bug"));
         };
         let seconds = self.memory.time_kernels(*handle)?;
         let (program, plan) = (compiled.program.program(), compiled.program.plan());
-        let kernels = plan.order.iter().map(|&index| &program.kernels[index as usize]);
-        Ok(kernels.zip(seconds).collect())
+        let timed = |(&index, seconds): (&u32, f64)| TimedKernel {
+            kernel: &program.kernels[index as usize],
+            planned: &compiled.work.kernels[index as usize],
+            seconds,
+        };
+        Ok(plan.order.iter().zip(seconds).map(timed).collect())
     }
 
     /// The bytes of the device's arena.

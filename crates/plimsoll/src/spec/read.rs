@@ -60,6 +60,11 @@ pub(crate) struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
+    /// The keys, in no order.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().map(|key| key.get_ref().as_ref())
+    }
+
     /// Refuses keys that are not among these.
     pub(crate) fn only(&self, known: &[&str]) -> Result<()> {
         let unknown = self.entries.keys().filter(|key| !known.contains(&key.get_ref().as_ref()));

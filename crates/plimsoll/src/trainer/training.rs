@@ -8,12 +8,11 @@ use crate::forecast::Forecast;
 use crate::forecast::memory_trace;
 use crate::forecast::process_use::ProcessUse;
 use crate::loss::Loss;
-use crate::run::{InputShapes, LATER_KERNELS, count_labels};
+use crate::run::{InputShapes, LATER_KERNELS, TimedKernel, count_labels};
 use crate::save::RunFolder;
 use crate::tensor_file::Described;
 use crate::{DType, Error, ErrorKind, PredictedVsActual, Result, Run, Shape};
 use plimsoll_data::{Batch, Dataset};
-use plimsoll_graph::program::Kernel;
 use plimsoll_memory::TraceFile;
 use std::collections::BTreeMap;
 
@@ -70,7 +69,8 @@ impl<'a> Training<'a> {
             self.trainer.host_use(self.data, self.held_out).map_or((0, 0), |of| (of.data, of.batch));
         let process_use = forecast.process_use.map(|of| ProcessUse { data_bytes, batch_bytes, ..of });
         let process_use = process_use.map(|of| of.with_later_kernels(later));
-        Forecast { notes: self.notes.clone(), device_use, process_use, ..forecast }
+        let notes = [&self.notes[..], &forecast.notes].concat();
+        Forecast { notes, device_use, process_use, ..forecast }
     }
 
     /// How many kernels will be loaded while training because their shapes come up then, and kept.
@@ -340,7 +340,7 @@ impl<'a> Training<'a> {
 
     /// Runs the step for a full batch, the largest there is, once more: its kernels in the plan's order, with the seconds
     /// of each.
-    pub(crate) fn time_kernels(&mut self) -> Result<Vec<(&Kernel, f64)>> {
+    pub(crate) fn time_kernels(&mut self) -> Result<Vec<TimedKernel<'_>>> {
         self.finish()?;
         self.run.time_kernels()
     }

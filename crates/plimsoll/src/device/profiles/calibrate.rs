@@ -4,7 +4,7 @@
 //! that run there. So the figures are taken from the very kernels that training runs, by way of small steps that are
 //! lowered, planned and run as a model's are.
 
-use super::{Copies, Profile, Rates};
+use super::{Copies, EfficiencyTable, Profile, Rates};
 use crate::Result;
 use plimsoll_cpu::{ALIGNMENT, CpuDevice};
 use plimsoll_device::{CheckedProgram, Device};
@@ -70,6 +70,9 @@ pub fn calibrate(threads: Option<usize>) -> Result<Profile> {
             latency_seconds: launch_seconds,
             overlap: false,
         },
+        // Steps of a recurrent layer are products like others, and rates were measured on the kernels themselves.
+        step_seconds: 0.0,
+        efficiency: EfficiencyTable::default(),
     })
 }
 

@@ -186,6 +186,7 @@ proptest! {
         power in 0_u32..63,
         number in prop::array::uniform10(f64::MIN_POSITIVE..f64::MAX),
         overlap in any::<bool>(),
+        measured in prop::collection::vec(("[a-z0-9 ]{1,12}", prop::array::uniform3(f64::MIN_POSITIVE..1.0)), 0..6),
     ) {
         let profile = Profile {
             name,
@@ -205,6 +206,12 @@ proptest! {
                 attention: number[7],
             },
             copies: Copies { bandwidth: number[8], latency_seconds: number[9], overlap },
+            step_seconds: number[0],
+            efficiency: measured.into_iter().fold(EfficiencyTable::default(), |mut table, (name, numbers)| {
+                let [arithmetic, traffic, efficiency] = numbers;
+                table.add(name, Measured { arithmetic, traffic, efficiency });
+                table
+            }),
         };
         prop_assert_eq!(parse(&to_toml(&profile), Path::new("x.toml")).expect("what was written"), profile);
     }
