@@ -20,7 +20,7 @@ use lines::Lines;
 use parse::{Size, Traceback};
 use plimsoll_memory::{BfcSettings, Model, OwnerId, Owners, format_bytes};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use torch_message::Messages;
 use xla::{FRAMEWORKS, ListedBuffer, RuntimeMessages};
 
@@ -52,7 +52,7 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
     let budget = input.budget().clone();
     let mut log = Log::new(&budget);
     let mut lines = Lines::new(input);
-    let words = Words::new();
+    let words = &*WORDS;
     let broken = loop {
         if !log.expects_more()
             && let Err(error) = lines.skip_without(&words.telling)
@@ -64,7 +64,7 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
                 log.cut = line.cut;
                 // A figure of a dump may be cut with its line.
                 if !(line.cut && log.dumps.is_open()) {
-                    log.line(&line.text, &words, line.number);
+                    log.line(&line.text, words, line.number);
                 }
             }
             Ok(None) => break None,
@@ -123,7 +123,10 @@ const BEGINNING: [&str; 24] = [
     "memory allocating",
 ];
 
-/// Searches for many words at once: logs are long, and most of their lines have none.
+/// Searches for many words at once: logs are long, and most of their lines have none. Made once: that takes longer than
+/// reading a message.
+static WORDS: LazyLock<Words> = LazyLock::new(Words::new);
+
 struct Words {
     /// The telling words, and bytes that may hide one: zeros between characters, and colours.
     telling: AhoCorasick,
