@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::recording::read;
 use crate::show;
-use plimsoll_explain::{Device, Limits, Recording, call_site, curve, planned};
+use plimsoll_explain::{Device, Limits, Origin, Recording, call_site, curve, planned};
 use plimsoll_memory::{Action, Model, OwnerId, Start, Trace, format_bytes, parse_bytes, quoted, replay};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -23,6 +23,9 @@ pub(crate) struct Args {
     /// The bytes that the pool may take; without it, the recorded limit
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     limit: Option<u64>,
+    /// The memory that reading may take; what was read within it is replayed, and said to be a part
+    #[arg(long, value_name = "BYTES", default_value = "1GiB", value_parser = parse_bytes)]
+    max_memory: u64,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -80,7 +83,8 @@ struct Failed {
 }
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
-    let recording = read(&args.files, Limits::default())?;
+    let limits = Limits { memory_bytes: args.max_memory, ..Limits::default() };
+    let recording = read(&args.files, limits)?;
     let traced: Vec<(&Device, &Trace)> =
         recording.devices.iter().filter_map(|device| Some((device, device.trace.as_ref()?))).collect();
     if traced.is_empty() {
@@ -102,6 +106,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
         } else {
             if number > 0 {
                 writeln!(out)?;
+            } else if recording.origin.partial {
+                print_gaps(&recording.origin, out)?;
             }
             print(&recording, device, trace, limit, &rows, out)?;
         }
@@ -114,6 +120,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
                 "formats": origin.formats.iter().map(|format| format.name()).collect::<Vec<_>>(),
                 "framework": origin.framework.name(),
                 "gaps": origin.gaps,
+                "partial": origin.partial,
             },
             "devices": reports,
         });
@@ -190,6 +197,18 @@ fn asked_at(device: &Device, trace: &Trace, event: usize) -> Option<String> {
 fn recorded(trace: &Trace) -> (u64, Option<u64>) {
     let curve = curve(trace, 1);
     (curve.live.into_iter().max().unwrap_or(0), curve.reserved.into_iter().max())
+}
+
+/// What is to be known before all else: that what is replayed is not all there was.
+fn print_gaps(origin: &Origin, out: &mut dyn Write) -> Result {
+    writeln!(
+        out,
+        "Incomplete: a part of the recording is missing; what follows is of the part that could be read."
+    )?;
+    for gap in &origin.gaps {
+        writeln!(out, "  {}", quoted(gap))?;
+    }
+    Ok(writeln!(out)?)
 }
 
 fn print(

@@ -131,6 +131,22 @@ fn within_less_memory_than_a_file_needs_the_answer_is_said_to_be_a_part() {
 }
 
 #[test]
+fn within_less_memory_than_a_file_needs_a_replay_is_said_to_be_of_a_part_before_all_else() {
+    let file = recorded("torch-frag.pickle.gz");
+    let whole = json(&["replay", &file, "--allocator", "caching", "--json"]);
+    assert_eq!(whole["source"]["partial"], false);
+    let ran = Place::new().succeed(&["replay", &file, "--allocator", "caching", "--max-memory", "8MiB"]);
+    assert!(ran.stdout.starts_with("Incomplete: "), "{}", ran.stdout);
+    assert!(ran.stdout.contains("8.00 MiB of memory"), "{}", ran.stdout);
+    let part = json(&["replay", &file, "--allocator", "caching", "--max-memory", "8MiB", "--json"]);
+    assert_eq!(part["source"]["partial"], true);
+    let events = |report: &Value| report["devices"][0]["events"].as_u64().expect("events");
+    assert!(events(&part) < events(&whole));
+    let error = Place::new().fail(&["replay", &file, "--max-memory", "4KiB"]);
+    assert!(error.contains("out of all proportion"), "{error}");
+}
+
+#[test]
 fn nothing_in_names_or_files_controls_the_terminal() {
     let place = Place::new();
     let evil = "\u{1b}[2J\u{202e}\u{9b}x.txt";
