@@ -7,7 +7,7 @@ use crate::show;
 use plimsoll_explain::{Limits, explain, write_html};
 use plimsoll_memory::{parse_bytes, quoted};
 use std::fs;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Say why memory was full, from what a program left behind
@@ -34,9 +34,6 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     if let Some(page) = &args.html {
         refuse_to_overwrite(page, &args.files)?;
-    }
-    for pipe in args.files.iter().filter(|file| is_named_pipe(file)) {
-        writeln!(io::stderr(), "waiting for what is written to the pipe {}", name(pipe))?;
     }
     let limits = Limits { memory_bytes: args.max_memory, ..Limits::default() };
     let recording = read(&args.files, limits)?;
@@ -85,15 +82,4 @@ fn is_same_file(a: &Path, b: &Path) -> bool {
 #[cfg(not(unix))]
 fn is_same_file(a: &Path, b: &Path) -> bool {
     fs::canonicalize(a).is_ok_and(|a| fs::canonicalize(b).is_ok_and(|b| a == b))
-}
-
-#[cfg(unix)]
-fn is_named_pipe(path: &Path) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_fifo())
-}
-
-#[cfg(not(unix))]
-fn is_named_pipe(_: &Path) -> bool {
-    false
 }

@@ -1,10 +1,12 @@
 //! `plimsoll forecast`: what training will take, before anything runs.
 
 use crate::Result;
+use crate::files::tell_of_waiting;
 use crate::show;
 use crate::target::{Fitting, Target};
 use plimsoll::{DeviceName, devices};
 use std::io::Write;
+use std::path::Path;
 
 /// Say what training will take, to the byte, before anything runs
 #[derive(clap::Args)]
@@ -38,7 +40,10 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
         trainer = match name.parse() {
             Ok(device) => trainer.on(device),
             // Whatever device the workload names.
-            Err(_) => trainer.on(DeviceName::default()).profile(devices::find(name)?),
+            Err(_) => {
+                tell_of_waiting(Path::new(name));
+                trainer.on(DeviceName::default()).profile(devices::find(name)?)
+            }
         };
     }
     let (text, data) = match args.fitting.budget {

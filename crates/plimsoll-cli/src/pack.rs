@@ -1,7 +1,8 @@
 //! `plimsoll pack`: offsets for buffers whose lifetimes and sizes are known.
 
 use crate::Result;
-use crate::files::write_whole;
+use crate::files::{tell_of_waiting, write_whole};
+use crate::target::seconds;
 use plimsoll_memory::{parse_bytes, read_text};
 use plimsoll_plan::csv::Table;
 use plimsoll_plan::pack::{Effort, pack_while};
@@ -33,6 +34,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     let file = args.file.display();
+    tell_of_waiting(&args.file);
     let text = read_text(&args.file, MOST_BYTES).map_err(|error| format!("cannot read {file}: {error}"))?;
     let start = Instant::now();
     let mut table = Table::parse(&text).map_err(|error| format!("{file}: {error}"))?;
@@ -70,9 +72,4 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
         }
         _ => Ok(()),
     }
-}
-
-fn seconds(text: &str) -> std::result::Result<Duration, String> {
-    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    seconds.ok_or_else(|| "expected a number of seconds, 0 or more".to_string())
 }

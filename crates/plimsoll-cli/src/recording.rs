@@ -1,6 +1,7 @@
 //! Reading recordings, with a bar where somebody is waiting.
 
 use crate::Result;
+use crate::files::tell_of_waiting;
 use indicatif::{ProgressBar, ProgressStyle};
 use plimsoll_explain::{Limits, Progress, Recording, read_files_within};
 use std::fs;
@@ -14,6 +15,7 @@ const WORTH_A_BAR: u64 = 32 << 20;
 
 /// Reads the files of one run within limits, showing how far that is on the standard error stream.
 pub(crate) fn read(files: &[PathBuf], limits: Limits) -> Result<Recording> {
+    files.iter().for_each(|file| tell_of_waiting(file));
     let progress = Progress::default();
     let sizes = files.iter().filter_map(|file| fs::metadata(file).ok()).map(|found| found.len());
     let total = sizes.fold(0, u64::saturating_add);

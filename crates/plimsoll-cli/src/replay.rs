@@ -3,11 +3,13 @@
 use crate::Result;
 use crate::recording::read;
 use crate::show;
+use crate::target::seconds;
 use plimsoll_explain::{Device, Limits, Origin, Recording, call_site, curve, planned};
 use plimsoll_memory::{Action, Model, OwnerId, Start, Trace, format_bytes, parse_bytes, quoted, replay};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// Run a recorded sequence of requests again under other allocators
 ///
@@ -26,6 +28,9 @@ pub(crate) struct Args {
     /// The memory that reading may take; what was read within it is replayed, and said to be a part
     #[arg(long, value_name = "BYTES", default_value = "1GiB", value_parser = parse_bytes)]
     max_memory: u64,
+    /// How long to replay at most; what was not begun by then is named
+    #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
+    seconds: Duration,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -96,11 +101,12 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
         );
         return Err(message.into());
     }
+    let until = Instant::now() + args.seconds;
     let mut reports = Vec::new();
     for (number, (device, trace)) in traced.into_iter().enumerate() {
         let bytes = args.limit.or(device.limit).or(device.capacity);
         let limit = Limit { bytes, asked: args.limit.is_some() };
-        let rows = rows(&args.allocator, device, trace, bytes);
+        let rows = rows(&args.allocator, device, trace, bytes, until);
         if args.json {
             reports.push(to_json(device, trace, limit, &rows));
         } else {
@@ -129,15 +135,33 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     Ok(())
 }
 
-fn rows(choice: &Choice, device: &Device, trace: &Trace, limit: Option<u64>) -> Vec<Row> {
+/// What came of the replays of one device.
+struct Rows {
+    done: Vec<Row>,
+    /// The allocators for which there was no time.
+    left_out: Vec<&'static str>,
+}
+
+fn rows(choice: &Choice, device: &Device, trace: &Trace, limit: Option<u64>, until: Instant) -> Rows {
     let models: Vec<Model> = match choice {
         Choice::All => Model::NAMES.iter().filter_map(|name| name.parse().ok()).collect(),
         Choice::Planned => Vec::new(),
         Choice::One(model) => vec![model.clone()],
     };
-    let mut rows: Vec<Row> = models.iter().map(|model| replayed(model, device, trace, limit)).collect();
+    // The plan is no model.
+    let mut replays: Vec<Option<&Model>> = models.iter().map(Some).collect();
     if matches!(choice, Choice::All | Choice::Planned) {
-        rows.push(plan(trace, limit));
+        replays.push(None);
+    }
+    let mut rows = Rows { done: Vec::new(), left_out: Vec::new() };
+    for model in replays {
+        // Whatever was asked for, one answer is given.
+        if rows.done.is_empty() || Instant::now() < until {
+            let row = model.map_or_else(|| plan(trace, limit), |model| replayed(model, device, trace, limit));
+            rows.done.push(row);
+        } else {
+            rows.left_out.push(model.map_or("planned", Model::name));
+        }
     }
     rows
 }
@@ -216,7 +240,7 @@ fn print(
     device: &Device,
     trace: &Trace,
     limit: Limit,
-    rows: &[Row],
+    rows: &Rows,
     out: &mut dyn Write,
 ) -> Result {
     writeln!(out, "{}", quoted(&recording.origin.files.join(", ")))?;
@@ -229,7 +253,7 @@ fn print(
     let reserved =
         reserved.map_or_else(String::new, |bytes| format!(", {} reserved at most", format_bytes(bytes)));
     writeln!(out, "{:<12} {} live at most{reserved}", "recorded", format_bytes(live))?;
-    if let Some(row) = rows.first() {
+    if let Some(row) = rows.done.first() {
         let bound = format_bytes(row.lower_bound);
         writeln!(out, "{:<12} {bound}: nothing can do with less", "lower bound")?;
     }
@@ -244,7 +268,7 @@ fn print(
         "{:<12} {:>10} {:>14} {:>14}  survives",
         "allocator", "peak live", "peak reserved", "fragmentation"
     )?;
-    for row in rows {
+    for row in &rows.done {
         let name = format!("{}{}", row.allocator, if row.own { " *" } else { "" });
         let survives = match (&row.failed, row.survives) {
             (_, true) => "yes".to_string(),
@@ -267,15 +291,20 @@ fn print(
             writeln!(out, "  {method}")?;
         }
     }
-    if rows.iter().any(|row| row.own) {
+    if !rows.left_out.is_empty() {
+        let names = rows.left_out.join(", ");
+        writeln!(out, "\nno time was left for {names}: name one by --allocator, or give more --seconds")?;
+    }
+    if rows.done.iter().any(|row| row.own) {
         writeln!(out, "\n* the allocator that made the recording, with its settings")?;
     }
     Ok(())
 }
 
-fn to_json(device: &Device, trace: &Trace, limit: Limit, rows: &[Row]) -> Value {
+fn to_json(device: &Device, trace: &Trace, limit: Limit, rows: &Rows) -> Value {
     let (live, reserved) = recorded(trace);
     let replays: Vec<Value> = rows
+        .done
         .iter()
         .map(|row| {
             let failed = row.failed.as_ref().map(
@@ -299,8 +328,9 @@ fn to_json(device: &Device, trace: &Trace, limit: Limit, rows: &[Row]) -> Value 
         "events": trace.events.len(),
         "complete": trace.complete,
         "recorded": { "peak_live_bytes": live, "peak_reserved_bytes": reserved },
-        "lower_bound_bytes": rows.first().map(|row| row.lower_bound),
+        "lower_bound_bytes": rows.done.first().map(|row| row.lower_bound),
         "limit_bytes": limit.bytes,
         "replays": replays,
+        "left_out": rows.left_out,
     })
 }

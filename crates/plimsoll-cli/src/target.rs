@@ -1,8 +1,10 @@
 //! What all commands about a workload have in common: which one, and at what size.
 
+use crate::files::tell_of_waiting;
 use plimsoll::{DeviceName, Spec, Trainer};
 use plimsoll_memory::parse_bytes;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A workload to train, forecast or measure.
 #[derive(clap::Args)]
@@ -19,6 +21,7 @@ pub(crate) struct Target {
 
 impl Target {
     pub(crate) fn spec(&self) -> plimsoll::Result<Spec> {
+        tell_of_waiting(Path::new(&self.spec));
         let mut spec = Spec::find(&self.spec)?;
         if let Some(batch) = self.batch {
             spec = spec.batch(batch);
@@ -63,7 +66,7 @@ pub(crate) struct Fitting {
     exact: bool,
     /// How long to look for better plans, if there is a budget
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "0")]
-    plan_seconds: f64,
+    plan_seconds: Duration,
 }
 
 impl Fitting {
@@ -77,15 +80,15 @@ impl Fitting {
             Some(folder) => spec.trainer().spill(folder),
             None => spec.trainer(),
         };
-        trainer.exact(self.exact).plan_seconds(self.plan_seconds)
+        trainer.exact(self.exact).plan_seconds(self.plan_seconds.as_secs_f64())
     }
 }
 
 /// A time that is not negative.
-fn seconds(text: &str) -> std::result::Result<f64, String> {
+pub(crate) fn seconds(text: &str) -> std::result::Result<Duration, String> {
     match text.parse() {
-        Ok(seconds) if (0.0..1e9).contains(&seconds) => Ok(seconds),
-        _ => Err("expected a number of seconds".to_string()),
+        Ok(seconds) if (0.0..1e9).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("expected a number of seconds, 0 or more".to_string()),
     }
 }
 

@@ -212,6 +212,20 @@ fn every_allocator_is_replayed_and_the_recorded_one_takes_what_it_took() {
 }
 
 #[test]
+fn without_time_one_allocator_is_replayed_and_the_others_are_named() {
+    let file = recorded("torch-frag.pickle.gz");
+    let report = json(&["replay", &file, "--seconds", "0", "--json"]);
+    let device = &report["devices"][0];
+    assert_eq!(device["replays"].as_array().expect("replays").len(), 1);
+    let left_out = ["bfc-growth", "caching", "expandable", "two-ended", "paged", "planned"];
+    assert_eq!(device["left_out"], serde_json::json!(left_out));
+    let ran = Place::new().succeed(&["replay", &file, "--seconds", "0"]);
+    assert!(ran.stdout.contains("no time was left for bfc-growth, caching,"), "{}", ran.stdout);
+    let named = json(&["replay", &file, "--seconds", "0", "--allocator", "planned", "--json"]);
+    assert_eq!(named["devices"][0]["replays"][0]["allocator"], "planned");
+}
+
+#[test]
 fn a_limit_that_is_too_small_ends_a_replay_at_a_request_that_is_named() {
     let file = recorded("torch-leak.pickle.gz");
     let ran = Place::new().succeed(&["replay", &file, "--allocator", "caching", "--limit", "3GiB"]);

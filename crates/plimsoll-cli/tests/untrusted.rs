@@ -15,6 +15,8 @@ fn escaped() -> String {
     hostile().chars().map(|character| format!("\\u{:04x}", character as u32)).collect()
 }
 
+const DIGITS: &str = include_str!("../../plimsoll/workloads/digits.toml");
+
 #[track_caller]
 fn assert_plain(ran: &Ran) {
     let found = [&ran.stdout, &ran.stderr].into_iter().flat_map(|text| text.chars()).find(|&character| {
@@ -94,4 +96,42 @@ fn files_without_end_are_refused() {
     for command in [&["train", "/dev/zero"][..], &["forecast", "digits", "--device", "/dev/zero"]] {
         assert!(place.fail(command).contains("it has more than the"), "{command:?}");
     }
+}
+
+#[cfg(unix)]
+#[test]
+fn whatever_is_read_from_a_pipe_says_that_it_is_waited_for() {
+    let recorded = include_str!("../../plimsoll-explain/tests/data/explained/torch-leak.oom.txt");
+    let packing = "id,lower,upper,size\nx,0,1,8\n";
+    let device = include_str!("../../plimsoll/devices/t4.toml");
+    let cases: [(&[&str], &str); 6] = [
+        (&["explain", "pipe"], recorded),
+        (&["replay", "pipe"], recorded),
+        (&["pack", "pipe"], packing),
+        (&["forecast", "pipe"], DIGITS),
+        (&["train", "pipe", "--out", "out"], DIGITS),
+        (&["forecast", "digits", "--device", "./link.toml"], device),
+    ];
+    for (command, text) in cases {
+        let place = Place::new();
+        // Nothing is written before the command has said what it waits for.
+        let script = format!(
+            "mkfifo pipe heard; ln -s pipe link.toml; $PLIMSOLL {} 2> heard & read line < heard; echo \"$line\"; \
+             cat > pipe <<'END'\n{text}\nEND\nwait",
+            command.join(" ")
+        );
+        let ran = place.shell(&script);
+        let name = if command.contains(&"./link.toml") { "./link.toml" } else { "pipe" };
+        let said = format!("waiting for what is written to the pipe {name}\n");
+        assert!(ran.stdout.starts_with(&said), "{command:?}: {}\n{}", ran.stdout, ran.stderr);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn the_pipes_of_a_shell_are_read_without_a_word() {
+    let place = Place::new();
+    place.write("x.csv", "id,lower,upper,size\nx,0,1,8\n");
+    let ran = place.shell("cat x.csv | $PLIMSOLL pack /dev/stdin");
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{}", ran.stdout);
 }
