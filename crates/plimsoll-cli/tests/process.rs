@@ -101,6 +101,7 @@ fn write(place: &Place, (name, data, loss, layers, batch): (&str, &str, &str, &s
 
 /// Runs the command in a folder, and returns the most memory that the system counted of it, if it ended well.
 fn peak_of(place: &Place, arguments: &[&str]) -> u64 {
+    #[allow(clippy::zombie_processes, reason = "it is waited for below, by the call that counts its memory")]
     let child = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
         .args(arguments)
         .current_dir(place.path("."))
