@@ -1,4 +1,5 @@
-//! Packs the problems of the test data, or the CSV files that are named, and prints how well and how fast.
+//! Packs the problems of the test data and some that are made up, or the CSV files that are named, and prints
+//! how well and how fast.
 //!
 //! `cargo run --release --example pack_bench -- [FILE.csv]...`
 
@@ -12,6 +13,9 @@ use plimsoll_plan::csv::Table;
 use plimsoll_plan::pack::{Effort, pack, pack_quick};
 use plimsoll_plan::packing::{Item, Packing, Problem};
 use plimsoll_plan::validate;
+
+#[path = "../tests/cut/mod.rs"]
+mod cut;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut files: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
@@ -37,6 +41,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     if !given {
         report("nested 50,000", &Problem::new(nested(50_000), 1)?, None)?;
+        for (pieces, spare) in [(200, 0), (200, 3), (300, 0), (300, 3)] {
+            for seed in 1..=5 {
+                let problem = Problem::new(cut::rectangle(pieces, spare, seed), 1)?;
+                let name = format!("cut {pieces}, {spare} % off, {seed}");
+                report(&name, &problem, Some(cut::HEIGHT))?;
+            }
+        }
     }
     Ok(())
 }
