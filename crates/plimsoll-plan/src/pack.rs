@@ -8,6 +8,7 @@
 mod canonical;
 mod fit;
 mod improve;
+mod item_set;
 mod parallel;
 mod part;
 mod portfolio;

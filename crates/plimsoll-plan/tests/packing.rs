@@ -9,6 +9,8 @@ use plimsoll_plan::packing::{Item, Packing, Problem};
 use plimsoll_plan::{ErrorKind, validate};
 use proptest::prelude::*;
 
+mod cut;
+
 /// Problems of up to `count` items, empty ones among them, that start before `horizon`.
 fn problems(count: usize, horizon: u64) -> impl Strategy<Value = Problem> {
     let item = (0..horizon, 0..=horizon / 2, 0_u64..100)
@@ -152,9 +154,19 @@ fn a_real_training_step_is_packed_well_at_once_and_without_waste_by_search() {
 fn the_hard_published_problems_fit_their_capacity() {
     for name in ["A", "B", "C", "D", "E", "F"] {
         let problem = read(&format!("{name}.1048576.csv"));
-        let packing = pack(&problem, Some(1_048_576), Effort { steps: 100_000_000 });
+        let packing = pack(&problem, Some(1_048_576), Effort::default());
         validate(&problem, &packing).unwrap();
         assert!(packing.height <= 1_048_576, "{name}: {}", packing.height);
+    }
+}
+
+#[test]
+fn a_rectangle_in_two_hundred_pieces_is_put_together_again_even_if_some_are_lost() {
+    for (spare, seed) in [(0, 1), (0, 5), (3, 3), (3, 5)] {
+        let problem = Problem::new(cut::rectangle(200, spare, seed), 1).unwrap();
+        let packing = pack(&problem, Some(cut::HEIGHT), Effort { steps: 40_000_000 });
+        validate(&problem, &packing).unwrap();
+        assert!(packing.height <= cut::HEIGHT, "{spare} % off, seed {seed}: {}", packing.height);
     }
 }
 

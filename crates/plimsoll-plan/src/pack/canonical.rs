@@ -13,12 +13,14 @@
 //!   raises its floor.
 //! * *Load.* In each section the waiting items whose floors are at least `f` need all of their bytes above `f`.
 //! * *Decomposition.* When no waiting item spans two sections any more, the two sides are solved apart.
-//! * *Jumps.* A dead end is blamed on the span of time that its proof looked at. Placements elsewhere in time
-//!   are not to blame and are undone without trying their alternatives. As those might have let an item that
-//!   reaches into the span lie lower, a search that jumps can miss packings; it is not taken as a proof.
+//! * *Jumps.* A dead end is blamed on the placed items that hold up what does not fit. All other placements since
+//!   the last of these, most of them elsewhere in time, are undone without trying their alternatives. Why an
+//!   item was not to be placed yet (dominance, twins) is left out of the blame, so a search that jumps can miss
+//!   packings. If it finds none, another that does not jump has to prove that there are none.
 
 use std::collections::HashMap;
 
+use super::item_set::ItemSet;
 use super::part::{Part, Span};
 
 /// What became of a search.
@@ -28,7 +30,7 @@ pub(super) enum Verdict {
     Packed(Vec<u64>),
     /// There are none.
     Impossible,
-    /// The steps ran out, or a search that jumps found nothing.
+    /// The steps ran out.
     Unknown,
 }
 
@@ -37,41 +39,57 @@ pub(super) struct Setup<'a> {
     pub(super) capacity: u64,
     /// The items, best first.
     pub(super) ranked: &'a [u32],
-    /// Whether dead ends undo all that is not to blame: faster, but no proof.
-    pub(super) jumps: bool,
     /// How many waiting items may be looked at.
     pub(super) steps: u64,
     /// Asked now and then; the search ends when it says so.
     pub(super) stop: &'a (dyn Fn() -> bool + Sync),
 }
 
-/// Searches for a packing of `part` within the setup's capacity. Also returns the steps taken.
-pub(super) fn search(part: &Part, setup: &Setup<'_>) -> (Verdict, u64) {
+/// What a search found out.
+#[derive(Debug)]
+pub(super) struct Report {
+    pub(super) verdict: Verdict,
+    /// How many waiting items were looked at.
+    pub(super) steps: u64,
+    /// At how many dead ends each item of the part waited in the section that was too full.
+    pub(super) trouble: Vec<u64>,
+}
+
+/// Searches for a packing of `part` within the setup's capacity.
+pub(super) fn search(part: &Part, setup: &Setup<'_>) -> Report {
     let mut search = Search::new(part, setup);
-    let waiting: Vec<Waiting> = (0..part.len() as u32).map(|item| Waiting { floor: 0, item }).collect();
+    let ground = part.len() as u32;
+    let waiting: Vec<Waiting> = (0..ground).map(|item| Waiting { floor: 0, item, on: ground }).collect();
     let whole = Span { lower: 0, upper: part.live.len() as u32 };
-    let outcome = search.solve(&waiting, whole, Last { offset: 0, item: 0 });
+    let nothing = Last { offset: 0, item: 0 };
+    let mut outcome = search.solve(&waiting, whole, nothing);
+    if matches!(outcome, Outcome::Dead) {
+        search.jumps = false;
+        search.load.clone_from(&part.live);
+        outcome = search.solve(&waiting, whole, nothing);
+    }
     let verdict = match outcome {
-        Outcome::Packed => {
-            let mut offsets = vec![0; part.len()];
-            for (&index, offset) in setup.ranked.iter().zip(search.offsets) {
-                offsets[index as usize] = offset;
-            }
-            Verdict::Packed(offsets)
-        }
-        Outcome::Dead { .. } if !setup.jumps => Verdict::Impossible,
-        Outcome::Dead { .. } | Outcome::Stopped => Verdict::Unknown,
+        Outcome::Packed => Verdict::Packed(by_index(setup.ranked, &search.offsets)),
+        Outcome::Dead => Verdict::Impossible,
+        Outcome::Stopped => Verdict::Unknown,
     };
-    (verdict, search.steps)
+    Report { verdict, steps: search.steps, trouble: by_index(setup.ranked, &search.trouble) }
+}
+
+/// What is known by rank, in the order of the part's items.
+fn by_index(ranked: &[u32], values: &[u64]) -> Vec<u64> {
+    let mut sorted = vec![0; ranked.len()];
+    for (&index, &value) in ranked.iter().zip(values) {
+        sorted[index as usize] = value;
+    }
+    sorted
 }
 
 #[derive(Clone, Copy)]
 enum Outcome {
     Packed,
-    /// No packing; `blame` is the span of time that shows it.
-    Dead {
-        blame: Span,
-    },
+    /// No packing. If the search jumps, `Search::culprits` are to blame.
+    Dead,
     Stopped,
 }
 
@@ -81,6 +99,8 @@ struct Waiting {
     /// The lowest offset that is open to it.
     floor: u64,
     item: u32,
+    /// The placed item that it would lie on. The ground counts as one more item, placed before all others.
+    on: u32,
 }
 
 /// The latest placement: what comes next is at a higher offset, or at the same one with a higher rank.
@@ -98,13 +118,13 @@ impl Waiting {
 }
 
 const NONE: u32 = u32::MAX;
-/// The hull of nothing.
-const NOWHERE: Span = Span { lower: u32::MAX, upper: 0 };
 /// How many placements are tried between two looks at whether to stop.
 const POLL: u64 = 512;
 
 struct Search<'a> {
     setup: &'a Setup<'a>,
+    /// Whether dead ends undo all that is not to blame.
+    jumps: bool,
     spans: Vec<Span>,
     sizes: Vec<u64>,
     /// Items with one span are of one class.
@@ -118,15 +138,20 @@ struct Search<'a> {
     highest: Vec<u32>,
     /// Placements, each with the highest item of its class before it.
     trail: Vec<(u32, u32)>,
-    /// Why each item was passed over.
-    blame: Vec<Span>,
+    /// The placed items that are to blame for the latest dead end.
+    culprits: ItemSet,
+    /// Those that were to blame when each item was passed over.
+    blame: Vec<ItemSet>,
+    trouble: Vec<u64>,
+    /// The bytes of each section that were stacked by `may_fit`: if all fits, those that wait.
+    load: Vec<u64>,
 
     steps: u64,
     tried: u64,
     /// Scratch, kept so that trying a placement allocates nothing.
-    load: Vec<u64>,
     reach: Vec<u32>,
     raised: Vec<Waiting>,
+    tall: Vec<u32>,
     spare: Vec<Vec<Waiting>>,
 }
 
@@ -144,6 +169,7 @@ impl<'a> Search<'a> {
         let count = spans.len();
         Self {
             setup,
+            jumps: true,
             spans,
             sizes,
             class,
@@ -152,12 +178,15 @@ impl<'a> Search<'a> {
             placed: vec![false; count],
             highest: vec![NONE; classes.len()],
             trail: Vec::with_capacity(count),
-            blame: vec![Span { lower: 0, upper: 0 }; count],
+            culprits: ItemSet::new(count + 1),
+            blame: vec![ItemSet::new(count + 1); count],
+            trouble: vec![0; count],
+            load: part.live.clone(),
             steps: 0,
             tried: 0,
-            load: vec![0; part.live.len()],
             reach: vec![0; part.live.len()],
             raised: Vec::new(),
+            tall: Vec::new(),
             spare: Vec::new(),
         }
     }
@@ -170,47 +199,55 @@ impl<'a> Search<'a> {
         self.sizes[item as usize]
     }
 
-    /// Places all of `waiting`, which is sorted by floor and lies within `sections`.
+    /// Places all of `waiting`, which is sorted by floor and lies within `sections`. `load` is what waits in each.
     fn solve(&mut self, waiting: &[Waiting], sections: Span, last: Last) -> Outcome {
         if waiting.is_empty() {
             return Outcome::Packed;
         }
-        let (candidates, mut blame) = self.candidates(waiting, last);
-        let load = self.load_of(waiting, sections);
+        let (candidates, mut culprits) = self.candidates(waiting, last);
+        let load = self.load[sections.range()].to_vec();
         for next in candidates {
             self.steps += waiting.len() as u64;
             self.tried += 1;
             if self.steps > self.setup.steps || (self.tried.is_multiple_of(POLL) && (self.setup.stop)()) {
                 return Outcome::Stopped;
             }
-            let span = self.span(next.item);
             let mark = self.trail.len();
             // Whatever else waits in a section of this item will lie above it.
             let room = self.setup.capacity.saturating_sub(next.floor);
-            let full = span.range().find(|&section| load[section - sections.lower as usize] > room);
-            let outcome = match full {
-                Some(section) => Outcome::Dead { blame: self.hull_in(waiting, section as u32) },
+            let mut span = self.span(next.item).range();
+            let outcome = match span.find(|&section| load[section - sections.lower as usize] > room) {
+                Some(section) => {
+                    let last = Last { offset: next.floor, item: next.item };
+                    self.blame_for(waiting, &[], last, next.floor, section as u32);
+                    self.culprits.insert(next.item);
+                    Outcome::Dead
+                }
                 None => self.place(waiting, sections, next),
             };
             match outcome {
                 Outcome::Packed | Outcome::Stopped => return outcome,
-                Outcome::Dead { blame: cause } => {
-                    self.undo(mark);
-                    if self.setup.jumps && !cause.meets(span) {
-                        return outcome;
-                    }
-                    self.blame[next.item as usize] = cause;
-                    blame = blame.hull(cause).hull(span);
+                Outcome::Dead => self.undo(mark),
+            }
+            if self.jumps {
+                if !self.culprits.contains(next.item) {
+                    return outcome;
                 }
+                // It lay as low as what holds it up allowed.
+                self.culprits.remove(next.item);
+                self.culprits.insert(next.on);
+                culprits.join(&self.culprits);
+                self.blame[next.item as usize].copy(&self.culprits);
             }
         }
-        Outcome::Dead { blame }
+        self.culprits = culprits;
+        Outcome::Dead
     }
 
-    /// The items that could be next, in the order to try them, and the blame for those that could not.
-    fn candidates(&self, waiting: &[Waiting], last: Last) -> (Vec<Waiting>, Span) {
+    /// The items that could be next, in the order to try them, and what is to blame for those that could not.
+    fn candidates(&self, waiting: &[Waiting], last: Last) -> (Vec<Waiting>, ItemSet) {
         let mut candidates = Vec::new();
-        let mut blame = NOWHERE;
+        let mut culprits = ItemSet::new(self.spans.len() + 1);
         let mut lowest_end = u64::MAX;
         for one in waiting {
             if one.floor >= lowest_end {
@@ -219,16 +256,18 @@ impl<'a> Search<'a> {
             lowest_end = lowest_end.min(one.floor + self.size(one.item));
         }
         for one in waiting.iter().take_while(|one| one.floor < lowest_end) {
-            if one.passed_over(last) {
-                blame = blame.hull(self.span(one.item)).hull(self.blame[one.item as usize]);
-            } else if self.out_of_turn(*one) {
-                blame = blame.hull(self.span(one.item));
-            } else {
+            let passed_over = one.passed_over(last);
+            if !passed_over && !self.out_of_turn(*one) {
                 candidates.push(*one);
+                continue;
+            }
+            culprits.insert(one.on);
+            if passed_over {
+                culprits.join(&self.blame[one.item as usize]);
             }
         }
         candidates.sort_unstable_by_key(|one| (one.floor, one.item));
-        (candidates, blame)
+        (candidates, culprits)
     }
 
     /// Whether an item like this one should be placed first, or should have been.
@@ -248,16 +287,15 @@ impl<'a> Search<'a> {
         let mut rest = self.spare.pop().unwrap_or_default();
         self.raise(waiting, next, &mut rest);
         let last = Last { offset: next.floor, item: next.item };
-        let outcome = match self.check(&rest, sections, last) {
-            Err(blame) => Outcome::Dead { blame },
-            Ok(()) => {
-                let class = self.class[next.item as usize] as usize;
-                self.trail.push((next.item, self.highest[class]));
-                self.highest[class] = next.item;
-                self.placed[next.item as usize] = true;
-                self.offsets[next.item as usize] = next.floor;
-                self.solve_apart(&rest, sections, last)
-            }
+        let outcome = if self.may_fit(&rest, sections, last) {
+            let class = self.class[next.item as usize] as usize;
+            self.trail.push((next.item, self.highest[class]));
+            self.highest[class] = next.item;
+            self.placed[next.item as usize] = true;
+            self.offsets[next.item as usize] = next.floor;
+            self.solve_apart(&rest, sections, last)
+        } else {
+            Outcome::Dead
         };
         self.spare.push(rest);
         outcome
@@ -311,19 +349,22 @@ impl<'a> Search<'a> {
         rest.clear();
         rest.extend(others().filter(|one| !self.span(one.item).meets(span)));
         let raised = others().filter(|one| self.span(one.item).meets(span));
-        rest.extend(raised.map(|one| Waiting { floor: end, item: one.item }));
+        rest.extend(raised.map(|one| Waiting { floor: end, item: one.item, on: next.item }));
         rest.extend_from_slice(high);
     }
 
-    /// Whether what waits may still fit, or the blame if it can not: from the highest floor down, the items of
-    /// each section are stacked from the floor to the capacity.
-    fn check(&mut self, waiting: &[Waiting], sections: Span, last: Last) -> Result<(), Span> {
+    /// Whether what waits may still fit: from the highest floor down, the items of each section are stacked from
+    /// the floor to the capacity.
+    fn may_fit(&mut self, waiting: &[Waiting], sections: Span, last: Last) -> bool {
         let mut raised = std::mem::take(&mut self.raised);
         raised.clear();
         for one in waiting.iter().take_while(|one| one.floor <= last.offset) {
             if one.passed_over(last) {
                 let Some(floor) = self.floor_on_another(waiting, *one, last) else {
-                    return Err(self.span(one.item).hull(self.blame[one.item as usize]));
+                    self.raised = raised;
+                    self.culprits.clear();
+                    self.blame_passing_over(*one);
+                    return false;
                 };
                 raised.push(Waiting { floor, ..*one });
             }
@@ -332,7 +373,7 @@ impl<'a> Search<'a> {
 
         self.load[sections.range()].fill(0);
         let mut in_turn = waiting.iter().rev().filter(|one| !one.passed_over(last)).copied().peekable();
-        let mut result = Ok(());
+        let mut fits = true;
         while let Some(one) = match (in_turn.peek(), raised.last()) {
             (Some(one), Some(other)) if other.floor > one.floor => raised.pop(),
             (Some(_), _) => in_turn.next(),
@@ -349,12 +390,13 @@ impl<'a> Search<'a> {
             if overflow.cast_signed() < 0 {
                 let full = (span.lower..).zip(&self.load[span.range()]).find(|&(_, &load)| load > room);
                 let section = full.map_or(span.lower, |(section, _)| section);
-                result = Err(self.blame_for(waiting, last, one.floor, section));
+                self.blame_for(waiting, &raised, last, one.floor, section);
+                fits = false;
                 break;
             }
         }
         self.raised = raised;
-        result
+        fits
     }
 
     /// The lowest that an item which was passed over can lie: on another that waits too.
@@ -373,38 +415,37 @@ impl<'a> Search<'a> {
         lowest
     }
 
-    /// The span of time that decided that the items of `section` with at least this floor do not fit.
-    fn blame_for(&self, waiting: &[Waiting], last: Last, floor: u64, section: u32) -> Span {
-        let mut blame = Span { lower: section, upper: section + 1 };
-        for one in waiting.iter().filter(|one| self.span(one.item).contains(section)) {
-            let span = self.span(one.item);
-            if one.passed_over(last) {
-                // Its floor follows from those of all that it meets.
-                let met = waiting.iter().map(|other| self.span(other.item)).filter(|other| other.meets(span));
-                blame = met.fold(blame.hull(self.blame[one.item as usize]), Span::hull);
-            } else if one.floor >= floor {
-                blame = blame.hull(span);
-            }
+    /// Blames a dead end on what keeps so many items of `section` at or above `floor` that they do not fit. Those
+    /// of `exempt` were passed over too, but are not among them.
+    fn blame_for(&mut self, waiting: &[Waiting], exempt: &[Waiting], last: Last, floor: u64, section: u32) {
+        if !self.jumps {
+            return;
         }
-        blame
-    }
-
-    /// The hull of all items that wait in a section.
-    fn hull_in(&self, waiting: &[Waiting], section: u32) -> Span {
-        let spans = waiting.iter().map(|one| self.span(one.item));
-        spans.filter(|span| span.contains(section)).fold(NOWHERE, Span::hull)
-    }
-
-    /// The bytes that wait in each section.
-    fn load_of(&self, waiting: &[Waiting], sections: Span) -> Vec<u64> {
-        let mut load = vec![0; sections.len() as usize];
+        self.culprits.clear();
+        self.tall.clear();
+        let placed = self.trail.iter().map(|&(item, _)| item);
+        self.tall
+            .extend(placed.filter(|&item| self.offsets[item as usize] + self.sizes[item as usize] >= floor));
         for one in waiting {
-            let Span { lower, upper } = self.span(one.item);
-            for load in &mut load[(lower - sections.lower) as usize..(upper - sections.lower) as usize] {
-                *load += self.size(one.item);
+            let span = self.span(one.item);
+            if !span.contains(section) {
+                continue;
+            }
+            self.trouble[one.item as usize] += 1;
+            if one.floor >= floor {
+                // The earliest placement that is reason enough lets the search jump the farthest.
+                let first = self.tall.iter().copied().find(|&item| self.span(item).meets(span));
+                self.culprits.insert(first.unwrap_or(one.on));
+            } else if one.passed_over(last) && !exempt.iter().any(|other| other.item == one.item) {
+                self.blame_passing_over(*one);
             }
         }
-        load
+    }
+
+    /// Adds what was to blame for passing over an item to the culprits.
+    fn blame_passing_over(&mut self, one: Waiting) {
+        self.culprits.join(&self.blame[one.item as usize]);
+        self.culprits.insert(one.on);
     }
 
     /// Takes back all placements but the first `mark`.

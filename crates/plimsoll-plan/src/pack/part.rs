@@ -27,11 +27,6 @@ impl Span {
         self.lower <= section && section < self.upper
     }
 
-    /// The shortest span that covers both.
-    pub(super) fn hull(self, other: Self) -> Self {
-        Self { lower: self.lower.min(other.lower), upper: self.upper.max(other.upper) }
-    }
-
     /// The span as indices into what is kept per section.
     pub(super) fn range(self) -> std::ops::Range<usize> {
         self.lower as usize..self.upper as usize

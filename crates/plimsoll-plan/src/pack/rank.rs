@@ -50,10 +50,41 @@ pub(super) fn rank(part: &Part, order: Order, shake: u64) -> Vec<u32> {
     ranked
 }
 
+/// Moves items forward by the trouble they were: the worst by as many places as there are items, the others by
+/// their share of that.
+pub(super) fn promote(ranked: &mut [u32], trouble: &[u64]) {
+    let most = u128::from(trouble.iter().copied().max().unwrap_or(0));
+    let count = ranked.len() as u128;
+    let mut place = vec![0; ranked.len()];
+    for (position, &index) in (1..).zip(&*ranked) {
+        // From the back, so that all are positive.
+        place[index as usize] = (count - position) * most + count * u128::from(trouble[index as usize]);
+    }
+    ranked.sort_by_key(|&index| Reverse(place[index as usize]));
+}
+
 /// A hash of two numbers (SplitMix64): randomness without a state, so that runs repeat.
 fn noise(seed: u64, index: usize) -> u64 {
     let mut bits = seed.wrapping_add(index as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     bits ^ (bits >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_come_forward_by_their_share_of_the_trouble() {
+        let promoted = |trouble: [u64; 4]| {
+            let mut ranked = [3, 2, 1, 0];
+            promote(&mut ranked, &trouble);
+            ranked
+        };
+        assert_eq!(promoted([0, 0, 0, 0]), [3, 2, 1, 0]);
+        assert_eq!(promoted([7, 0, 0, 0]), [0, 3, 2, 1]);
+        assert_eq!(promoted([0, 8, 0, 3]), [1, 3, 2, 0]);
+        assert_eq!(promoted([4, 0, 0, 8]), [3, 2, 0, 1]);
+    }
 }
