@@ -109,8 +109,8 @@ impl Profile {
     pub fn measured(&self, kernel: &Kernel, seconds: f64) -> Option<Measured> {
         let Ideal { arithmetic, traffic, waits, seconds: ideal } = self.ideal(kernel);
         let worked = seconds - waits - self.launch_seconds;
-        // What is not much more than a launch tells nothing about larger kernels.
-        let tells = ideal > 0.0 && seconds > 3.0 * self.launch_seconds && worked > 0.0;
+        // A small kernel that takes not much more than a launch tells nothing about larger ones.
+        let tells = (ideal > self.launch_seconds || seconds > 10.0 * self.launch_seconds) && worked > 0.0;
         tells.then(|| Measured { arithmetic, traffic, efficiency: ideal / worked })
     }
 
