@@ -3,7 +3,7 @@
 
 use plimsoll::layers::{Dropout, Layer, model};
 use plimsoll::{
-    Array, Clip, Context, DType, Eager, Input, Optimizer, Precision, Result, Run, Schedule, Tensor, loss,
+    Array, Clip, Context, DType, Eager, Input, Optimizer, Precision, Result, Run, Schedule, Tensor, loss, op,
 };
 use proptest::prelude::*;
 
@@ -119,6 +119,44 @@ fn a_common_offset_of_the_logits_changes_no_bit_of_a_loss_or_its_gradient() {
     for offset in [128.0, 1024.0, -16384.0] {
         assert_eq!(at(offset), at(0.0), "{offset}");
     }
+}
+
+#[test]
+fn without_winograd_convolutions_of_integers_are_exact() {
+    // Large enough for Winograd's algorithm. The integers of x and of the filter depend on their pixel and channel.
+    let (images, taps) = ([8, 16, 16, 16], [3, 3, 16, 16]);
+    let integers =
+        |len: usize, step: usize| -> Vec<f32> { (0..len).map(|i| (i * step % 61) as f32 - 30.0).collect() };
+    let (x, filter) = (integers(8 * 16 * 16 * 16, 7), integers(9 * 16 * 16, 11));
+    let expected = |image: usize, y: usize, x_: usize, column: usize| -> f64 {
+        let terms = (0..9 * 16).map(|term| {
+            let (tap, channel) = (term / 16, term % 16);
+            let pixel = (image * 16 + y + tap / 3) * 16 + x_ + tap % 3;
+            f64::from(x[pixel * 16 + channel]) * f64::from(filter[term * 16 + column])
+        });
+        terms.sum()
+    };
+    let check = |found: &[f32]| {
+        for (place, &value) in found.iter().enumerate() {
+            let (pixel, column) = (place / 16, place % 16);
+            let right = expected(pixel / 196, pixel / 14 % 14, pixel % 14, column);
+            assert_eq!(f64::from(value), right, "{place}");
+        }
+    };
+    let eager = Eager::builder().winograd(false).build().unwrap();
+    let (a, b) = (eager.tensor(&images, &x).unwrap(), eager.tensor(&taps, &filter).unwrap());
+    check(&a.conv2d(&b, op::Conv2d::default()).unwrap().to_vec().unwrap());
+    let inputs = [Input::new("x", &images, DType::F32), Input::new("filter", &taps, DType::F32)];
+    let mut run = Run::builder()
+        .winograd(false)
+        .step("conv", inputs, |_, inputs| {
+            Ok([("y", inputs.get("x")?.conv2d(inputs.get("filter")?, op::Conv2d::default())?)])
+        })
+        .compile()
+        .unwrap();
+    let (a, b) = (Array::new(&images, &x).unwrap(), Array::new(&taps, &filter).unwrap());
+    let found: Vec<f32> = run.step("conv", &[("x", &a), ("filter", &b)]).unwrap()["y"].to_vec().unwrap();
+    check(&found);
 }
 
 #[test]

@@ -333,6 +333,26 @@ fn the_device_of_a_file_is_trained_on_unless_another_is_named() -> plimsoll::Res
 }
 
 #[test]
+fn a_file_can_do_without_winograd() -> plimsoll::Result<()> {
+    let layers =
+        "{ reshape = [8, 8, 1] }, { conv = 16, window = 3 }, { conv = 16, window = 3 }, \"flatten\",";
+    let trained = |winograd: &str| {
+        let text = DIGITS.replace("\"flatten\",", layers);
+        let spec = parse(&text.replace("epochs = 2", &format!("steps = 2\n{winograd}")))?;
+        let (data, _) = spec.datasets()?;
+        spec.trainer().fit(&data, None, &mut |_| {})
+    };
+    let usual = trained("")?;
+    assert_eq!(usual.weights, trained("winograd = true")?.weights);
+    assert_ne!(usual.weights, trained("winograd = false")?.weights, "they are rounded otherwise");
+    assert_eq!(
+        complaint(DIGITS, "epochs = 2", "epochs = 2\nwinograd = 1"),
+        "mine.toml:21:12: `winograd` is 1; expected true or false"
+    );
+    Ok(())
+}
+
+#[test]
 fn leave_to_round_products_changes_nothing_on_the_cpu() -> plimsoll::Result<()> {
     let trained = |precision: &str| {
         let spec = parse(&DIGITS.replace("epochs = 2", &format!("steps = 3\nprecision = \"{precision}\"")))?;

@@ -60,7 +60,7 @@ impl Way {
     fn of<T: Element<Acc: Float>>(shape: &ConvShape) -> Self {
         if depthwise::fits(shape) {
             Self::Depthwise
-        } else if winograd::fits::<T>(shape) {
+        } else if shape.may_use_winograd && winograd::fits::<T>(shape) {
             Self::Winograd
         } else {
             Self::Product

@@ -28,6 +28,8 @@ pub struct ConvShape {
     pub groups: usize,
     /// The height and width of an output image.
     pub output: [usize; 2],
+    /// Whether Winograd's algorithm may compute it.
+    pub(crate) may_use_winograd: bool,
 }
 
 impl ConvShape {
@@ -109,7 +111,13 @@ impl ConvShape {
             dilation,
             groups,
             output,
+            may_use_winograd: true,
         })
+    }
+
+    /// The same convolution, by Winograd's algorithm where that is faster, or always by sums of products.
+    pub fn with_winograd(self, may_use_winograd: bool) -> Self {
+        Self { may_use_winograd, ..self }
     }
 
     /// The input channels of a group.

@@ -3,7 +3,7 @@
 use crate::runtime::executable::CpuMemory;
 use crate::runtime::pool::Pool;
 use crate::runtime::prepare::prepare;
-use crate::runtime::routine::{ALIGNMENT, Call};
+use crate::runtime::routine::{ALIGNMENT, Call, Options};
 use crate::{Error, ErrorKind, Result};
 use plimsoll_device::selftest::{Host, pools};
 use plimsoll_device::{
@@ -27,6 +27,7 @@ const CHUNK_LOGITS_BYTES: usize = 24 << 20;
 #[derive(Clone)]
 pub struct CpuDevice {
     pub(crate) pool: Arc<Pool>,
+    pub(crate) options: Options,
     /// The folder for what rests in a file between its uses.
     pub(crate) spill: Option<Arc<Path>>,
 }
@@ -42,13 +43,21 @@ impl CpuDevice {
         let pool = Pool::new(threads).map_err(|e| {
             Error::new(ErrorKind::Unavailable, format!("the system did not start {threads} threads: {e}"))
         })?;
-        Ok(CpuDevice { pool: Arc::new(pool), spill: None })
+        Ok(CpuDevice { pool: Arc::new(pool), options: Options::default(), spill: None })
     }
 
-    /// The same threads, with a folder in which values may rest between their uses, in a file that is gone with the process.
+    /// The same device, with Winograd's algorithm for convolutions that it is faster for, or with sums of products for
+    /// all. The algorithm is there unless this says otherwise.
+    pub fn winograd(mut self, winograd: bool) -> CpuDevice {
+        self.options.winograd = winograd;
+        self
+    }
+
+    /// The same device, with a folder in which values may rest between their uses, in a file that is gone with the process.
     #[must_use]
-    pub fn spill_to(&self, folder: &Path) -> CpuDevice {
-        CpuDevice { pool: Arc::clone(&self.pool), spill: Some(folder.into()) }
+    pub fn spill_to(mut self, folder: &Path) -> CpuDevice {
+        self.spill = Some(folder.into());
+        self
     }
 
     /// The number of threads.
@@ -88,7 +97,7 @@ impl Device for CpuDevice {
         program.check_kernels()?;
         let need = |kernel: &Kernel| match kernel.body {
             Body::Wait => 0,
-            _ => prepare(kernel).workspace(self.threads()) as u64,
+            _ => prepare(kernel, self.options).workspace(self.threads()) as u64,
         };
         Ok([&program.kernels, &program.rematerializations].map(|all| all.iter().map(need).collect()))
     }
@@ -135,7 +144,7 @@ impl Device for CpuDevice {
             }
             // A copy has ended when it returns: there is nothing to wait for.
             if !matches!(kernel.body, Body::Wait) {
-                let routine = prepare(kernel);
+                let routine = prepare(kernel, self.options);
                 let place = workspace_owner(kernel);
                 let workspace = memory
                     .allocate_for(memory.owner(&place), routine.workspace(self.threads()) as u64)

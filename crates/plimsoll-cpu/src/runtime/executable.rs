@@ -103,8 +103,11 @@ impl CpuMemory {
             |kernel: &Kernel| kernel.reads.iter().chain(&kernel.writes).any(|o| is_spilled(o.buffer));
         // A copy within memory has ended when it returns, so that there is nothing to wait for.
         let runs = |kernel: &Kernel| !matches!(kernel.body, Body::Wait) && !spills(kernel);
-        let mut routines: Vec<Option<Box<dyn Routine>>> =
-            program.kernels.iter().map(|kernel| runs(kernel).then(|| prepare(kernel))).collect();
+        let mut routines: Vec<Option<Box<dyn Routine>>> = program
+            .kernels
+            .iter()
+            .map(|kernel| runs(kernel).then(|| prepare(kernel, self.device.options)))
+            .collect();
         let threads = self.device.threads();
         let needs = routines.iter().map(|r| r.as_ref().map_or(0, |r| r.workspace(threads) as u64));
         checked.check_device(ALIGNMENT as u64, needs)?;

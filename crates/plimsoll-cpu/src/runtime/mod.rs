@@ -11,4 +11,4 @@ mod spill;
 
 pub(crate) use address::Address;
 pub(crate) use pool::Pool;
-pub(crate) use routine::{ALIGNMENT, Call, Routine};
+pub(crate) use routine::{ALIGNMENT, Call, Options, Routine};

@@ -21,6 +21,19 @@ pub(crate) trait Routine: Send + Sync {
     unsafe fn run(&self, call: &Call<'_>);
 }
 
+/// What a person may choose about how kernels compute.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    /// Whether Winograd's algorithm may compute convolutions.
+    pub(crate) winograd: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { winograd: true }
+    }
+}
+
 /// The alignment of every buffer and workspace, in bytes: a cache line, and the widest vector.
 pub const ALIGNMENT: usize = 64;
 

@@ -12,7 +12,7 @@ pub(crate) mod scalar;
 mod tensor;
 
 use crate::runtime::prepare::prepare_op;
-use crate::runtime::{Call, Pool, Routine};
+use crate::runtime::{Call, Options, Pool, Routine};
 use crate::simd::Isa;
 use plimsoll_graph::program::{BufferId, Operand, View};
 use plimsoll_graph::{DType, Graph, Op, Shape, ValueId};
@@ -85,7 +85,7 @@ pub(crate) fn run_op(op: &Op, reads: &[&Tensor], in_place: &[(usize, usize)]) ->
     let (graph, results) = graph_of(op, reads, |dtype| dtype);
     let types: Vec<_> = results.iter().map(|&result| graph.ty(result)).collect();
     let writes: Vec<Operand> = types.iter().map(|ty| operand(0, ty.dtype, &ty.shape)).collect();
-    let routine = prepare_op(op, &operands, &writes);
+    let routine = prepare_op(op, &operands, &writes, Options::default());
     let reads: Vec<Vec<u8>> = reads.iter().map(|read| read.bytes()).collect();
     let bytes: Vec<usize> = types.iter().map(|ty| ty.shape.elements() * ty.dtype.size()).collect();
     let [one, others @ ..] = THREADS.map(|threads| run(&*routine, &reads, &bytes, in_place, threads));

@@ -36,7 +36,7 @@ impl Target {
     /// # Errors
     /// If it cannot be had, or nothing is known of its times.
     pub(crate) fn open(settings: &Settings, precision: Precision) -> Result<Target> {
-        let mut host = CpuDevice::new(settings.threads)?;
+        let mut host = CpuDevice::new(settings.threads)?.winograd(!settings.without_winograd);
         let elsewhere =
             settings.profile.as_ref().filter(|profile| profile.name != CPU && settings.device.is_cpu());
         let (device, profile): (Rc<dyn Device>, Profile) = match elsewhere {
@@ -46,7 +46,9 @@ impl Target {
                     Some(folder) => Some(spill_bandwidth(folder, &settings.device)?),
                     None => None,
                 };
-                host = settings.spill.as_ref().map_or(host.clone(), |folder| host.spill_to(folder));
+                if let Some(folder) = &settings.spill {
+                    host = host.spill_to(folder);
+                }
                 let device = device::open(&settings.device, &host, precision)?;
                 let mut profile = match &settings.profile {
                     Some(profile) => profile.clone(),

@@ -50,6 +50,7 @@ pub struct Eager {
 pub struct EagerBuilder {
     device: DeviceName,
     threads: Option<usize>,
+    without_winograd: bool,
     precision: Precision,
     seed: u64,
     limit: Option<u64>,
@@ -123,6 +124,12 @@ impl EagerBuilder {
         EagerBuilder { threads: Some(threads), ..self }
     }
 
+    /// Whether Winograd's algorithm computes convolutions on the CPU where it is faster, as it does unless this says
+    /// otherwise. Without it they are sums of products, whose errors are relative to the terms of each sum.
+    pub fn winograd(self, winograd: bool) -> EagerBuilder {
+        EagerBuilder { without_winograd: !winograd, ..self }
+    }
+
     /// The element type that models compute in.
     pub fn precision(self, precision: Precision) -> EagerBuilder {
         EagerBuilder { precision, ..self }
@@ -149,7 +156,7 @@ impl EagerBuilder {
     /// # Errors
     /// If the device cannot be had.
     pub fn build(self) -> Result<Eager> {
-        let host = CpuDevice::new(self.threads)?;
+        let host = CpuDevice::new(self.threads)?.winograd(!self.without_winograd);
         let device = device::open(&self.device, &host, self.precision)?;
         let pool = match self.pool {
             Some(pool) => pool,

@@ -181,6 +181,13 @@ impl RunBuilder {
         self
     }
 
+    /// Whether Winograd's algorithm computes convolutions on the CPU where it is faster, as it does unless this says
+    /// otherwise. Without it they are sums of products, whose errors are relative to the terms of each sum.
+    pub fn winograd(mut self, winograd: bool) -> RunBuilder {
+        self.settings.without_winograd = !winograd;
+        self
+    }
+
     /// Traces, lowers and plans all steps. Nothing is reserved before the first step, or the first look at a state.
     ///
     /// # Errors

@@ -45,6 +45,7 @@ pub(crate) struct Settings {
     pub(crate) device: DeviceName,
     pub(crate) profile: Option<Profile>,
     pub(crate) threads: Option<usize>,
+    pub(crate) without_winograd: bool,
     pub(crate) seed: u64,
     pub(crate) budget: Option<u64>,
     /// What a budget of a CPU bounds beside the arena: data that is in memory, and the batch that is read.

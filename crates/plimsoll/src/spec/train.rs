@@ -1,7 +1,7 @@
 //! The `[train]` of a workload: how long, in what steps, within what.
 
 use super::data::Data;
-use super::read::{COUNT, Kind, POSITIVE, SHAPE, TEXT, Table, WHOLE};
+use super::read::{COUNT, FLAG, Kind, POSITIVE, SHAPE, TEXT, Table, WHOLE};
 use crate::{Buckets, DeviceName, Precision, Result, Trainer};
 use plimsoll_memory::parse_bytes;
 use std::ops::RangeInclusive;
@@ -23,6 +23,7 @@ pub(super) struct Train {
     pub(super) spill: Option<PathBuf>,
     pub(super) device: DeviceName,
     pub(super) threads: Option<usize>,
+    pub(super) winograd: bool,
 }
 
 /// How long to train.
@@ -70,6 +71,7 @@ impl Train {
             "budget",
             "spill",
             "device",
+            "winograd",
         ])?;
         let batch = table.need("batch", COUNT)?;
         let duration = match (table.find("epochs", COUNT)?, table.find("steps", COUNT)?) {
@@ -92,13 +94,14 @@ impl Train {
             spill: table.find("spill", FOLDER)?.map(PathBuf::from),
             device: table.find_named("device")?.unwrap_or_default(),
             threads: None,
+            winograd: table.find_or("winograd", FLAG, true)?,
         })
     }
 
     /// The trainer that trains so.
     pub(super) fn apply(&self, mut trainer: Trainer) -> Trainer {
         trainer = trainer.batch(self.batch).micro_batches(self.micro_batches);
-        trainer = trainer.seed(self.seed).precision(self.precision).on(self.device);
+        trainer = trainer.seed(self.seed).precision(self.precision).on(self.device).winograd(self.winograd);
         trainer = match self.duration {
             Duration::Epochs(epochs) => trainer.epochs(epochs),
             Duration::Steps(steps) => trainer.steps(steps),

@@ -67,6 +67,7 @@ pub struct Trainer {
     profile: Option<Profile>,
     device: DeviceName,
     threads: Option<usize>,
+    winograd: bool,
     lengths: Option<RangeInclusive<usize>>,
     batches: Vec<usize>,
     buckets: Option<Buckets>,
@@ -138,6 +139,7 @@ impl Trainer {
             profile: None,
             device: DeviceName::default(),
             threads: None,
+            winograd: true,
             lengths: None,
             batches: vec![],
             buckets: None,
@@ -236,6 +238,13 @@ impl Trainer {
     /// How many threads to compute on; where the device is not the CPU, to draw first weights on.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
+        self
+    }
+
+    /// Whether Winograd's algorithm computes convolutions on the CPU where it is faster, as it does unless this says
+    /// otherwise. Without it they are sums of products, whose errors are relative to the terms of each sum.
+    pub fn winograd(mut self, winograd: bool) -> Self {
+        self.winograd = winograd;
         self
     }
 

@@ -43,6 +43,7 @@ impl Trainer {
             .precision(self.precision)
             .seed(self.seed)
             .exact(self.exact)
+            .winograd(self.winograd)
             .plan_seconds(self.plan_seconds)
             .step(TRAIN, self.inputs(fields, samples), move |cx, inputs| {
                 let (loss, outputs) = train.forward(cx, inputs)?;

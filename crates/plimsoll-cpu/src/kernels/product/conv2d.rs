@@ -5,33 +5,47 @@ use crate::gemm::Epilogue;
 use crate::kernels::memory::*;
 use crate::kernels::product::epilogue::CanFuseEpilogue;
 use crate::numbers::{Element, Float, with_float};
-use crate::runtime::{Call, Routine};
+use crate::runtime::{Call, Options, Routine};
 use plimsoll_graph::Shape;
 use plimsoll_graph::op::Conv2d;
 use plimsoll_graph::program::Operand;
 use std::marker::PhantomData;
 
 /// Prepares `Op::Conv2d`.
-pub(crate) fn prepare(conv: Conv2d, reads: &[Operand], _writes: &[Operand]) -> Box<dyn Routine> {
-    let shape = sizes(conv, &reads[0].view.shape, &reads[1].view.shape);
+pub(crate) fn prepare(conv: Conv2d, reads: &[Operand], options: Options) -> Box<dyn Routine> {
+    let shape = sizes(conv, &reads[0].view.shape, &reads[1].view.shape, options);
     with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Pass::Forward, shape)))
 }
 
 /// Prepares `Op::Conv2dInputGrad`.
-pub(crate) fn prepare_input_grad(conv: Conv2d, reads: &[Operand], writes: &[Operand]) -> Box<dyn Routine> {
-    let shape = sizes(conv, &writes[0].view.shape, &reads[0].view.shape);
+pub(crate) fn prepare_input_grad(
+    conv: Conv2d,
+    reads: &[Operand],
+    writes: &[Operand],
+    options: Options,
+) -> Box<dyn Routine> {
+    let shape = sizes(conv, &writes[0].view.shape, &reads[0].view.shape, options);
     with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Pass::InputGrad, shape)))
 }
 
 /// Prepares `Op::Conv2dFilterGrad`.
-pub(crate) fn prepare_filter_grad(conv: Conv2d, reads: &[Operand], writes: &[Operand]) -> Box<dyn Routine> {
-    let shape = sizes(conv, &reads[0].view.shape, &writes[0].view.shape);
+pub(crate) fn prepare_filter_grad(
+    conv: Conv2d,
+    reads: &[Operand],
+    writes: &[Operand],
+    options: Options,
+) -> Box<dyn Routine> {
+    let shape = sizes(conv, &reads[0].view.shape, &writes[0].view.shape, options);
     with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Pass::FilterGrad, shape)))
 }
 
 /// Prepares `Op::Conv2d` with an epilogue, if it can have one.
-pub(crate) fn prepare_with_epilogue(conv: Conv2d, reads: &[Operand]) -> Option<Box<dyn CanFuseEpilogue>> {
-    let shape = sizes(conv, &reads[0].view.shape, &reads[1].view.shape);
+pub(crate) fn prepare_with_epilogue(
+    conv: Conv2d,
+    reads: &[Operand],
+    options: Options,
+) -> Option<Box<dyn CanFuseEpilogue>> {
+    let shape = sizes(conv, &reads[0].view.shape, &reads[1].view.shape, options);
     let routine: Box<dyn CanFuseEpilogue> =
         with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Pass::Forward, shape)));
     routine.can_fuse().then_some(routine)
@@ -42,20 +56,22 @@ pub(crate) fn prepare_input_grad_with_epilogue(
     conv: Conv2d,
     reads: &[Operand],
     input: &Shape,
+    options: Options,
 ) -> Option<Box<dyn CanFuseEpilogue>> {
-    let shape = sizes(conv, input, &reads[0].view.shape);
+    let shape = sizes(conv, input, &reads[0].view.shape, options);
     let routine: Box<dyn CanFuseEpilogue> =
         with_float!(reads[0].dtype, T => Box::new(Convolution::<T>::new(Pass::InputGrad, shape)));
     routine.can_fuse().then_some(routine)
 }
 
 /// The sizes of a convolution that the graph has checked.
-fn sizes(conv: Conv2d, images: &Shape, filter: &Shape) -> ConvShape {
+fn sizes(conv: Conv2d, images: &Shape, filter: &Shape, options: Options) -> ConvShape {
     let four = |shape: &Shape| [0, 1, 2, 3].map(|axis| shape[axis]);
     let [top, bottom, left, right] = conv.padding;
     let padding = [[top, bottom], [left, right]];
     let shape = ConvShape::new(four(images), four(filter), conv.stride, padding, conv.dilation, conv.groups);
-    shape.unwrap_or_else(|error| unreachable!("the graph let this through: {error}"))
+    let shape = shape.unwrap_or_else(|error| unreachable!("the graph let this through: {error}"));
+    shape.with_winograd(options.winograd)
 }
 
 struct Convolution<T> {

@@ -9,7 +9,7 @@ use crate::gemm::Epilogue;
 use crate::kernels::fused::{self, FusedEpilogue};
 use crate::kernels::memory::*;
 use crate::runtime::prepare::prepare_op;
-use crate::runtime::{ALIGNMENT, Call, Routine};
+use crate::runtime::{ALIGNMENT, Call, Options, Routine};
 use plimsoll_graph::Op;
 use plimsoll_graph::program::{Operand, WithEpilogue};
 use std::ops::Range;
@@ -38,15 +38,16 @@ pub(crate) fn prepare(
     reads: &[Operand],
     writes: &[Operand],
     in_place: &[(usize, usize)],
+    options: Options,
 ) -> Box<dyn Routine> {
     let operands = &reads[..kernel.operands];
     let fused = match &kernel.op {
         Op::Dot { transpose_a, transpose_b } => {
             dot::prepare_with_epilogue(*transpose_a, *transpose_b, operands)
         }
-        Op::Conv2d(conv) => conv2d::prepare_with_epilogue(*conv, operands),
+        Op::Conv2d(conv) => conv2d::prepare_with_epilogue(*conv, operands, options),
         Op::Conv2dInputGrad { conv, input } => {
-            conv2d::prepare_input_grad_with_epilogue(*conv, operands, input)
+            conv2d::prepare_input_grad_with_epilogue(*conv, operands, input, options)
         }
         _ => None,
     };
@@ -55,7 +56,7 @@ pub(crate) fn prepare(
             let epilogue = FusedEpilogue::new(kernel, reads, writes, in_place, op.sum_bytes());
             Box::new(InCache { op, epilogue })
         }
-        None => Box::new(InWorkspace::new(kernel, reads, writes, in_place)),
+        None => Box::new(InWorkspace::new(kernel, reads, writes, in_place, options)),
     }
 }
 
@@ -127,9 +128,10 @@ impl InWorkspace {
         reads: &[Operand],
         writes: &[Operand],
         in_place: &[(usize, usize)],
+        options: Options,
     ) -> Self {
         let (operands, seen) = (kernel.operands, kernel.loop_reads(reads));
-        let op = prepare_op(&kernel.op, &reads[..operands], &[kernel.made()]);
+        let op = prepare_op(&kernel.op, &reads[..operands], &[kernel.made()], options);
         let body = fused::prepare(&kernel.body, &seen, writes, &kernel.loop_pairs(in_place));
         let made = (kernel.shape.elements() * kernel.dtype.size()).next_multiple_of(ALIGNMENT);
         let table = (seen.len() * size_of::<*const u8>()).next_multiple_of(ALIGNMENT);

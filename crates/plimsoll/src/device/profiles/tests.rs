@@ -149,7 +149,7 @@ fn a_key_that_is_missing_unknown_or_no_toml_is_named_with_its_line() {
     assert_eq!(
         complaint("memory_bytes =", "memory ="),
         "mine.toml:2:1: unknown key `memory` in the profile; there are: name, about, memory_bytes, alignment, \
-         workspace_bytes, context_bytes, launch_seconds, bandwidth, rates, copies"
+         workspace_bytes, context_bytes, launch_seconds, bandwidth, rates, copies, step_seconds, efficiency"
     );
     assert!(complaint("alignment = 64", "alignment = ").starts_with("mine.toml:3:"));
 }
