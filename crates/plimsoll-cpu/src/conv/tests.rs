@@ -1,5 +1,7 @@
 //! Convolutions and their gradients against direct loops in `f64`.
 
+mod outliers;
+
 use super::{ConvShape, Pass, convolve, workspace};
 use crate::runtime::Pool;
 use crate::simd::Isa;
@@ -77,7 +79,11 @@ fn operands<T: Bounded>(shape: &ConvShape) -> Operands<T> {
 }
 
 fn compute<T: Bounded>(shape: &ConvShape, isa: Isa, pool: &Pool) -> Results<T> {
-    let Operands { input, filter, output_grad } = operands::<T>(shape);
+    compute_from(shape, &operands(shape), isa, pool)
+}
+
+fn compute_from<T: Bounded>(shape: &ConvShape, operands: &Operands<T>, isa: Isa, pool: &Pool) -> Results<T> {
+    let Operands { input, filter, output_grad } = operands;
     let nan = T::from_f64(f64::NAN);
     let mut results = Results {
         forward: vec![nan; output_grad.len()],
@@ -102,7 +108,11 @@ fn compute<T: Bounded>(shape: &ConvShape, isa: Isa, pool: &Pool) -> Results<T> {
 
 /// The three kernels' results by direct loops.
 fn exact<T: Bounded>(shape: &ConvShape) -> Results<Sum> {
-    let Operands { input, filter, output_grad } = operands::<T>(shape);
+    exact_from(shape, &operands::<T>(shape))
+}
+
+fn exact_from<T: Bounded>(shape: &ConvShape, operands: &Operands<T>) -> Results<Sum> {
+    let Operands { input, filter, output_grad } = operands;
     let mut forward = vec![Sum::default(); output_grad.len()];
     let mut grad_input = vec![Sum::default(); input.len()];
     let mut grad_filter = vec![Sum::default(); filter.len()];

@@ -1,12 +1,15 @@
 //! The convolution itself, which is also how a gradient goes back to the input.
 
+use super::outliers::{self, CheapTest, Way, Ways};
+use super::products::Windows;
 use super::transform::{self, both_ways};
-use super::{Grid, Images, LANES, MAX_DEPTH, Matrices, PANEL, POINTS, TILE};
+use super::{Grid, Images, LANES, MAX_DEPTH, Matrices, PANEL, PATCH, POINTS, TILE};
 use crate::conv::To;
 use crate::gemm::{Tile, WORKSPACE_ALIGN, cut, max_rows};
 use crate::runtime::{Address, Pool};
 use crate::simd::{Body, InstructionSet, Isa, MAX_LANES, Vector, VectorOf};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The most tiles of a block: two register tiles of rows. With the channels of many a layer, their values and those of
 /// their products stay in a second-level cache together.
@@ -29,7 +32,7 @@ pub(in crate::conv) struct Filter {
 }
 
 impl Filter {
-    fn at(&self, tap: usize, channel: usize, column: usize) -> *const f32 {
+    pub(super) fn at(&self, tap: usize, channel: usize, column: usize) -> *const f32 {
         let tap = if self.flipped { 8 - tap } else { tap };
         self.start.wrapping_add(tap * self.strides[0] + channel * self.strides[1] + column * self.strides[2])
     }
@@ -130,7 +133,8 @@ impl Convolution<'_> {
         let block = grid.len().div_ceil(grid.len().div_ceil(BLOCK).max(1)).max(1);
         let scratch = Address::new(scratch.cast());
         for columns in cut(0..to_channels, layout.pass) {
-            let pass = Pass { convolution: self, layout: &layout, grid, columns, scratch };
+            let filter_squares = AtomicU32::new(0);
+            let pass = Pass { convolution: self, layout: &layout, grid, columns, scratch, filter_squares };
             pool.run(channels.div_ceil(FILTER_ROWS), &|_, task| {
                 let first = task * FILTER_ROWS;
                 isa.run(FilterRows { pass: &pass, channels: first..channels.min(first + FILTER_ROWS) });
@@ -150,6 +154,9 @@ struct Pass<'a> {
     grid: Grid,
     columns: Range<usize>,
     scratch: Address<f32>,
+    /// The largest sum of the squares of the filter's numbers that a task has found, as bits: they have the same order, and
+    /// NaN is after infinity.
+    filter_squares: AtomicU32,
 }
 
 impl Pass<'_> {
@@ -184,6 +191,8 @@ impl FilterRows<'_> {
         let Self { pass, channels } = self;
         let filter = pass.convolution.filter;
         let width = 2 * V::LANES;
+        // SAFETY: the contract is the same.
+        let mut squares = unsafe { V::splat(0.0) };
         for columns in cut(pass.columns.clone(), V::LANES) {
             let column = columns.start - pass.columns.start;
             let (panel, lane) = (column - column % width, column % width);
@@ -204,6 +213,10 @@ impl FilterRows<'_> {
                 }
                 // SAFETY: the taps are valid for the columns, and the values have room for whole panels.
                 unsafe {
+                    for &weights in taps.as_flattened() {
+                        let weights: V = outliers::load(weights, columns.len());
+                        squares = weights.mul_add(weights, squares);
+                    }
                     let values = both_ways::<V, transform::Filter, 3, 6>(&taps, 0, columns.len());
                     for (point, value) in values.as_flattened().iter().enumerate() {
                         value.store(pass.filter_values(point, channel, panel, width).add(lane));
@@ -211,6 +224,9 @@ impl FilterRows<'_> {
                 }
             }
         }
+        // SAFETY: the contract is the same.
+        let squares = unsafe { squares.sum() };
+        pass.filter_squares.fetch_max(squares.to_bits() & i32::MAX as u32, Ordering::Relaxed);
     }
 }
 
@@ -245,7 +261,7 @@ impl TileBlock<'_> {
         };
         // SAFETY: the thread's workspace has room for a block, and the epilogue takes each of its pixels once.
         unsafe {
-            self.transform_input::<V>(*input, inputs);
+            let ways = self.transform_input::<V>(*input, inputs);
             if let Some(epilogue) = epilogue {
                 let columns = self.pass.columns.clone();
                 self.each_row(|pixels, _| epilogue.prefetch(pixels, columns.clone()));
@@ -254,6 +270,15 @@ impl TileBlock<'_> {
                 self.multiply::<V>(columns.clone(), (*input, inputs), (*output, outputs));
                 for (row, tile) in self.tiles.clone().enumerate() {
                     self.write::<V>(tile, columns.clone(), output.addresses(outputs, row), staged);
+                    if let Some(ways) = &ways[row] {
+                        V::Set::run(WriteOtherwise {
+                            convolution: self.pass.convolution,
+                            patch: self.patch(tile),
+                            pixels: self.pixels(tile, staged),
+                            ways,
+                            columns: columns.clone(),
+                        });
+                    }
                 }
             }
             if let Some(epilogue) = epilogue {
@@ -268,13 +293,24 @@ impl TileBlock<'_> {
 }
 
 impl TileBlock<'_> {
-    /// Evaluates the tiles' patches of the images.
+    /// Evaluates the tiles' patches of the images, and returns how the results of each tile are computed.
     #[inline(always)]
-    unsafe fn transform_input<V: Vector<Scalar = f32>>(&self, input: Matrices, values: *mut f32) {
-        let Convolution { from, corner, .. } = *self.pass.convolution;
+    unsafe fn transform_input<V: Vector<Scalar = f32>>(
+        &self,
+        input: Matrices,
+        values: *mut f32,
+    ) -> [Option<Ways>; BLOCK] {
+        let from = self.pass.convolution.from;
+        let filter = f32::from_bits(self.pass.filter_squares.load(Ordering::Relaxed)).sqrt();
+        let mut ways = [None; BLOCK];
+        let mut test = CheapTest::<V>::new();
         for (row, tile) in self.tiles.clone().enumerate() {
-            let (image, [y, x]) = self.pass.grid.at(tile);
-            let patch = from.square(image, [y as isize + corner[0], x as isize + corner[1]]);
+            let patch = self.patch(tile);
+            if let (_, [_, 0]) = self.pass.grid.at(tile) {
+                test.begin_row();
+            }
+            // SAFETY: the addresses are of pixels or zeros.
+            ways[row] = unsafe { outliers::ways(&mut test, &patch, from.channels, self.size(tile), filter) };
             for channel in (0..from.channels).step_by(V::LANES) {
                 let lanes = V::LANES.min(from.channels - channel);
                 // SAFETY: the addresses are of pixels or zeros, and a row of values has room for whole vectors.
@@ -286,6 +322,42 @@ impl TileBlock<'_> {
                 }
             }
         }
+        ways
+    }
+
+    /// The input of a tile.
+    #[inline(always)]
+    fn patch(&self, tile: usize) -> [[*const f32; PATCH]; PATCH] {
+        let Convolution { from, corner, .. } = *self.pass.convolution;
+        let (image, [y, x]) = self.pass.grid.at(tile);
+        from.square(image, [y as isize + corner[0], x as isize + corner[1]])
+    }
+
+    /// The pixels of a tile that are in the image, down and across.
+    #[inline(always)]
+    fn size(&self, tile: usize) -> [usize; 2] {
+        let [height, width] = self.pass.convolution.to_size;
+        let (_, [y, x]) = self.pass.grid.at(tile);
+        [TILE.min(height - y), TILE.min(width - x)]
+    }
+
+    /// The addresses of a tile's pixels: in the images, or where the epilogue takes them from. Those beyond the image
+    /// are of nothing.
+    #[inline(always)]
+    fn pixels(&self, tile: usize, staged: *mut f32) -> [[*mut f32; TILE]; TILE] {
+        let Convolution { to, to_size: [height, width], to_channels, .. } = *self.pass.convolution;
+        let (image, [y, x]) = self.pass.grid.at(tile);
+        let (start, first, row) = match to {
+            To::Memory(to) => (to, (image * height + y) * width + x, width),
+            To::Epilogue(_) => {
+                (staged, self.place(tile, 0, 0), self.place(tile, 1, 0) - self.place(tile, 0, 0))
+            }
+        };
+        let mut pixels = [[start; TILE]; TILE];
+        for (place, pixel) in pixels.as_flattened_mut().iter_mut().enumerate() {
+            *pixel = start.wrapping_add((first + place / TILE * row + place % TILE) * to_channels);
+        }
+        pixels
     }
 
     /// Multiplies the tiles' values by those of the filter's `columns`, at most [`COLUMNS`], summed over channels.
@@ -355,8 +427,7 @@ impl TileBlock<'_> {
         (dy * BLOCK + tile - self.tiles.start) * TILE + dx
     }
 
-    /// Writes `columns` of a tile's pixels, given the addresses of their products' values: to the images, or to where
-    /// the epilogue takes them from.
+    /// Writes `columns` of a tile's pixels, given the addresses of their products' values.
     #[inline(always)]
     unsafe fn write<V: Vector<Scalar = f32>>(
         &self,
@@ -365,13 +436,7 @@ impl TileBlock<'_> {
         values: [[*const f32; 6]; 6],
         staged: *mut f32,
     ) {
-        let Convolution { to, to_size: [height, width], to_channels, .. } = *self.pass.convolution;
-        let (image, [y, x]) = self.pass.grid.at(tile);
-        let (down, across) = (TILE.min(height - y), TILE.min(width - x));
-        let pixel = |dy: usize, dx: usize| match to {
-            To::Memory(to) => to.wrapping_add(((image * height + y + dy) * width + x + dx) * to_channels),
-            To::Epilogue(_) => staged.wrapping_add(self.place(tile, dy, dx) * to_channels),
-        };
+        let ([down, across], pixels) = (self.size(tile), self.pixels(tile, staged));
         for column in columns.clone().step_by(V::LANES) {
             let lanes = V::LANES.min(columns.end - column);
             // SAFETY: a row of values has room for whole vectors, and the pixels are within the image.
@@ -381,9 +446,47 @@ impl TileBlock<'_> {
                 for (dy, row) in square.into_iter().enumerate() {
                     for (dx, value) in row.into_iter().enumerate() {
                         if dy < down && dx < across {
-                            store(value, pixel(dy, dx).add(column), lanes);
+                            store(value, pixels[dy][dx].add(column), lanes);
                         }
                     }
+                }
+            }
+        }
+    }
+}
+
+/// Writes `columns` of those of a tile's pixels that are not left to Winograd's algorithm. Apart from the blocks, which are
+/// large and almost never need it.
+struct WriteOtherwise<'a> {
+    convolution: &'a Convolution<'a>,
+    patch: [[*const f32; PATCH]; PATCH],
+    pixels: [[*mut f32; TILE]; TILE],
+    ways: &'a Ways,
+    columns: Range<usize>,
+}
+
+impl Body for WriteOtherwise<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<I: InstructionSet>(self) {
+        let Convolution { from: Images { channels, .. }, filter, .. } = *self.convolution;
+        let Self { patch, pixels, ways, columns, .. } = self;
+        let mut windows = Windows::new();
+        for (place, &way) in ways.as_flattened().iter().enumerate() {
+            let (at, pixel) = ([place / TILE, place % TILE], pixels.as_flattened()[place]);
+            // SAFETY: pixels that are not in the image are left to the algorithm, and the pass vouches for the others.
+            unsafe {
+                match way {
+                    Way::Winograd => {}
+                    Way::Is(value) => {
+                        std::slice::from_raw_parts_mut(pixel.add(columns.start), columns.len()).fill(value);
+                    }
+                    Way::Products => windows.push(&patch, at, pixel),
+                }
+                if windows.is_full() || place == TILE * TILE - 1 && !windows.is_empty() {
+                    windows.multiply::<VectorOf<I, f32>>(&filter, channels, columns.clone());
+                    windows = Windows::new();
                 }
             }
         }

@@ -3,8 +3,10 @@
 //! The sums stay values until all tiles have been added, and only then go back to the nine taps. They are the
 //! largest thing in workspace, so a task has a block of channels of its own as well as a part of the tiles.
 
-use super::transform::{FilterGrad, Input, OutputGrad, both_ways};
-use super::{Grid, Images, Matrices, POINTS};
+use super::outliers::{self, CheapTest};
+use super::products::AddProducts;
+use super::transform::{FilterGrad, Input, OutputGrad, add, both_ways};
+use super::{Grid, Images, Matrices, PATCH, POINTS, TILE, ZEROS};
 use crate::conv::ConvShape;
 use crate::gemm::{Tile, WORKSPACE_ALIGN, cut, max_rows};
 use crate::runtime::{Address, Pool};
@@ -178,29 +180,48 @@ impl SumOfTiles<'_> {
         let sums = outputs.wrapping_add(layout.output.len());
         // SAFETY: the thread's workspace has room for the tiles and the sums.
         unsafe {
+            let mut has_products = false;
             for tiles in cut(self.tiles.clone(), DEPTH) {
-                self.transform::<V>(tiles.clone(), inputs, outputs);
+                self.transform::<V>(tiles.clone(), inputs, outputs, &mut has_products);
                 self.multiply::<V>(tiles, inputs, outputs, sums);
             }
-            self.write::<V>(sums);
+            if !self.write::<V>(sums, has_products) {
+                self.sum_products::<V>();
+            }
         }
     }
 }
 
 impl SumOfTiles<'_> {
-    /// Evaluates some tiles of the input and of the gradient.
+    /// Evaluates some tiles of the input and of the gradient. Those that are not left to Winograd's algorithm are zeros,
+    /// and their products are added to the result, which `has_products` since the first of them.
     #[inline(always)]
     unsafe fn transform<V: Vector<Scalar = f32>>(
         &self,
         tiles: Range<usize>,
         inputs: *mut f32,
         outputs: *mut f32,
+        has_products: &mut bool,
     ) {
         let Gradient { input, output, corner, layout, .. } = *self.gradient;
+        let mut test = CheapTest::<V>::new();
         for (row, tile) in tiles.enumerate() {
             let (image, [y, x]) = layout.grid.at(tile);
+            if x == 0 {
+                test.begin_row();
+            }
+            let size = [TILE.min(output.size[0] - y), TILE.min(output.size[1] - x)];
             let (y, x) = (y as isize, x as isize);
-            let patch = input.square(image, [y + corner[0], x + corner[1]]);
+            let mut patch = input.square(image, [y + corner[0], x + corner[1]]);
+            let mut tile = output.square(image, [y, x]);
+            // SAFETY: the addresses are of pixels or zeros, and the gradient is of all taps and channels.
+            unsafe {
+                if !outliers::is_ordinary(&mut test, (&patch, &self.rows), (&mut tile, &self.columns), size) {
+                    V::Set::run(self.products(patch, tile, !*has_products));
+                    *has_products = true;
+                    (patch, tile) = ([[ZEROS.as_ptr(); PATCH]; PATCH], [[ZEROS.as_ptr(); TILE]; TILE]);
+                }
+            }
             for channels in cut(self.rows.clone(), V::LANES) {
                 let to = inputs.wrapping_add(row * layout.input.row + channels.start - self.rows.start);
                 // SAFETY: the addresses are of pixels or zeros, and a row of values has room for whole vectors.
@@ -211,7 +232,6 @@ impl SumOfTiles<'_> {
                     }
                 }
             }
-            let tile = output.square(image, [y, x]);
             for channels in cut(self.columns.clone(), V::LANES) {
                 let to = outputs.wrapping_add(row * layout.output.row + channels.start - self.columns.start);
                 // SAFETY: the same.
@@ -265,10 +285,48 @@ impl SumOfTiles<'_> {
         }
     }
 
-    /// Writes the gradient that the sums are the values of.
+    /// The products of a tile, to be added to the result.
     #[inline(always)]
-    unsafe fn write<V: Vector<Scalar = f32>>(&self, sums: *mut f32) {
+    fn products(
+        &self,
+        patch: [[*const f32; PATCH]; PATCH],
+        tile: [[*const f32; TILE]; TILE],
+        is_first: bool,
+    ) -> AddProducts {
+        let Gradient { input, output, .. } = *self.gradient;
+        AddProducts {
+            patch,
+            tile,
+            rows: self.rows.clone(),
+            columns: self.columns.clone(),
+            to: self.gradient.of_part(self.part),
+            strides: [input.channels * output.channels, output.channels],
+            is_first,
+        }
+    }
+
+    /// Computes the gradient by products alone.
+    #[inline(always)]
+    unsafe fn sum_products<V: Vector<Scalar = f32>>(&self) {
+        let Gradient { input, output, corner, layout, .. } = *self.gradient;
+        for tile in self.tiles.clone() {
+            let (image, [y, x]) = layout.grid.at(tile);
+            let (y, x) = (y as isize, x as isize);
+            let patch = input.square(image, [y + corner[0], x + corner[1]]);
+            let is_first = tile == self.tiles.start;
+            // SAFETY: the addresses are of pixels or zeros, and the gradient is of all taps and channels.
+            unsafe { V::Set::run(self.products(patch, output.square(image, [y, x]), is_first)) };
+        }
+    }
+
+    /// Writes the gradient that the sums are the values of, or adds it to products that are there, and returns whether it
+    /// is finite.
+    #[inline(always)]
+    unsafe fn write<V: Vector<Scalar = f32>>(&self, sums: *mut f32, has_products: bool) -> bool {
         let Gradient { input, output, layout, .. } = *self.gradient;
+        // Zero times what is not finite is NaN, to which it adds up.
+        // SAFETY: the contract is the same.
+        let (zero, mut zeros) = unsafe { (V::splat(0.0), V::splat(0.0)) };
         let to = self.gradient.of_part(self.part);
         for row in self.rows.clone() {
             let values = layout.sums.addresses(sums, row - self.rows.start);
@@ -276,14 +334,21 @@ impl SumOfTiles<'_> {
                 let offset = columns.start - self.columns.start;
                 // SAFETY: a row of sums has room for whole vectors, and the gradient is of all taps and channels.
                 unsafe {
-                    let taps = both_ways::<V, FilterGrad, 6, 3>(&values, offset, V::LANES);
-                    for (tap, value) in taps.as_flattened().iter().enumerate() {
-                        let at = (tap * input.channels + row) * output.channels + columns.start;
-                        value.store_first(to.add(at), columns.len());
+                    let taps = both_ways::<V, FilterGrad, 6, 3>(&values, offset, columns.len());
+                    for (tap, &value) in taps.as_flattened().iter().enumerate() {
+                        let to = to.add((tap * input.channels + row) * output.channels + columns.start);
+                        let total = match has_products {
+                            true => add(V::load_some(to, 0..columns.len()), value),
+                            false => value,
+                        };
+                        total.store_first(to, columns.len());
+                        zeros = total.mul_add(zero, zeros);
                     }
                 }
             }
         }
+        // SAFETY: the contract is the same.
+        unsafe { zeros.sum() == 0.0 }
     }
 }
 

@@ -204,7 +204,7 @@ impl<V: Vector<Scalar = f32>> Pairs<V> {
 }
 
 #[inline(always)]
-unsafe fn add<V: Vector<Scalar = f32>>(one: V, other: V) -> V {
+pub(super) unsafe fn add<V: Vector<Scalar = f32>>(one: V, other: V) -> V {
     // SAFETY: the caller vouches for the instruction set.
     unsafe { one.mul_add(V::splat(1.0), other) }
 }
