@@ -276,14 +276,14 @@ proptest! {
         let frontier = trainer.frontier(&data.train, Some(&data.held_out)).unwrap();
         check_shape(&frontier);
         let point = &frontier.points[tight.min(frontier.points.len() - 1)];
-        for trainer in [trainer.clone(), trainer.budget(point.peak_bytes)] {
+        for trainer in [trainer.clone(), trainer.budget(point.budget_bytes)] {
             let mut training = trainer.compile(&data.train, Some(&data.held_out)).unwrap();
             let forecast = training.forecast();
             let report = training.fit(&mut |_| {}).unwrap();
             prop_assert_eq!(report.arena_bytes, forecast.peak_bytes);
             prop_assert_eq!(report.predicted_peak_bytes, forecast.peak_bytes);
-            if let Some(budget) = report.budget_bytes {
-                prop_assert_eq!(forecast.peak_bytes, budget);
+            if report.budget_bytes.is_some() {
+                prop_assert_eq!(forecast.peak_bytes, point.peak_bytes);
             }
         }
     }
