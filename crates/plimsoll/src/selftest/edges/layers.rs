@@ -73,6 +73,17 @@ fn windows(list: &mut Vec<Edge>) {
             list.push(Edge::new(name, operands, conv, bound, Some(bound)));
         }
     }
+    // Enough channels and pixels for an algorithm that transforms tiles: what a window does not see costs it nothing.
+    let (image, filter) = ([2, 12, 12, 32], [3, 3, 32, 32]);
+    let conv = move |x: &[Tensor]| x[0].conv2d(&x[1], same);
+    let bound = Bound { ulps: 256.0, ..Bound::of_one(4096.0) };
+    for (what, value) in [("NaN", f32::NAN), ("an infinity", f32::INFINITY), ("an outlier", 1e6)] {
+        let operands = vec![with(&image, 2000, value), floats(&filter, ordinary)];
+        list.push(Edge::new(format!("conv2d of tiles with {what}"), operands, conv, bound, Some(bound)));
+    }
+    let half = floats(&image, |at| if at / 32 % 12 < 6 { 0.0 } else { ordinary(at) });
+    let operands = vec![half, floats(&filter, ordinary)];
+    list.push(Edge::new("conv2d of tiles with zeros", operands, conv, bound, Some(bound)));
     for kind in [PoolKind::Max, PoolKind::Mean] {
         let pool = Pool2d { kind, window: [3, 3], stride: [2, 2], padding: [1; 4] };
         let pooled = move |x: &[Tensor]| x[0].pool2d(pool);
