@@ -31,12 +31,15 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     let trainer = args.fitting.trainer(spec.clone());
     if args.kernels {
         let times = trainer.kernel_times(&data)?;
-        return if args.json { show::json(&times.to_json(), out) } else { Ok(write!(out, "{times}")?) };
+        return match args.json {
+            true => show::json(&times.to_json(), out),
+            false => Ok(write!(out, "{}", times.to_text(show::width()))?),
+        };
     }
     let report = trainer.bench(&data, args.steps)?;
     if args.json {
         return show::json(&report.to_json(), out);
     }
     show::title(&spec, out)?;
-    Ok(write!(out, "{report}")?)
+    show::lines(&report.to_string(), 12, out)
 }

@@ -1,13 +1,13 @@
 //! `plimsoll devices`: the machines that can be planned for, and what this one has and can do.
 
 use crate::Result;
-use crate::files::write_whole;
 use crate::show;
 use crate::target::count;
-use plimsoll::devices::{self, Profile};
-use plimsoll::{DeviceInfo, DeviceName};
-use plimsoll_memory::format_bytes;
+use plimsoll::{DeviceInfo, DeviceName, WholeFile, devices};
+use plimsoll_memory::Column::{Cut, Left, Right};
+use plimsoll_memory::{Table, format_bytes, quoted};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
@@ -15,7 +15,8 @@ use std::path::PathBuf;
 /// List the devices that steps can be planned for, or measure this one
 ///
 /// Files of your own in $PLIMSOLL_DEVICES, or in plimsoll/devices of the folder of your settings, are listed with
-/// those built in and take their place.
+/// those built in and take their place. $PLIMSOLL_VISIBLE_DEVICES names the GPUs that may be used, as in cuda:0,cuda:2 or 0,2;
+/// where it is empty, none may be.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Measure this machine, which takes a few seconds, or one of its GPUs, which takes minutes, and print its profile
@@ -49,27 +50,19 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     if args.json {
         return show::json(&json!(profiles), out);
     }
-    let width = |text: fn(&Profile) -> &str| profiles.iter().map(|p| text(p).chars().count()).max();
-    let name = width(|p| &p.name).unwrap_or(0).max(6);
-    let about = width(|p| &p.about).unwrap_or(0);
-    writeln!(
-        out,
-        "{:<name$}  {:<about$}  {:>8}  {:>13}  {:>13}  {:>9}",
-        "device", "", "memory", "bf16", "f32", "bandwidth"
-    )?;
+    let mut table = Table::new([Left, Cut, Right, Right, Right, Right]);
+    table.row(["device", "", "memory", "bf16", "f32", "bandwidth"].map(Into::into));
     for profile in &profiles {
-        writeln!(
-            out,
-            "{:<name$}  {:<about$}  {:>8}  {:>13}  {:>13}  {:>9}",
-            profile.name,
-            profile.about,
-            format_bytes(profile.memory_bytes),
-            scaled(profile.rates.matrix_half, "FLOP/s"),
-            scaled(profile.rates.matrix, "FLOP/s"),
-            scaled(profile.bandwidth, "B/s"),
-        )?;
+        table.row([
+            profile.name.as_str().into(),
+            profile.about.as_str().into(),
+            format_bytes(profile.memory_bytes).into(),
+            scaled(profile.rates.matrix_half, "FLOP/s").into(),
+            scaled(profile.rates.matrix, "FLOP/s").into(),
+            scaled(profile.bandwidth, "B/s").into(),
+        ]);
     }
-    writeln!(out)?;
+    writeln!(out, "{}", table.to_text(show::width()))?;
     show_here(out)?;
     Ok(writeln!(out, "\nto measure this machine: plimsoll devices --calibrate --save")?)
 }
@@ -88,12 +81,15 @@ fn show_here(out: &mut dyn Write) -> Result {
                         .iter()
                         .map(|(what, value)| format!("{} {value}", what.replace('_', " ")))
                         .collect();
-                    writeln!(out, "{name}  {about}{total}, {}", details.join(", "))?;
+                    show::lines(&format!("{name}  {about}{total}, {}", details.join(", ")), 8, out)?;
                 }
             }
             Ok(_) => writeln!(out, "no {kind} device: the driver lists none")?,
-            Err(error) => writeln!(out, "no {kind} device: {error}")?,
+            Err(error) => show::lines(&format!("no {kind} device: {error}"), 4, out)?,
         }
+    }
+    for (variable, said) in plimsoll::hidden_by() {
+        show::lines(&format!("{variable} is \"{}\": other GPUs are hidden", quoted(&said)), 4, out)?;
     }
     Ok(())
 }
@@ -117,7 +113,8 @@ fn here_json() -> Value {
             Err(error) => (vec![], Some(error.to_string())),
         };
         let found: Vec<Value> = found.iter().map(describe).collect();
-        json!({ "kind": kind, "devices": found, "missing": missing })
+        let hidden_by: BTreeMap<_, _> = plimsoll::hidden_by().into_iter().collect();
+        json!({ "kind": kind, "devices": found, "missing": missing, "hidden_by": hidden_by })
     });
     json!(kinds.collect::<Vec<_>>())
 }
@@ -133,8 +130,7 @@ fn calibrate(args: &Args, out: &mut dyn Write) -> Result {
     out.write_all(text.as_bytes())?;
     let Some(folder) = folder else { return Ok(()) };
     let path = folder.join(format!("{}.toml", profile.name));
-    write_whole(&path, text.as_bytes())
-        .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    WholeFile::save(&path, text.as_bytes())?;
     Ok(writeln!(out, "\n# written to {}", path.display())?)
 }
 

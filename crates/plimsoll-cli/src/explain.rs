@@ -1,9 +1,9 @@
 //! `plimsoll explain`: why a program's memory was full.
 
 use crate::Result;
-use crate::files::write_whole;
 use crate::recording::read;
 use crate::show;
+use plimsoll::WholeFile;
 use plimsoll_explain::{Limits, explain, write_html};
 use plimsoll_memory::{parse_bytes, quoted};
 use std::fs;
@@ -12,14 +12,18 @@ use std::path::{Path, PathBuf};
 
 /// Say why memory was full, from what a program left behind
 ///
-/// Reads PyTorch memory snapshots, out-of-memory messages and Chrome traces, the allocator's dump in a
-/// TensorFlow or JAX log, xplane.pb and memory_profile files, JAX device memory profiles, and Plimsoll's own
-/// runs. The format is seen by content; gzip is fine.
+/// Reads error messages and logs of PyTorch, TensorFlow, JAX, vLLM, llama.cpp, drivers and the operating system
+/// (as text, JSON lines or a notebook; a folder stands for the logs in it), PyTorch memory snapshots and Chrome
+/// traces, xplane.pb and memory_profile files, JAX device memory profiles, and Plimsoll's own runs. The format is
+/// seen by content; gzip is fine, and - is standard input.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What the program left behind; several files of one run are joined
+    /// What the program left behind, - for standard input; several files of one run are joined
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
+    /// Show no bar while files are read
+    #[arg(long)]
+    quiet: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -36,12 +40,12 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
         refuse_to_overwrite(page, &args.files)?;
     }
     let limits = Limits { memory_bytes: args.max_memory, ..Limits::default() };
-    let recording = read(&args.files, limits)?;
+    let recording = read(&args.files, limits, args.quiet)?;
     let explanation = explain(&recording);
     if let Some(path) = &args.html {
         let mut page = Vec::new();
         write_html(&recording, &explanation, &mut page)?;
-        write_whole(path, &page).map_err(|error| format!("cannot write {}: {error}", name(path)))?;
+        WholeFile::save(path, &page)?;
     }
     if args.json {
         return show::json(&explanation.to_json(), out);

@@ -1,4 +1,4 @@
-//! Files that are whole or absent, and what is no file but may be given as one.
+//! What is no file but may be given as one.
 
 use plimsoll_memory::quoted;
 use std::fs;
@@ -25,17 +25,4 @@ fn is_named_pipe(path: &Path) -> bool {
 #[cfg(not(unix))]
 fn is_named_pipe(_: &Path) -> bool {
     false
-}
-
-/// Writes a file that is complete or not there: beside its place first, then renamed.
-pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-        // A pipe or a terminal has no place beside it.
-        return fs::write(path, bytes);
-    }
-    let mut draft = path.as_os_str().to_owned();
-    draft.push(format!(".{}.draft", std::process::id()));
-    fs::write(&draft, bytes).and_then(|()| fs::rename(&draft, path)).inspect_err(|_| {
-        let _ = fs::remove_file(&draft);
-    })
 }

@@ -1,30 +1,36 @@
 //! `plimsoll forecast`: what training will take, before anything runs.
 
 use crate::Result;
-use crate::files::tell_of_waiting;
-use crate::show;
-use crate::target::{Fitting, Target};
-use plimsoll::{DeviceName, devices};
+use crate::show::{self, AnswerIsNo};
+use crate::target::{Fitting, PlannedFor, Target};
+use plimsoll::{Alternative, Spec};
+use serde_json::Value;
 use std::io::Write;
-use std::path::Path;
 
 /// Say what training will take, to the byte, before anything runs
+///
+/// The first line says whether it fits the device's memory and the budget; where it does not, what would fit follows, and the
+/// exit status is 1.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
     #[command(flatten)]
     fitting: Fitting,
-    /// The device to forecast for: one that `plimsoll devices` lists, the path of a TOML file, or a CUDA device of this
-    /// machine, such as cuda:0, which is asked what its kernels need; the workload's if not given
-    #[arg(long, value_name = "DEVICE")]
-    device: Option<String>,
+    #[command(flatten)]
+    place: PlannedFor,
     /// Show what less memory costs in time
     #[arg(long)]
     frontier: bool,
     /// Find the largest batch that fits the budget
     #[arg(long, requires = "budget", conflicts_with = "frontier")]
     max_batch: bool,
+    /// Print what is placed where: each state and large buffer, and where each kernel runs
+    #[arg(long, conflicts_with_all = ["frontier", "max_batch", "json"])]
+    placement: bool,
+    /// Say all there is to say: every figure, the ledger and the largest values
+    #[arg(short, long)]
+    verbose: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -34,35 +40,37 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     let spec = args.target.spec()?;
     let (data, held_out) = spec.datasets()?;
     let held_out = held_out.as_ref();
-    let mut trainer = args.fitting.trainer(spec.clone());
-    if let Some(name) = &args.device {
-        // What is no device of this machine is the profile of another.
-        trainer = match name.parse() {
-            Ok(device) => trainer.on(device),
-            // Whatever device the workload names.
-            Err(_) => {
-                tell_of_waiting(Path::new(name));
-                trainer.on(DeviceName::default()).profile(devices::find(name)?)
-            }
-        };
+    let trainer = args.place.of(args.fitting.trainer(spec.clone()))?;
+    if args.frontier {
+        let frontier = trainer.frontier(&data, held_out)?;
+        return args.answer(&spec, &frontier.to_json(), &frontier.to_text(show::width()), out);
     }
-    let (text, data) = match args.fitting.budget {
-        _ if args.frontier => {
-            let frontier = trainer.frontier(&data, held_out)?;
-            (frontier.to_string(), frontier.to_json())
-        }
-        Some(budget) if args.max_batch => {
-            let batch = trainer.max_batch(&data, held_out, budget)?;
-            (batch.to_string(), batch.to_json())
-        }
-        _ => {
-            let forecast = trainer.forecast(&data, held_out)?;
-            (forecast.to_string(), forecast.to_json())
-        }
-    };
+    if let (Some(budget), true) = (args.fitting.budget, args.max_batch) {
+        let batch = trainer.max_batch(&data, held_out, budget)?;
+        return args.answer(&spec, &batch.to_json(), &batch.to_string(), out);
+    }
+    let training = trainer.compile(&data, held_out)?;
+    let (forecast, alternatives) = (training.forecast(), training.alternatives()?);
     if args.json {
-        return show::json(&data, out);
+        let mut json = forecast.to_json();
+        json["alternatives"] = alternatives.iter().map(Alternative::to_json).collect();
+        show::json(&json, out)?;
+    } else {
+        show::title(&spec, out)?;
+        show::forecast(&forecast, &alternatives, args.verbose, out)?;
+        if args.placement {
+            write!(out, "\n{}", training.placement(show::width()))?;
+        }
     }
-    show::title(&spec, out)?;
-    Ok(write!(out, "{text}")?)
+    if forecast.fits() == Some(false) { Err(AnswerIsNo.into()) } else { Ok(()) }
+}
+
+impl Args {
+    fn answer(&self, spec: &Spec, json: &Value, text: &str, out: &mut dyn Write) -> Result {
+        if self.json {
+            return show::json(json, out);
+        }
+        show::title(spec, out)?;
+        Ok(write!(out, "{text}")?)
+    }
 }

@@ -1,12 +1,15 @@
 //! `plimsoll pack`: offsets for buffers whose lifetimes and sizes are known.
 
 use crate::Result;
-use crate::files::{tell_of_waiting, write_whole};
+use crate::files::tell_of_waiting;
+use crate::show::{self, AnswerIsNo};
 use crate::target::seconds;
+use plimsoll::WholeFile;
 use plimsoll_memory::{parse_bytes, read_text};
 use plimsoll_plan::csv::Table;
 use plimsoll_plan::pack::{Effort, pack_while};
 use plimsoll_plan::validate;
+use serde_json::json;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -30,6 +33,9 @@ pub(crate) struct Args {
     /// How long to search at most
     #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
     seconds: Duration,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
@@ -46,8 +52,22 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     let (height, bound, gap) = (packing.height, problem.lower_bound(), 100.0 * packing.gap(&problem));
     table.offsets = Some(packing.offsets);
     if let Some(path) = &args.out {
-        write_whole(path, table.to_string().as_bytes())
-            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        WholeFile::save(path, table.to_string().as_bytes())?;
+    }
+    if args.json {
+        let fits = args.capacity.map(|capacity| height <= capacity);
+        let report = json!({
+            "buffers": table.items.len(),
+            "height_bytes": height,
+            "lower_bound_bytes": bound,
+            "gap_percent": gap,
+            "seconds": time,
+            "capacity_bytes": args.capacity,
+            "fits": fits,
+            "written": args.out.as_ref().map(|path| path.display().to_string()),
+        });
+        show::json(&report, out)?;
+        return if fits == Some(false) { Err(AnswerIsNo.into()) } else { Ok(()) };
     }
     writeln!(out, "{:<12} {}", "buffers", table.items.len())?;
     writeln!(out, "{:<12} {height} bytes", "height")?;

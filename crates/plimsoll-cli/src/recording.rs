@@ -13,13 +13,13 @@ use std::time::Duration;
 /// Files smaller than this are read before a bar would be seen.
 const WORTH_A_BAR: u64 = 32 << 20;
 
-/// Reads the files of one run within limits, showing how far that is on the standard error stream.
-pub(crate) fn read(files: &[PathBuf], limits: Limits) -> Result<Recording> {
+/// Reads the files of one run within limits, showing how far that is on the standard error stream unless it is to be quiet.
+pub(crate) fn read(files: &[PathBuf], limits: Limits, quiet: bool) -> Result<Recording> {
     files.iter().for_each(|file| tell_of_waiting(file));
     let progress = Progress::default();
     let sizes = files.iter().filter_map(|file| fs::metadata(file).ok()).map(|found| found.len());
     let total = sizes.fold(0, u64::saturating_add);
-    if total < WORTH_A_BAR || !io::stderr().is_terminal() {
+    if quiet || total < WORTH_A_BAR || !io::stderr().is_terminal() {
         return Ok(read_files_within(files, &progress, limits)?);
     }
     let bar = ProgressBar::new(total);

@@ -5,7 +5,10 @@ use crate::recording::read;
 use crate::show;
 use crate::target::seconds;
 use plimsoll_explain::{Device, Limits, Origin, Recording, call_site, curve, planned};
-use plimsoll_memory::{Action, Model, OwnerId, Start, Trace, format_bytes, parse_bytes, quoted, replay};
+use plimsoll_memory::Column::{Cut, Left, Right};
+use plimsoll_memory::{
+    Action, Model, OwnerId, Start, Table, Trace, format_bytes, parse_bytes, quoted, replay,
+};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::PathBuf;
@@ -31,6 +34,9 @@ pub(crate) struct Args {
     /// How long to replay at most; what was not begun by then is named
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
     seconds: Duration,
+    /// Show no bar while files are read
+    #[arg(long)]
+    quiet: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -89,7 +95,7 @@ struct Failed {
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     let limits = Limits { memory_bytes: args.max_memory, ..Limits::default() };
-    let recording = read(&args.files, limits)?;
+    let recording = read(&args.files, limits, args.quiet)?;
     let traced: Vec<(&Device, &Trace)> =
         recording.devices.iter().filter_map(|device| Some((device, device.trace.as_ref()?))).collect();
     if traced.is_empty() {
@@ -248,52 +254,59 @@ fn print(
     writeln!(out)?;
     let requests = trace.requests.len();
     let whole = if trace.complete { "" } else { ", recorded from a moment after the program's start" };
-    writeln!(out, "{:<12} {requests} in {} events{whole}", "requests", trace.events.len())?;
+    let mut facts = vec![("requests", format!("{requests} in {} events{whole}", trace.events.len()))];
     let (live, reserved) = recorded(trace);
     let reserved =
         reserved.map_or_else(String::new, |bytes| format!(", {} reserved at most", format_bytes(bytes)));
-    writeln!(out, "{:<12} {} live at most{reserved}", "recorded", format_bytes(live))?;
+    facts.push(("recorded", format!("{} live at most{reserved}", format_bytes(live))));
     if let Some(row) = rows.done.first() {
-        let bound = format_bytes(row.lower_bound);
-        writeln!(out, "{:<12} {bound}: nothing can do with less", "lower bound")?;
+        facts.push(("lower bound", format!("{}: nothing can do with less", format_bytes(row.lower_bound))));
     }
-    match (limit.bytes, limit.asked) {
-        (Some(bytes), true) => writeln!(out, "{:<12} {}", "limit", format_bytes(bytes))?,
-        (Some(bytes), false) => writeln!(out, "{:<12} {}, as recorded", "limit", format_bytes(bytes))?,
-        (None, _) => writeln!(out, "{:<12} none", "limit")?,
+    let bound = match (limit.bytes, limit.asked) {
+        (Some(bytes), true) => format_bytes(bytes),
+        (Some(bytes), false) => format!("{}, as recorded", format_bytes(bytes)),
+        (None, _) => "none".to_string(),
+    };
+    facts.push(("limit", bound));
+    for (name, fact) in facts {
+        show::lines(&format!("{name:<12} {fact}"), 13, out)?;
     }
     writeln!(out)?;
-    writeln!(
-        out,
-        "{:<12} {:>10} {:>14} {:>14}  survives",
-        "allocator", "peak live", "peak reserved", "fragmentation"
-    )?;
+    let mut table = Table::new([Left, Right, Right, Right, Cut]);
+    table.row(["allocator", "peak live", "peak reserved", "fragmentation", "survives"].map(Into::into));
     for row in &rows.done {
-        let name = format!("{}{}", row.allocator, if row.own { " *" } else { "" });
         let survives = match (&row.failed, row.survives) {
             (_, true) => "yes".to_string(),
             (Some(Failed { event: Some(event), .. }), _) => format!("no, event {event}"),
             (Some(Failed { event: None, .. }), _) => "no, at the start".to_string(),
             (None, false) => "no".to_string(),
         };
-        writeln!(
-            out,
-            "{name:<12} {:>10} {:>14} {:>12.1} %  {survives}",
-            format_bytes(row.peak_live),
-            format_bytes(row.peak_reserved),
-            100.0 * row.fragmentation
-        )?;
+        table.row([
+            format!("{}{}", row.allocator, if row.own { " *" } else { "" }).into(),
+            format_bytes(row.peak_live).into(),
+            format_bytes(row.peak_reserved).into(),
+            format!("{:.1} %", 100.0 * row.fragmentation).into(),
+            survives.into(),
+        ]);
+    }
+    let table = table.to_text(show::width());
+    let mut lines = table.lines();
+    writeln!(out, "{}", lines.next().unwrap_or_default())?;
+    for (row, line) in rows.done.iter().zip(lines) {
+        writeln!(out, "{line}")?;
         if let Some(failed) = &row.failed {
             let at = failed.asked_at.as_ref().map_or_else(String::new, |at| format!(" at {at}"));
-            writeln!(out, "  no room for the {} asked for{at}", format_bytes(failed.bytes))?;
+            show::lines(&format!("  no room for the {} asked for{at}", format_bytes(failed.bytes)), 2, out)?;
         }
         if let Some(method) = &row.method {
-            writeln!(out, "  {method}")?;
+            show::lines(&format!("  {method}"), 2, out)?;
         }
     }
     if !rows.left_out.is_empty() {
         let names = rows.left_out.join(", ");
-        writeln!(out, "\nno time was left for {names}: name one by --allocator, or give more --seconds")?;
+        writeln!(out)?;
+        let line = format!("no time was left for {names}: name one by --allocator, or give more --seconds");
+        show::lines(&line, 0, out)?;
     }
     if rows.done.iter().any(|row| row.own) {
         writeln!(out, "\n* the allocator that made the recording, with its settings")?;

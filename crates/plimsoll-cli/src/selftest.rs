@@ -1,7 +1,7 @@
 //! `plimsoll selftest`: whether memory on this machine does what is relied on, and kernels compute what they should.
 
 use crate::Result;
-use crate::show;
+use crate::show::{self, AnswerIsNo};
 use plimsoll::DeviceName;
 use plimsoll::selftest::{Report, SelfTest, Subject, Verdict, cases};
 use serde_json::json;
@@ -24,6 +24,9 @@ pub(crate) struct Args {
     /// Begin with the kernel of this number
     #[arg(long, value_name = "NUMBER", default_value_t = 0, hide = true)]
     from: usize,
+    /// Print what did not pass and the sums, and nothing while it runs
+    #[arg(long)]
+    quiet: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -36,7 +39,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     let subject = Subject::open(args.device)?;
     let everything = args.only.is_none() && args.from == 0;
     let checks = if everything { subject.memory() } else { Vec::new() };
-    if !args.json {
+    if !args.json && !args.quiet {
         show_checks(&checks, out)?;
     }
     let (tried, broken_at) = try_kernels(args, &subject, everything, out)?;
@@ -103,6 +106,9 @@ fn go_on(args: &Args, next: usize, out: &mut dyn Write) -> Result {
     out.flush()?;
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["selftest", "--device", &args.device.to_string(), "--from", &next.to_string()]);
+    if args.quiet {
+        command.arg("--quiet");
+    }
     if let Some(only) = &args.only {
         command.args(["--only", only]);
     }
@@ -115,21 +121,24 @@ fn go_on(args: &Args, next: usize, out: &mut dyn Write) -> Result {
 fn show_checks(checks: &[SelfTest], out: &mut dyn Write) -> Result {
     for check in checks {
         let mark = if check.passed { "ok" } else { "FAILED" };
-        writeln!(out, "{mark:<6}  {:>6.2} s  {}", check.seconds, check.name)?;
-        writeln!(out, "{:18}{}", "", check.detail)?;
+        show::lines(&format!("{mark:<6}  {:>6.2} s  {}", check.seconds, check.name), 18, out)?;
+        show::lines(&format!("{:18}{}", "", check.detail), 18, out)?;
     }
     Ok(())
 }
 
 fn show_tried(args: &Args, name: &str, report: &Report, out: &mut dyn Write) -> Result {
-    if args.json {
+    if args.json || args.quiet {
         return Ok(());
     }
     let mark = mark(report.verdict);
     let (seconds, microseconds, error) = (report.seconds, report.microseconds, report.error);
-    writeln!(out, "{mark:<6}  {seconds:>6.2} s {microseconds:>9.1} µs  {error:>8.3} of bound  {name}")?;
+    let line = format!("{mark:<6}  {seconds:>6.2} s {microseconds:>9.1} µs  {error:>8.3} of bound  {name}");
+    show::lines(&line, 18, out)?;
     if report.verdict != Verdict::Passed || microseconds == 0.0 {
-        writeln!(out, "{:18}{}", "", report.detail.replace('\n', "\n                  "))?;
+        for line in report.detail.lines() {
+            show::lines(&format!("{:18}{line}", ""), 18, out)?;
+        }
     }
     Ok(out.flush()?)
 }
@@ -152,11 +161,11 @@ fn summary(args: &Args, checks: &[SelfTest], tried: &[Tried], out: &mut dyn Writ
     let (passed, missing) = (count(Verdict::Passed), count(Verdict::Missing));
     if !tried.is_empty() {
         let wrong = tried.len() - passed - missing;
-        writeln!(
-            out,
+        let line = format!(
             "{passed} of {} kernels and trainings give what they should, {wrong} do not, {missing} are missing",
             tried.len()
-        )?;
+        );
+        show::lines(&line, 0, out)?;
         for (name, report) in tried.iter().filter(|(_, report)| report.verdict != Verdict::Passed) {
             writeln!(out, "{:<6}  {name}", mark(report.verdict))?;
         }
@@ -191,6 +200,7 @@ fn json_report(args: &Args, checks: &[SelfTest], tried: &[Tried], out: &mut dyn 
 fn outcome(args: &Args, failed: usize, all: usize) -> Result {
     match failed {
         0 => Ok(()),
+        _ if args.json => Err(AnswerIsNo.into()),
         _ => Err(format!("{failed} of {all} checks failed on {}", args.device).into()),
     }
 }

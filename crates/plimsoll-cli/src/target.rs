@@ -1,7 +1,7 @@
 //! What all commands about a workload have in common: which one, and at what size.
 
 use crate::files::tell_of_waiting;
-use plimsoll::{DeviceName, Spec, Trainer};
+use plimsoll::{DeviceName, Spec, Trainer, devices};
 use plimsoll_memory::parse_bytes;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -51,6 +51,31 @@ impl Place {
     }
 }
 
+/// What a run is planned for.
+#[derive(clap::Args)]
+pub(crate) struct PlannedFor {
+    /// The device to plan for: one that `plimsoll devices` lists, the path of a TOML file, or a CUDA device of this
+    /// machine, such as cuda:0, which is asked what its kernels need; the workload's if not given
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+}
+
+impl PlannedFor {
+    /// The trainer, made to plan for that.
+    pub(crate) fn of(&self, trainer: Trainer) -> plimsoll::Result<Trainer> {
+        let Some(name) = &self.device else { return Ok(trainer) };
+        // What is no device of this machine is the profile of another.
+        match name.parse() {
+            Ok(device) => Ok(trainer.on(device)),
+            // Whatever device the workload names.
+            Err(_) => {
+                tell_of_waiting(Path::new(name));
+                Ok(trainer.on(DeviceName::default()).profile(devices::find(name)?))
+            }
+        }
+    }
+}
+
 /// How a run is to fit.
 #[derive(clap::Args)]
 pub(crate) struct Fitting {
@@ -58,6 +83,9 @@ pub(crate) struct Fitting {
     /// memory, for the arena
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub(crate) budget: Option<u64>,
+    /// What of the device's memory may be taken in all, the driver's context included, if not all of it
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub(crate) limit: Option<u64>,
     /// A folder for what does not fit the budget in RAM, in a file between its uses (on the CPU)
     #[arg(long, value_name = "DIR")]
     spill: Option<PathBuf>,
@@ -79,6 +107,10 @@ impl Fitting {
         let trainer = match &self.spill {
             Some(folder) => spec.trainer().spill(folder),
             None => spec.trainer(),
+        };
+        let trainer = match self.limit {
+            Some(limit) => trainer.limit(limit),
+            None => trainer,
         };
         trainer.exact(self.exact).plan_seconds(self.plan_seconds.as_secs_f64())
     }

@@ -103,5 +103,23 @@ fn the_largest_batch_is_found_without_a_run() {
         let data = forecast["process_use"]["data_bytes"].as_u64();
         Some(forecast["peak_bytes"].as_u64()? + data?)
     };
+    assert_eq!(answer["budget_bytes"], 200 << 20);
     assert!(peak(plain) <= Some(200 << 20) && peak(plain.map(|b| b + 1)) > Some(200 << 20));
+}
+
+#[test]
+fn a_larger_budget_never_gives_a_smaller_batch() {
+    // Of logits of 24 MiB on, which is where these budgets are, all are made some rows at a time: more samples need less.
+    let mut last = (0, 0);
+    for budget in (60..180).step_by(6) {
+        let answer = json(&["gpt-small", "--max-batch", "--budget", &format!("{budget}MiB")]);
+        let batch = |key: &str| answer[key].as_u64().unwrap_or_else(|| panic!("no {key} in {answer}"));
+        let (plain, fitted) = (batch("max_batch"), batch("max_batch_with_remedies"));
+        assert!(
+            plain >= last.0 && fitted >= last.1 && fitted >= plain,
+            "{budget} MiB: {answer} after {last:?}"
+        );
+        last = (plain, fitted);
+    }
+    assert!(last.0 > 0, "{last:?}");
 }

@@ -114,3 +114,68 @@ fn a_gpu_that_is_not_here_is_named_by_everything_that_would_use_it() {
         place.succeed(args);
     }
 }
+
+#[test]
+fn a_hidden_device_is_refused_by_the_name_of_the_variable_that_hides_it() {
+    let place = Place::new();
+    for hidden in ["", "cpu", "1", "cuda:1, cuda:2"] {
+        for command in ["train digits", "forecast digits", "bench digits", "selftest"] {
+            let ran = place
+                .shell(&format!("PLIMSOLL_VISIBLE_DEVICES='{hidden}' $PLIMSOLL {command} --device cuda:0"));
+            let error = ran.error();
+            assert!(error.contains("cuda:0 is hidden: PLIMSOLL_VISIBLE_DEVICES is"), "{command}: {error}");
+        }
+        let ran = place.shell(&format!("PLIMSOLL_VISIBLE_DEVICES='{hidden}' $PLIMSOLL forecast digits"));
+        assert_eq!(ran.code, Some(0), "the processor is always there: {}", ran.stderr);
+    }
+    let seen = place.shell("PLIMSOLL_VISIBLE_DEVICES=60000 $PLIMSOLL bench digits --device cuda:60000");
+    assert!(!seen.error().contains("hidden"), "{}", seen.stderr);
+    let wrong = place.shell("PLIMSOLL_VISIBLE_DEVICES=gpu0 $PLIMSOLL bench digits --device cuda:0");
+    assert!(wrong.error().contains("`gpu0` is no device"), "{}", wrong.stderr);
+}
+
+#[test]
+fn what_hides_devices_is_said_in_their_list() {
+    let script = "PLIMSOLL_VISIBLE_DEVICES=0 CUDA_VISIBLE_DEVICES=1,2 $PLIMSOLL devices --here";
+    let listed = Place::new().shell(script).stdout;
+    assert!(listed.contains("PLIMSOLL_VISIBLE_DEVICES is \"0\": other GPUs are hidden"), "{listed}");
+    assert!(listed.contains("CUDA_VISIBLE_DEVICES is \"1,2\": other GPUs are hidden"), "{listed}");
+    let data: Value =
+        serde_json::from_str(&Place::new().shell(&format!("{script} --json")).stdout).expect("JSON");
+    assert_eq!(data[0]["hidden_by"]["CUDA_VISIBLE_DEVICES"], "1,2", "{data}");
+}
+
+#[test]
+fn a_limit_caps_what_a_device_has() {
+    let place = Place::new();
+    let ran = place.run(&["forecast", "gpt2-124m", "--device", "h200", "--limit", "6GiB", "--json"]);
+    let forecast: Value = serde_json::from_str(&ran.stdout).expect("JSON and nothing else");
+    assert_eq!((ran.code, &forecast["fits"]), (Some(1), &false.into()), "{forecast}");
+    assert_eq!(forecast["memory_bytes"].as_u64(), Some(6 << 30));
+    for alternative in forecast["alternatives"].as_array().expect("a list") {
+        assert!(alternative["needed_bytes"].as_u64() <= Some(6 << 30), "{alternative}");
+    }
+    assert!(forecast["alternatives"][0]["change"].as_str().is_some_and(|c| c.starts_with("a budget of 5.")));
+    let error = place.fail(&["train", "gpt-small", "--steps", "1", "--limit", "100MiB"]);
+    assert!(error.contains("does not fit") && error.contains("what would fit"), "{error}");
+}
+
+#[test]
+fn the_log_of_placements_has_every_state_and_kernel() {
+    let place = Place::new();
+    let forecast = place.succeed(&["forecast", "digits", "--json"]).stdout;
+    let forecast: Value = serde_json::from_str(&forecast).expect("JSON");
+    let log = place.succeed(&["forecast", "digits", "--placement"]).stdout;
+    for state in ["conv0/filter", "conv0/filter:mean", "dense1/bias:square"] {
+        let line = log.lines().find(|line| line.ends_with(&format!(" {state}"))).expect("a line of it");
+        assert!(line.trim_start().starts_with("cpu "), "{line}");
+    }
+    let (_, kernels) = log.split_once("kernels in their order\n").expect("a list of kernels");
+    assert_eq!(kernels.lines().count() as u64 - 1, forecast["kernels"].as_u64().expect("a number"), "{log}");
+    let device = "gpt2-124m --device h200 --budget 2GiB --placement";
+    let log = place.shell(&format!("$PLIMSOLL forecast {device}")).stdout;
+    assert!(
+        log.lines().any(|line| line.trim_start().starts_with("host ")),
+        "something rests on the host: {log}"
+    );
+}

@@ -95,7 +95,7 @@ fn nan_in_the_data_is_named_with_line_and_column() {
 fn a_label_out_of_range_is_named_with_the_range() {
     let error = data_complaint("length,species\n1.5,0\n2.5,2\n");
     assert!(
-        error.starts_with("data.csv: field `label`, sample 1: the label 2 is outside of 0..2"),
+        error.starts_with("data.csv: line 3, column `species`: the label 2 is outside of 0..2"),
         "{error}"
     );
 }

@@ -5,16 +5,21 @@ mod common;
 use common::{FLOWERS, Place};
 use sha2::{Digest, Sha256};
 
+/// What training leaves in a folder, logs left out.
+const WRITTEN: [&str; 5] =
+    ["checkpoints", "memory.jsonl", "run.json", "weights.safetensors", "workload.toml"];
+
 #[test]
 fn training_digits_reads_almost_all_held_out_digits_and_writes_what_it_says() {
     let place = Place::new();
     let ran = place.succeed(&["train", "digits"]);
-    for part in ["peak", "activations", "accuracy", "runs/digits/weights.safetensors", "runs/digits/run.json"]
+    for part in
+        ["fits: ", "activations", "accuracy", "runs/digits/weights.safetensors", "runs/digits/run.json"]
     {
         assert!(ran.stdout.contains(part), "no `{part}` in {}", ran.stdout);
     }
     assert!(ran.stderr.contains("loss"), "no progress in {}", ran.stderr);
-    assert_eq!(place.list("runs/digits"), ["memory.jsonl", "run.json", "weights.safetensors"]);
+    assert_eq!(place.results("runs/digits"), WRITTEN);
 
     let run = place.json("runs/digits/run.json");
     let accuracy = run["final_metrics"]["accuracy"].as_f64().expect("an accuracy");
@@ -57,11 +62,13 @@ fn the_same_seed_gives_the_same_losses_and_another_seed_gives_others() {
 }
 
 #[test]
-fn quiet_training_prints_nothing_and_still_writes() {
+fn training_says_as_much_as_is_asked_for_and_still_writes() {
     let place = Place::new();
+    let full = place.succeed(&["train", "digits", "--steps", "1", "-v", "--out", "full"]).stdout;
+    assert!(full.contains("peak ") && full.contains("largest at the peak"), "{full}");
     let ran = place.succeed(&["train", "digits", "--steps", "2", "--quiet"]);
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("", ""));
-    assert_eq!(place.list("runs/digits"), ["memory.jsonl", "run.json", "weights.safetensors"]);
+    assert_eq!(place.results("runs/digits"), WRITTEN);
 }
 
 #[test]
@@ -144,8 +151,8 @@ fn a_full_disk_is_an_error_that_leaves_nothing_half_written() {
     // Beyond 8 blocks, writes fail as on a full disk.
     let script = "trap '' XFSZ; ulimit -f 8; $PLIMSOLL train digits --steps 1 --out full";
     let error = place.shell(script).error();
-    assert!(error.contains("full/weights.safetensors"), "{error}");
-    assert_eq!(place.list("full"), Vec::<String>::new());
+    assert!(error.contains("full/checkpoints/") && error.contains("states.safetensors"), "{error}");
+    assert_eq!(place.results("full"), Vec::<String>::new());
 }
 
 #[cfg(unix)]
@@ -156,7 +163,7 @@ fn a_full_disk_leaves_the_files_of_an_earlier_run_as_they_were() {
     let before = (place.read("again/run.json"), std::fs::read(place.path("again/weights.safetensors")).ok());
     let script = "trap '' XFSZ; ulimit -f 8; $PLIMSOLL train digits --steps 3 --out again";
     place.shell(script).error();
-    assert_eq!(place.list("again"), ["memory.jsonl", "run.json", "weights.safetensors"]);
+    assert_eq!(place.results("again"), WRITTEN[1..], "the checkpoint of a run that had ended made room");
     assert_eq!(
         before,
         (place.read("again/run.json"), std::fs::read(place.path("again/weights.safetensors")).ok())
@@ -253,7 +260,7 @@ fn whatever_runs_share_a_folder_the_report_is_that_of_the_weights_beside_it() {
     let weights = std::fs::read(place.path("shared/weights.safetensors")).expect("weights");
     let digest: String = Sha256::digest(weights).iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(place.json("shared/run.json")["weights_sha256"], digest);
-    assert_eq!(place.list("shared"), ["memory.jsonl", "run.json", "weights.safetensors"]);
+    assert_eq!(place.results("shared"), WRITTEN);
 }
 
 #[test]
@@ -263,7 +270,10 @@ fn drafts_of_a_run_that_was_killed_are_removed_by_the_next() {
     place.write("here/.weights.safetensors.123.draft", "half of it");
     place.write("here/notes.draft", "mine");
     place.succeed(&["train", "digits", "--steps", "1", "--quiet", "--out", "here"]);
-    assert_eq!(place.list("here"), ["memory.jsonl", "notes.draft", "run.json", "weights.safetensors"]);
+    assert_eq!(
+        place.results("here"),
+        ["checkpoints", "memory.jsonl", "notes.draft", "run.json", "weights.safetensors", "workload.toml"]
+    );
 }
 
 #[test]
@@ -273,7 +283,7 @@ fn training_ends_even_if_nobody_reads_what_it_prints() {
         "{ $PLIMSOLL train digits --steps 2 2>errors; echo $? >status; } | head -c 1 >/dev/null; sleep 0.1";
     place.shell(script);
     assert_eq!((place.read("status").as_str(), place.read("errors").contains("error")), ("0\n", false));
-    assert_eq!(place.list("runs/digits"), ["memory.jsonl", "run.json", "weights.safetensors"]);
+    assert_eq!(place.results("runs/digits"), WRITTEN);
 }
 
 #[test]

@@ -18,6 +18,9 @@ fn the_list_has_a_line_for_each_workload() {
     let listed = Place::new().succeed(&["workloads"]).stdout;
     for name in [
         "digits",
+        "mnist",
+        "mnist-cnn",
+        "moby-dick",
         "mlp-small",
         "mlp-wide",
         "cnn-small",

@@ -9,8 +9,8 @@ use crate::runtime::in_flight::UNDER_WAY;
 use crate::runtime::memory::Memory;
 use crate::selftest::selftest;
 use plimsoll_device::{
-    ArenaBytes, Books, CheckedProgram, Device, DeviceMemory, FillInput, Handle, PIECE_BYTES, PlanningTraits,
-    Result, SelfTest, WritePiece,
+    ArenaBytes, Books, CheckedProgram, Device, DeviceMemory, FillInput, Handle, LoadedPrograms,
+    PlanningTraits, Result, SelfTest, WritePiece, in_pieces,
 };
 use plimsoll_graph::Program;
 use plimsoll_graph::program::Kernel;
@@ -64,7 +64,7 @@ impl Device for CudaDevice {
 
     fn reserve(&self, bytes: ArenaBytes, limit: Option<u64>) -> Result<Box<dyn DeviceMemory>> {
         let memory = CudaDevice::reserve(self, bytes.device, bytes.host, limit)?;
-        Ok(Box::new(CudaMemory { device: self.clone(), memory, loaded: vec![] }))
+        Ok(Box::new(CudaMemory { device: self.clone(), memory, loaded: LoadedPrograms::default() }))
     }
 
     fn pool(&self, limit: Option<u64>) -> Result<Pool> {
@@ -93,8 +93,7 @@ struct CudaMemory {
     device: CudaDevice,
     /// Dropped before what was loaded in it, as it waits for what still runs.
     memory: Memory,
-    /// Those that were let go of leave a gap.
-    loaded: Vec<Option<Executable>>,
+    loaded: LoadedPrograms<Executable>,
 }
 
 impl DeviceMemory for CudaMemory {
@@ -103,23 +102,11 @@ impl DeviceMemory for CudaMemory {
     }
 
     fn load(&mut self, program: &CheckedProgram) -> Result<Handle> {
-        let loaded = Some(self.device.load(program, &mut self.memory)?);
-        match self.loaded.iter().position(Option::is_none) {
-            Some(gap) => {
-                self.loaded[gap] = loaded;
-                Ok(Handle(gap))
-            }
-            None => {
-                self.loaded.push(loaded);
-                Ok(Handle(self.loaded.len() - 1))
-            }
-        }
+        Ok(self.loaded.insert(self.device.load(program, &mut self.memory)?))
     }
 
     fn unload(&mut self, program: Handle) {
-        if let Some(loaded) = self.loaded.get_mut(program.0) {
-            *loaded = None;
-        }
+        self.loaded.remove(program);
     }
 
     fn ahead(&self) -> usize {
@@ -131,53 +118,35 @@ impl DeviceMemory for CudaMemory {
             fill(index, bytes)
                 .map_err(|_| Error::new(ErrorKind::Input, format!("input {index} was not given")))
         };
-        let CudaMemory { memory, loaded, .. } = self;
-        Ok(find(loaded, program)?.begin(memory, given)?)
+        Ok(self.loaded.get(program)?.begin(&mut self.memory, given)?)
     }
 
     fn collect(&mut self, program: Handle, read: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
-        let CudaMemory { memory, loaded, .. } = self;
-        Ok(find(loaded, program)?.collect(memory, read)?)
+        Ok(self.loaded.get(program)?.collect(&mut self.memory, read)?)
     }
 
     fn time_kernels(&mut self, program: Handle) -> Result<Vec<f64>> {
-        let CudaMemory { memory, loaded, .. } = self;
-        Ok(find(loaded, program)?.time_kernels(memory)?)
+        Ok(self.loaded.get(program)?.time_kernels(&mut self.memory)?)
     }
 
     fn write_state(&mut self, program: Handle, index: usize, write: WritePiece<'_>) -> Result<()> {
-        let CudaMemory { memory, loaded, .. } = self;
-        let program = find(loaded, program)?;
-        let mut room = vec![0; program.state_bytes(index).min(PIECE_BYTES)];
-        for first in (0..program.state_bytes(index)).step_by(PIECE_BYTES) {
-            let piece = &mut room[..PIECE_BYTES.min(program.state_bytes(index) - first)];
-            piece.fill(0);
+        let program = self.loaded.get(program)?;
+        in_pieces(program.state_bytes(index), |first, piece| {
             write(first, piece);
-            program.write_state(memory, index, first, piece)?;
-        }
-        Ok(())
+            Ok(program.write_state(&mut self.memory, index, first, piece)?)
+        })
     }
 
     fn read_state(&self, program: Handle, index: usize, read: &mut dyn FnMut(&[u8])) -> Result<()> {
-        let program = self.loaded.get(program.0).and_then(Option::as_ref).ok_or_else(not_loaded)?;
-        let mut room = vec![0; program.state_bytes(index).min(PIECE_BYTES)];
-        for first in (0..program.state_bytes(index)).step_by(PIECE_BYTES) {
-            let piece = &mut room[..PIECE_BYTES.min(program.state_bytes(index) - first)];
+        let program = self.loaded.get(program)?;
+        in_pieces(program.state_bytes(index), |first, piece| {
             program.read_state(&self.memory, index, first, piece)?;
             read(piece);
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn fill(&mut self, value: u8) -> Result<()> {
         Ok(self.memory.fill(value)?)
     }
-}
-
-fn find(loaded: &mut [Option<Executable>], program: Handle) -> Result<&mut Executable> {
-    loaded.get_mut(program.0).and_then(Option::as_mut).ok_or_else(not_loaded)
-}
-
-fn not_loaded() -> plimsoll_device::Error {
-    plimsoll_device::Error::new(plimsoll_device::ErrorKind::InvalidPlan, "a program that is not loaded")
 }

@@ -1,14 +1,19 @@
 //! The samples of a data set, a batch at a time, in a new order each epoch.
 //!
-//! A batch is a range of an epoch's order. It owns no data: reading it writes into buffers that the caller keeps for
-//! the whole run, so that training's host memory is the same in the first step and the last. Since the order is a
-//! function of seed and epoch, a run that resumes finds its place with [`Iterator::nth`] or `skip`, at no cost.
+//! A batch of a source is a range of an epoch's order. It owns no data: reading it writes into buffers that the caller keeps
+//! for the whole run, so that training's host memory is the same in the first step and the last. Since the order is a
+//! function of seed and epoch, a run that resumes finds its place at no cost. Where stages make the samples, a thread puts
+//! the next batches together while this one is trained on.
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
 
+use crate::check::check_finite;
+use crate::pipeline::{PipelineReport, check_batch_size};
 use crate::random::{Permutation, Purpose, key};
 use crate::source::field_at;
-use crate::{Dataset, ErrorKind, Result};
+use crate::{Dataset, Depth, ErrorKind, Field, Position, Record, Records, Result, Source};
 
 /// How a data set is walked: the batch size and the order.
 #[derive(Clone, Debug)]
@@ -18,24 +23,24 @@ pub struct Batches {
     seed: Option<u64>,
 }
 
+/// How many batches are put together ahead of the one that is used.
+const AHEAD: usize = 2;
+
 impl Batches {
     pub(crate) fn new(dataset: Dataset, batch: usize) -> Result<Batches> {
-        let refuse = |reason: String| Err(ErrorKind::BatchSize { batch, reason }.into());
-        if batch == 0 {
-            return refuse("a batch needs at least one sample".to_string());
-        }
-        for field in dataset.fields() {
-            if batch.checked_mul(field.bytes()).is_none_or(|bytes| bytes > isize::MAX as usize) {
-                return refuse(format!(
-                    "a batch of the field `{}` has more bytes than can be addressed",
-                    field.name()
-                ));
-            }
+        check_batch_size(dataset.fields(), batch)?;
+        if let Some(field) = dataset.fields().iter().find(|field| !field.is_fixed()) {
+            let reason = format!(
+                "samples of a batch have one shape, and this is {field}: pack them into rows of one length (`pack`), or \
+                 make them the same (`map`)"
+            );
+            return Err(ErrorKind::Field { name: field.name().to_string(), reason }.into());
         }
         Ok(Batches { dataset, batch, seed: None })
     }
 
-    /// The same batches, each epoch in an order of its own that depends on this seed and the epoch's number alone.
+    /// The same batches, each epoch in an order of its own that depends on this seed and the epoch's number alone. Samples
+    /// that cannot be read by number stay in the order that their stages give them.
     pub fn shuffled(self, seed: u64) -> Batches {
         Batches { seed: Some(seed), ..self }
     }
@@ -50,7 +55,7 @@ impl Batches {
         self.batch
     }
 
-    /// Batches of one epoch, the last one perhaps partial.
+    /// Batches of one epoch, the last one perhaps partial; 0 where that is not known.
     pub fn per_epoch(&self) -> usize {
         self.dataset.samples().div_ceil(self.batch)
     }
@@ -60,45 +65,184 @@ impl Batches {
         self.dataset.fields().get(field).map_or(0, |field| field.bytes() * self.batch)
     }
 
-    /// Bytes of RAM that the pipeline holds: those of its data set. Order and batches occupy none, and the buffers
-    /// are the caller's.
+    /// Bytes of RAM that are held for batches: what the data set keeps, and where stages make the samples the batches that
+    /// are put together ahead. Stages may hold more; their budget bounds it ([`Dataset::within`]).
     pub fn resident_bytes(&self) -> u64 {
-        self.dataset.resident_bytes()
+        self.dataset.resident_bytes().saturating_add(self.ahead_bytes())
+    }
+
+    /// Bytes of the batches that are put together ahead.
+    pub fn ahead_bytes(&self) -> u64 {
+        if self.dataset.source().is_some() {
+            return 0;
+        }
+        let batch: u64 = self.dataset.fields().iter().map(|field| (field.bytes() * self.batch) as u64).sum();
+        // Those that are ready, the one that is put together, and the one that is used.
+        batch.saturating_mul(AHEAD as u64 + 2)
     }
 
     /// The batches of one epoch. Every sample is in exactly one of them.
     pub fn epoch(&self, epoch: u64) -> Epoch<'_> {
-        let permute = |seed| Permutation::new(key(seed, Purpose::Epoch, epoch), self.dataset.samples());
-        Epoch { batches: self, order: self.seed.map(permute), range: 0..self.per_epoch() }
+        self.open(epoch, None)
+    }
+
+    /// The batches of an epoch that follow a position.
+    pub fn epoch_from(&self, position: &Position) -> Epoch<'_> {
+        self.open(position.epoch, Some(position))
+    }
+
+    fn open(&self, epoch: u64, position: Option<&Position>) -> Epoch<'_> {
+        let first = position.map_or(0, |position| usize::try_from(position.records).unwrap_or(usize::MAX));
+        let range = first.min(self.per_epoch())..self.per_epoch();
+        let walk = match self.dataset.source() {
+            Some(source) => {
+                let permute = |seed| Permutation::new(key(seed, Purpose::Epoch, epoch), source.samples());
+                Walk::ByNumber { source, order: self.seed.map(permute) }
+            }
+            None => Walk::Made { records: self.records(epoch, position), last: Arc::default(), waited: 0.0 },
+        };
+        Epoch { batches: self, epoch, range, walk }
+    }
+
+    /// Batches that stages make.
+    fn records(&self, epoch: u64, position: Option<&Position>) -> Result<Records> {
+        let ordered = self.seed.and_then(|seed| self.dataset.shuffle_all(seed).ok());
+        let ordered = ordered.as_ref().unwrap_or(&self.dataset);
+        let batches = ordered.batch(self.batch, false)?.prefetch(Depth::Records(AHEAD));
+        match position {
+            Some(position) => batches.records_from(position),
+            None => batches.records(epoch),
+        }
     }
 }
 
 /// The batches of one epoch, in order.
-#[derive(Clone, Debug)]
 pub struct Epoch<'a> {
     batches: &'a Batches,
-    order: Option<Permutation>,
+    epoch: u64,
+    /// The numbers of those to come.
     range: Range<usize>,
+    walk: Walk<'a>,
+}
+
+enum Walk<'a> {
+    ByNumber {
+        source: &'a dyn Source,
+        order: Option<Permutation>,
+    },
+    Made {
+        records: Result<Records>,
+        /// The batch that came last: its memory is used again when nobody has it any more.
+        last: Arc<Made>,
+        waited: f64,
+    },
+}
+
+/// A batch that stages made.
+#[derive(Debug, Default)]
+struct Made {
+    record: Option<Record>,
+    /// Why there is none.
+    failure: Option<String>,
+    first: usize,
 }
 
 impl<'a> Epoch<'a> {
-    fn batch(&self, number: usize) -> Batch<'a> {
+    /// Where one is: [`Batches::epoch_from`] goes on after the batch that came last.
+    pub fn position(&self) -> Position {
+        match &self.walk {
+            Walk::Made { records: Ok(records), .. } => records.position(),
+            _ => Position { epoch: self.epoch, records: self.range.start as u64, numbers: vec![] },
+        }
+    }
+
+    /// The seconds that were waited for batches which stages make.
+    pub fn waited_seconds(&self) -> f64 {
+        match &self.walk {
+            Walk::Made { waited, .. } => *waited,
+            Walk::ByNumber { .. } => 0.0,
+        }
+    }
+
+    /// What the stages did in this epoch so far, if stages make the samples.
+    pub fn report(&self) -> Option<PipelineReport> {
+        match &self.walk {
+            Walk::Made { records: Ok(records), .. } => Some(records.report()),
+            _ => None,
+        }
+    }
+
+    fn batch(&mut self, number: usize) -> Batch<'a> {
         let first = number * self.batches.batch;
         let samples = self.batches.batch.min(self.batches.dataset.samples() - first);
-        Batch { dataset: &self.batches.dataset, order: self.order, first, samples }
+        let fields = self.batches.dataset.fields();
+        let rows = match &mut self.walk {
+            Walk::ByNumber { source, order } => Rows::ByNumber { source: *source, order: *order, first },
+            Walk::Made { records, last, waited } => {
+                let start = Instant::now();
+                let mut made = Arc::get_mut(last).map(std::mem::take).unwrap_or_default();
+                made.make(records, fields, first, samples);
+                *waited += start.elapsed().as_secs_f64();
+                *last = Arc::new(made);
+                Rows::Made { made: Arc::clone(last), first: 0 }
+            }
+        };
+        Batch { fields, rows, samples }
     }
+}
+
+impl Made {
+    /// Takes the next batch, which begins with the sample of that number.
+    fn make(&mut self, records: &mut Result<Records>, fields: &[Field], first: usize, samples: usize) {
+        (self.failure, self.first) = (None, first);
+        let made = match records {
+            Ok(records) => {
+                let record = self.record.get_or_insert_with(|| Record::new(&Arc::from([])));
+                records.read_into(record).map_err(|error| error.to_string()).and_then(|more| match more {
+                    false => Err(ended_after(first)),
+                    true => check(record, fields, first, samples),
+                })
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        self.failure = made.err();
+    }
+}
+
+fn ended_after(samples: usize) -> String {
+    format!("the samples end after {samples}, where more were expected: count them again")
+}
+
+/// That a batch is what was expected, and its floats are finite.
+fn check(batch: &Record, fields: &[Field], first: usize, samples: usize) -> std::result::Result<(), String> {
+    for (position, field) in fields.iter().enumerate() {
+        let rows = batch.shape(position)[0];
+        if rows != samples {
+            return Err(ended_after(first + rows));
+        }
+        let bytes = batch.bytes(position).chunks_exact(field.bytes());
+        for (sample, bytes) in (first..).zip(bytes) {
+            check_finite(field, sample, bytes).map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(())
 }
 
 impl<'a> Iterator for Epoch<'a> {
     type Item = Batch<'a>;
 
     fn next(&mut self) -> Option<Batch<'a>> {
-        self.nth(0)
+        let number = self.range.next()?;
+        Some(self.batch(number))
     }
 
     fn nth(&mut self, n: usize) -> Option<Batch<'a>> {
-        let number = self.range.nth(n)?;
-        Some(self.batch(number))
+        if let Walk::ByNumber { .. } = self.walk {
+            let number = self.range.nth(n)?;
+            return Some(self.batch(number));
+        }
+        (0..n).try_for_each(|_| self.next().map(|_| ()))?;
+        self.next()
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -109,12 +253,17 @@ impl<'a> Iterator for Epoch<'a> {
 impl ExactSizeIterator for Epoch<'_> {}
 
 /// Some samples of an epoch, to be read field by field.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Batch<'a> {
-    dataset: &'a Dataset,
-    order: Option<Permutation>,
-    first: usize,
+    fields: &'a [Field],
+    rows: Rows<'a>,
     samples: usize,
+}
+
+#[derive(Clone)]
+enum Rows<'a> {
+    ByNumber { source: &'a dyn Source, order: Option<Permutation>, first: usize },
+    Made { made: Arc<Made>, first: usize },
 }
 
 impl<'a> Batch<'a> {
@@ -125,37 +274,55 @@ impl<'a> Batch<'a> {
 
     /// The batch in parts of so many samples (at least 1), the last one perhaps smaller. Nothing is copied.
     pub fn parts(&self, samples: usize) -> impl Iterator<Item = Batch<'a>> {
-        let part = move |first| {
-            let samples = samples.max(1).min(self.samples - first);
-            Batch { first: self.first + first, samples, ..self.clone() }
-        };
-        (0..self.samples).step_by(samples.max(1)).map(part)
+        (0..self.samples).step_by(samples.max(1)).map(move |first| self.part(first, samples.max(1)))
     }
 
     /// The samples from position `first` on, at most so many. Nothing is copied.
     pub fn part(&self, first: usize, samples: usize) -> Batch<'a> {
-        let first = first.min(self.samples);
-        Batch { first: self.first + first, samples: samples.min(self.samples - first), ..self.clone() }
+        let more = first.min(self.samples);
+        let mut rows = self.rows.clone();
+        match &mut rows {
+            Rows::ByNumber { first, .. } | Rows::Made { first, .. } => *first += more,
+        }
+        Batch { fields: self.fields, rows, samples: samples.min(self.samples - more) }
     }
 
-    /// Which samples of the data set these are, in the order in which they are read.
+    /// Which samples of the data set these are, in the order in which they are read: their numbers, or where stages make the
+    /// samples, their places in the epoch.
     pub fn indices(&self) -> impl ExactSizeIterator<Item = usize> {
-        let order = self.order;
-        (self.first..self.first + self.samples).map(move |at| order.map_or(at, |order| order.at(at)))
+        let (order, first) = match &self.rows {
+            Rows::ByNumber { order, first, .. } => (*order, *first),
+            Rows::Made { made, first } => (None, made.first + first),
+        };
+        (first..first + self.samples).map(move |at| order.map_or(at, |order| order.at(at)))
     }
 
     /// Writes the field at this position, sample after sample, to the start of `out`; returns the bytes written.
     ///
     /// The buffer may be larger than the batch, as it is for a partial one: the rest of it stays as it was.
     pub fn read(&self, field: usize, out: &mut [u8]) -> Result<usize> {
-        let found = field_at(self.dataset.fields(), field)?;
+        let found = field_at(self.fields, field)?;
         let needed = found.bytes() * self.samples;
         let bytes = out.len();
         let Some(out) = out.get_mut(..needed) else {
             return Err(ErrorKind::Buffer { field: found.name().to_string(), bytes, needed }.into());
         };
-        for (sample, out) in self.indices().zip(out.chunks_exact_mut(found.bytes())) {
-            self.dataset.source().read(sample, field, out)?;
+        match &self.rows {
+            Rows::ByNumber { source, .. } => {
+                for (sample, out) in self.indices().zip(out.chunks_exact_mut(found.bytes())) {
+                    source.read(sample, field, out)?;
+                }
+            }
+            Rows::Made { made, first } => match (&made.failure, &made.record) {
+                (None, Some(record)) => {
+                    out.copy_from_slice(&record.bytes(field)[first * found.bytes()..][..needed]);
+                }
+                (failure, _) => {
+                    let reason = failure.clone().unwrap_or_default();
+                    let (stage, element) = ("a batch".to_string(), made.first as u64);
+                    return Err(ErrorKind::Stage { stage, element, reason, error: None }.into());
+                }
+            },
         }
         Ok(needed)
     }

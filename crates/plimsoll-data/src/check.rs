@@ -1,45 +1,49 @@
 //! Looking through all samples before training on them. A single NaN ruins a model after hours and a label that is out
 //! of range reads past a row; both are cheap to find first, and the error names the sample.
 
-use crate::source::{field_at, field_named};
-use crate::{Dataset, Element, ErrorKind, Result};
+use crate::source::{Promise, field_at, field_named};
+use crate::{Dataset, Element, ErrorKind, Field, Result, Source};
 
 impl Dataset {
-    /// Reads every float of every sample and refuses the first that is NaN or infinite.
+    /// Reads every float of every sample and refuses the first that is NaN or infinite. Where the source promises that
+    /// there is none ([`Source::promise`](crate::Source::promise)), nothing is read. Samples that stages make, or
+    /// whose shape is open, are looked at when they are read ([`Batch::read`](crate::Batch::read)).
     pub fn check(&self) -> Result<()> {
+        let Some(source) = self.source().filter(|source| source.fields().iter().all(Field::is_fixed)) else {
+            return Ok(());
+        };
         for (position, field) in self.fields().iter().enumerate() {
-            if field.element() != Element::F32 {
+            let promise = source.promise(position);
+            let is_float = matches!(field.element(), Element::F32 | Element::F64);
+            if !is_float || matches!(promise, Promise::Finite | Promise::Meant) {
                 continue;
             }
-            self.scan(position, |sample, bytes| {
-                match floats(bytes).enumerate().find(|(_, value)| !value.is_finite()) {
-                    None => Ok(()),
-                    Some((element, value)) => {
-                        let field = field.name().to_string();
-                        Err(ErrorKind::NotFinite { field, sample, element, value }.into())
-                    }
-                }
-            })?;
+            scan(source, position, |sample, bytes| check_finite(field, sample, bytes))?;
         }
         Ok(())
     }
 
     /// Reads every label of the field with this name and refuses the first outside of `0..classes`.
     ///
-    /// Labels are `i32` or `u8`, one per sample or one per token.
+    /// Labels are `i32`, `i64` or `u8`, one per sample or one per token. Where the source promises that there are no others,
+    /// nothing is read.
     pub fn check_labels(&self, field: &str, classes: usize) -> Result<()> {
         let position = field_named(self.fields(), field)?;
         let field = field_at(self.fields(), position)?;
-        if field.element() == Element::F32 {
-            let reason = "labels are whole numbers, i32 or u8; this field is f32".to_string();
+        if matches!(field.element(), Element::F32 | Element::F64) {
+            let reason =
+                format!("labels are whole numbers, i32, i64 or u8; this field is {}", field.element());
             return Err(ErrorKind::Field { name: field.name().to_string(), reason }.into());
         }
+        let Some(source) = self.source().filter(|_| field.is_fixed()) else { return Ok(()) };
+        match source.promise(position) {
+            Promise::Below(bound) if bound <= classes => return Ok(()),
+            Promise::Meant => return Ok(()),
+            Promise::Below(_) | Promise::Finite | Promise::Nothing => {}
+        }
         let outside = |value: &i64| usize::try_from(*value).map_or(true, |value| value >= classes);
-        self.scan(position, |sample, bytes| {
-            let found = match field.element() {
-                Element::U8 => bytes.iter().map(|&byte| i64::from(byte)).find(outside),
-                _ => integers(bytes).map(i64::from).find(outside),
-            };
+        scan(source, position, |sample, bytes| {
+            let found = integers(field.element(), bytes).find(outside);
             match found {
                 None => Ok(()),
                 Some(value) => {
@@ -49,22 +53,44 @@ impl Dataset {
             }
         })
     }
+}
 
-    /// Shows each sample of a field to `look`, under the number it has in its source.
-    fn scan(&self, position: usize, look: impl Fn(usize, &[u8]) -> Result<()>) -> Result<()> {
-        let mut bytes = vec![0; field_at(self.fields(), position)?.bytes()];
-        for sample in 0..self.samples() {
-            self.source().read(sample, position, &mut bytes)?;
-            look(self.source().origin(sample), &bytes)?;
+/// Shows each sample of a field to `look`, under the number it has in its source.
+fn scan(source: &dyn Source, position: usize, look: impl Fn(usize, &[u8]) -> Result<()>) -> Result<()> {
+    let mut bytes = vec![0; field_at(source.fields(), position)?.bytes()];
+    for sample in 0..source.samples() {
+        source.read(sample, position, &mut bytes)?;
+        look(source.origin(sample), &bytes)?;
+    }
+    Ok(())
+}
+
+/// Refuses the first float of a sample that is NaN or infinite.
+pub(crate) fn check_finite(field: &Field, sample: usize, bytes: &[u8]) -> Result<()> {
+    match floats(field.element(), bytes).enumerate().find(|(_, value)| !value.is_finite()) {
+        None => Ok(()),
+        Some((element, value)) => {
+            let field = field.name().to_string();
+            Err(ErrorKind::NotFinite { field, sample, element, value }.into())
         }
-        Ok(())
     }
 }
 
-fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> + '_ {
-    bytes.as_chunks().0.iter().map(|&chunk| f32::from_ne_bytes(chunk))
+fn floats(element: Element, bytes: &[u8]) -> Box<dyn Iterator<Item = f32> + '_> {
+    match element {
+        Element::F64 => {
+            // A finite number stays one, which as an `f32` it might not.
+            let narrow = |value: f64| if value.is_finite() { 0.0 } else { value as f32 };
+            Box::new(bytes.as_chunks().0.iter().map(move |&chunk| narrow(f64::from_ne_bytes(chunk))))
+        }
+        _ => Box::new(bytes.as_chunks().0.iter().map(|&chunk| f32::from_ne_bytes(chunk))),
+    }
 }
 
-fn integers(bytes: &[u8]) -> impl Iterator<Item = i32> + '_ {
-    bytes.as_chunks().0.iter().map(|&chunk| i32::from_ne_bytes(chunk))
+fn integers(element: Element, bytes: &[u8]) -> Box<dyn Iterator<Item = i64> + '_> {
+    match element {
+        Element::U8 => Box::new(bytes.iter().map(|&byte| i64::from(byte))),
+        Element::I64 => Box::new(bytes.as_chunks().0.iter().map(|&chunk| i64::from_ne_bytes(chunk))),
+        _ => Box::new(bytes.as_chunks().0.iter().map(|&chunk| i64::from(i32::from_ne_bytes(chunk)))),
+    }
 }

@@ -1,5 +1,6 @@
 //! One error type for the crate: opaque, with a kind that carries the numbers a program or a person needs to act.
 
+use std::path::PathBuf;
 use std::{fmt, io};
 
 /// What this crate returns.
@@ -13,6 +14,14 @@ impl Error {
     /// What went wrong.
     pub fn kind(&self) -> &ErrorKind {
         &self.0
+    }
+
+    /// The same error, of this sample if it is about a file and says of none.
+    pub(crate) fn of_sample(mut self, of: usize) -> Error {
+        if let ErrorKind::File { sample: sample @ None, .. } = &mut *self.0 {
+            *sample = Some(of);
+        }
+        self
     }
 }
 
@@ -122,11 +131,45 @@ pub enum ErrorKind {
     },
     /// A line of a text file that could not be understood.
     Parse {
+        /// The file, if it is one.
+        path: Option<PathBuf>,
         /// The line, counted from 1, the header included.
         line: u64,
         /// The column's name, when one column is to blame.
         column: Option<String>,
         /// What is wrong, and what would be right.
+        reason: String,
+    },
+    /// A file holds what it should not, or lacks what it should hold.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The sample, counted from 0, when one is to blame.
+        sample: Option<usize>,
+        /// The byte of the file, when one is to blame.
+        offset: Option<u64>,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+    /// An image cannot be decoded, or not be changed as asked.
+    Image {
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+    /// A stage of a pipeline could not make an element.
+    Stage {
+        /// The stage.
+        stage: String,
+        /// The element that it was to make, counted from 0 within its epoch.
+        element: u64,
+        /// What is wrong.
+        reason: String,
+        /// What was wrong before it came to this stage, if something was.
+        error: Option<Error>,
+    },
+    /// A position in a pipeline is not one of this pipeline.
+    Position {
+        /// What is wrong with it.
         reason: String,
     },
     /// An option of a source that a workload gives is not usable.
@@ -191,10 +234,32 @@ impl fmt::Display for Error {
                 "{holder} needs {bytes} bytes of RAM, which the operating system refused; use fewer samples, or \
                  free memory"
             ),
-            ErrorKind::Parse { line, column: Some(column), reason } => {
-                write!(f, "line {line}, column `{column}`: {reason}")
+            ErrorKind::Parse { path, line, column, reason } => {
+                if let Some(path) = path {
+                    write!(f, "{}: ", path.display())?;
+                }
+                match column {
+                    Some(column) => write!(f, "line {line}, column `{column}`: {reason}"),
+                    None => write!(f, "line {line}: {reason}"),
+                }
             }
-            ErrorKind::Parse { line, column: None, reason } => write!(f, "line {line}: {reason}"),
+            ErrorKind::File { path, sample, offset, reason } => {
+                write!(f, "{}", path.display())?;
+                if let Some(sample) = sample {
+                    write!(f, ", sample {sample}")?;
+                }
+                if let Some(offset) = offset {
+                    write!(f, ", byte {offset}")?;
+                }
+                write!(f, ": {reason}")
+            }
+            ErrorKind::Image { reason } => write!(f, "the image: {reason}"),
+            ErrorKind::Stage { stage, element, reason, .. } => {
+                write!(f, "{stage}, element {element}: {reason}")
+            }
+            ErrorKind::Position { reason } => {
+                write!(f, "{reason}: the position was taken in another pipeline, or with other options")
+            }
             ErrorKind::Option { message } => f.write_str(message),
             ErrorKind::Io { what, error } => write!(f, "{what}: {error}"),
         }
@@ -205,6 +270,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self.kind() {
             ErrorKind::Io { error, .. } => Some(error),
+            ErrorKind::Stage { error: Some(error), .. } => Some(error),
             _ => None,
         }
     }

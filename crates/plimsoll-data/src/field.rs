@@ -12,14 +12,19 @@ pub enum Element {
     F32,
     /// 32-bit signed integer: class labels and tokens.
     I32,
-    /// One byte: raw pixels, small labels.
+    /// One byte: raw pixels, small labels, text.
     U8,
+    /// 64-bit float.
+    F64,
+    /// 64-bit signed integer: identities, times.
+    I64,
 }
 
 impl Element {
     /// Bytes of one element.
     pub const fn bytes(self) -> usize {
         match self {
+            Element::F64 | Element::I64 => 8,
             Element::F32 | Element::I32 => 4,
             Element::U8 => 1,
         }
@@ -32,11 +37,40 @@ impl fmt::Display for Element {
             Element::F32 => "f32",
             Element::I32 => "i32",
             Element::U8 => "u8",
+            Element::F64 => "f64",
+            Element::I64 => "i64",
         })
     }
 }
 
-/// A named part of every sample: its features, its label. All samples have the same shape.
+/// The Rust types that elements can be: `f32`, `i32`, `u8`, `f64` and `i64`.
+pub trait Scalar: sealed::Sealed {
+    /// The element type that it is.
+    const ELEMENT: Element;
+}
+
+mod sealed {
+    /// Keeps scalars to those that elements can be.
+    pub trait Sealed: bytemuck::Pod {}
+}
+
+macro_rules! scalar {
+    ($type:ty, $element:ident) => {
+        impl Scalar for $type {
+            const ELEMENT: Element = Element::$element;
+        }
+        impl sealed::Sealed for $type {}
+    };
+}
+
+scalar!(f32, F32);
+scalar!(i32, I32);
+scalar!(u8, U8);
+scalar!(f64, F64);
+scalar!(i64, I64);
+
+/// A named part of every sample: its features, its label. All samples have the same shape, or one of which some extents
+/// are [`OPEN`](Field::OPEN).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
     name: String,
@@ -46,6 +80,28 @@ pub struct Field {
 }
 
 impl Field {
+    /// The extent of an axis that is as long in each sample as it happens to be: of a text, of an image before it is
+    /// resized.
+    pub const OPEN: usize = 0;
+
+    /// A field of which some extents are [`OPEN`](Field::OPEN).
+    ///
+    /// ```
+    /// use plimsoll_data::{Element, Field};
+    /// let image = Field::open("image", Element::U8, &[Field::OPEN, Field::OPEN, 3])?;
+    /// assert!(!image.is_fixed());
+    /// assert_eq!(image.to_string(), "image: u8 [?, ?, 3]");
+    /// # Ok::<(), plimsoll_data::Error>(())
+    /// ```
+    pub fn open(name: &str, element: Element, shape: &[usize]) -> Result<Field> {
+        let least: Vec<usize> = shape.iter().map(|&extent| extent.max(1)).collect();
+        let mut field = Field::new(name, element, &least)?;
+        if shape.contains(&Field::OPEN) {
+            (field.shape, field.elements) = (shape.to_vec(), 0);
+        }
+        Ok(field)
+    }
+
     /// A field of this shape per sample; an empty shape is one element.
     ///
     /// A shape that holds no element, or more bytes than can be addressed, is refused.
@@ -77,17 +133,38 @@ impl Field {
         self.element
     }
 
+    /// Whether all samples have the same shape.
+    pub fn is_fixed(&self) -> bool {
+        !self.shape.contains(&Field::OPEN)
+    }
+
+    /// Whether a sample may have this shape.
+    pub fn takes(&self, shape: &[usize]) -> bool {
+        let fits = |(&own, &extent): (&usize, &usize)| own == Field::OPEN || own == extent;
+        self.shape.len() == shape.len() && self.shape.iter().zip(shape).all(fits)
+    }
+
+    /// The same field by another name.
+    pub fn named(&self, name: &str) -> Result<Field> {
+        Field::open(name, self.element, &self.shape)
+    }
+
+    /// So many of them in a row, or as many as there happen to be ([`Field::OPEN`]).
+    pub fn rows(&self, rows: usize) -> Result<Field> {
+        Field::open(&self.name, self.element, &[&[rows], &self.shape[..]].concat())
+    }
+
     /// The shape of one sample; empty for a single element.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// Elements of one sample.
+    /// Elements of one sample; 0 where its shape is open.
     pub fn elements(&self) -> usize {
         self.elements
     }
 
-    /// Bytes of one sample.
+    /// Bytes of one sample; 0 where its shape is open.
     pub fn bytes(&self) -> usize {
         self.elements * self.element.bytes()
     }
@@ -95,6 +172,9 @@ impl Field {
 
 impl fmt::Display for Field {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} {:?}", self.name, self.element, self.shape)
+        let extent =
+            |&extent: &usize| if extent == Field::OPEN { "?".to_string() } else { extent.to_string() };
+        let shape: Vec<String> = self.shape.iter().map(extent).collect();
+        write!(f, "{}: {} [{}]", self.name, self.element, shape.join(", "))
     }
 }

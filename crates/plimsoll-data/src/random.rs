@@ -17,6 +17,8 @@ pub(crate) enum Purpose {
     Values,
     Split,
     Epoch,
+    Shuffle,
+    Draws,
 }
 
 /// The key of the `index`-th stream of a seed for a purpose.
@@ -36,6 +38,53 @@ pub(crate) fn normal_pair(word: u64) -> (f32, f32) {
     let radius = (-2.0 * ((f64::from((word >> 32) as u32) + 0.5) * UNIT).ln()).sqrt();
     let (sin, cos) = (std::f64::consts::TAU * f64::from(word as u32) * UNIT).sin_cos();
     ((radius * cos) as f32, (radius * sin) as f32)
+}
+
+/// Random numbers for one element of a data set in one epoch, such as where an image is cropped.
+///
+/// They depend on seed, epoch and element alone: on whatever thread an element is made, and whether a run went through or
+/// resumed, it is the same one.
+///
+/// ```
+/// use plimsoll_data::Draws;
+///
+/// let mut draws = Draws::new(7, 3, 41);
+/// let (row, turned) = (draws.below(33), draws.chance(0.5));
+/// let mut again = Draws::new(7, 3, 41);
+/// assert_eq!((again.below(33), again.chance(0.5)), (row, turned));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Draws {
+    key: u64,
+    drawn: u64,
+}
+
+impl Draws {
+    /// The numbers for this element of this epoch.
+    pub fn new(seed: u64, epoch: u64, element: u64) -> Draws {
+        Draws { key: word(key(seed, Purpose::Draws, epoch), element), drawn: 0 }
+    }
+
+    /// A whole number in `0..bound`, each equally likely; 0 if the bound is.
+    pub fn below(&mut self, bound: usize) -> usize {
+        below(self.next(), bound as u64) as usize
+    }
+
+    /// True with this probability: never at 0, always at 1.
+    pub fn chance(&mut self, probability: f64) -> bool {
+        self.unit() < probability
+    }
+
+    /// A number from 0 to 1, of which 1 is not one.
+    pub fn unit(&mut self) -> f64 {
+        // The 53 bits that a float has.
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn next(&mut self) -> u64 {
+        self.drawn += 1;
+        word(self.key, self.drawn)
+    }
 }
 
 /// A shuffle of `0..samples` as a function. Samples are laid out in a nearly square grid, and by turns rows are
@@ -106,6 +155,27 @@ mod tests {
                 prop_assert!(!std::mem::replace(&mut seen[sample], true));
             }
         }
+    }
+
+    #[test]
+    fn draws_of_neighbouring_elements_and_epochs_are_uniform_and_unrelated() {
+        let first = |epoch, element| Draws::new(5, epoch, element).unit();
+        let mean = (0..10_000).map(|element| first(2, element)).sum::<f64>() / 10_000.0;
+        assert!((mean - 0.5).abs() < 0.015, "{mean}");
+        for (epoch, element) in [(0, 1), (1, 0)] {
+            let product = |at| (first(0, at) - 0.5) * (first(epoch, at + element) - 0.5);
+            // Of unrelated numbers it is 0 ± 0.0008.
+            let covariance = (0..10_000).map(product).sum::<f64>() / 10_000.0;
+            assert!(covariance.abs() < 0.004, "{covariance}");
+        }
+        let mut draws = Draws::new(5, 0, 0);
+        let counts = (0..6000).fold([0; 6], |mut counts, _| {
+            counts[draws.below(6)] += 1;
+            counts
+        });
+        assert!(counts.iter().all(|count| (850..1150).contains(count)), "{counts:?}");
+        assert!((0..100).all(|_| draws.chance(1.0) && !draws.chance(0.0)));
+        assert_eq!(draws.below(0), 0);
     }
 
     #[test]

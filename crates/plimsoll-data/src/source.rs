@@ -1,7 +1,9 @@
 //! Where samples come from. The trait asks for one field of one sample at a time, into bytes that belong to the
-//! caller, so that a source over a memory map or a stream needs no copy between the file and the batch.
+//! caller, so that a source over a memory map or a stream needs no copy between the file and the batch. Samples whose
+//! shape is open are read whole, into a record that takes on their shape.
 
-use crate::{ErrorKind, Field, Result};
+use crate::{ErrorKind, Field, Record, Result};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Samples that can be read in any order, from any thread.
@@ -12,10 +14,39 @@ pub trait Source: Send + Sync {
     /// What each sample is made of. Names are unique; positions are what [`read`](Source::read) takes.
     fn fields(&self) -> &[Field];
 
-    /// Writes one field of one sample into `out`, which has exactly [`Field::bytes`] bytes.
+    /// Writes one field of one sample into `out`, which has exactly [`Field::bytes`] bytes. A source with an open field
+    /// is asked for whole records instead, and refuses this.
     ///
     /// The same sample reads the same each time. On success nothing is allocated.
     fn read(&self, sample: usize, field: usize, out: &mut [u8]) -> Result<()>;
+
+    /// Writes one sample into a record that has the [`fields`](Source::fields) of this source.
+    ///
+    /// A record that has held a sample as large before takes no memory for it.
+    fn read_record(&self, sample: usize, out: &mut Record) -> Result<()> {
+        for (position, field) in self.fields().iter().enumerate() {
+            self.read(sample, position, out.reshape(position, field.shape())?)?;
+        }
+        Ok(())
+    }
+
+    /// Writes one field of samples that follow one another into `out`, one after the other. For sources that read many in a
+    /// row faster than each by itself.
+    fn read_range(&self, first: usize, samples: usize, field: usize, out: &mut [u8]) -> Result<()> {
+        let bytes = field_at(self.fields(), field)?.bytes();
+        read_each(first..first + samples, bytes, out, |sample, out| self.read(sample, field, out))
+    }
+
+    /// Whether reading one field takes as long as reading the whole record: then it is read as one.
+    fn reads_whole_records(&self) -> bool {
+        false
+    }
+
+    /// Bytes of RAM that reading a sample takes for a while beside the record, on each thread that reads: what a decoder
+    /// unpacks first.
+    fn reading_bytes(&self) -> u64 {
+        0
+    }
 
     /// Bytes of RAM that the samples occupy for as long as the source lives.
     fn resident_bytes(&self) -> u64;
@@ -30,6 +61,12 @@ pub trait Source: Send + Sync {
         sample
     }
 
+    /// What is known of the values of a field without reading them all.
+    fn promise(&self, field: usize) -> Promise {
+        let _ = field;
+        Promise::Nothing
+    }
+
     /// The field that a [`read`](Source::read) with these arguments is about, or why there is none. For
     /// implementations to begin with.
     fn locate(&self, sample: usize, field: usize, out: &[u8]) -> Result<&Field> {
@@ -38,12 +75,47 @@ pub trait Source: Send + Sync {
             return Err(ErrorKind::NoSuchSample { sample, samples }.into());
         }
         let found = field_at(self.fields(), field)?;
+        if !found.is_fixed() {
+            let reason = format!("its shape is open ({found}): it is read with the whole record");
+            return Err(ErrorKind::Field { name: found.name().to_string(), reason }.into());
+        }
         if out.len() != found.bytes() {
             let (field, bytes, needed) = (found.name().to_string(), out.len(), found.bytes());
             return Err(ErrorKind::Buffer { field, bytes, needed }.into());
         }
         Ok(found)
     }
+}
+
+/// Samples that come one after the other and cannot be read by number: of a compressed file, of a program.
+pub trait RecordReader: Send {
+    /// Writes the next sample to `out`; false when there are no more.
+    ///
+    /// After an error, what follows is the sample after the one that failed, or the end.
+    fn next(&mut self, out: &mut Record) -> Result<bool>;
+}
+
+/// What holds for every value that [`Source::read`] gives of a field: it makes no others, or refuses them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// Nothing: who needs to know looks at all samples.
+    Nothing,
+    /// Floats are finite.
+    Finite,
+    /// Whole numbers lie in `0..` this.
+    Below(usize),
+    /// Values are meant as they are and not to be looked at, as labels of which some stand for no class.
+    Meant,
+}
+
+/// Reads samples one by one, each to its bytes of `out`.
+pub(crate) fn read_each(
+    samples: Range<usize>,
+    bytes: usize,
+    out: &mut [u8],
+    read: impl Fn(usize, &mut [u8]) -> Result<()>,
+) -> Result<()> {
+    samples.zip(out.chunks_exact_mut(bytes.max(1))).try_for_each(|(sample, out)| read(sample, out))
 }
 
 /// The field at a position.

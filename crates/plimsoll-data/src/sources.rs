@@ -3,23 +3,78 @@
 //! A source is a file here and an entry of [`KINDS`]: it reads its own options, says what can be predicted from it
 //! before a byte of it is read, and opens itself. Nothing else knows which sources there are.
 
+mod bytes;
 mod columns;
+mod concatenated;
 mod csv;
+mod csv_rows;
+mod decimal;
 mod digits;
+mod files;
+#[cfg(any(feature = "parquet", feature = "tokenizers"))]
+mod guard;
+mod idx;
+mod image_folder;
+mod json;
+mod json_lines;
 mod kept;
+mod npy;
+mod npz;
+mod number;
+mod predicted;
+mod protobuf;
+mod records;
+mod safetensors;
+mod stored;
 mod synthetic;
+#[cfg(feature = "parquet")]
+mod table;
+mod table_kinds;
+mod text;
+mod tfrecord;
+#[cfg(feature = "tokenizers")]
+mod tokens;
 
 pub use columns::{Columns, Value};
+pub use concatenated::Concatenated;
 pub use csv::Csv;
 pub use digits::{Digits, digits};
+pub use files::Paths;
+pub use idx::idx;
+pub use image_folder::ImageFolder;
+pub use json_lines::JsonLines;
+pub use npy::npy;
+pub use records::{Key, RecordFiles, Streamed};
+pub use safetensors::safetensors;
+pub use stored::{Inputs, Stored, Targets};
 pub use synthetic::Synthetic;
+#[cfg(feature = "parquet")]
+pub use table::{Table, arrow, parquet};
+pub use text::Text;
+pub use tfrecord::TfRecord;
+#[cfg(feature = "tokenizers")]
+pub use tokens::{TokenizedText, Tokenizer};
 
 use crate::{Dataset, Error, Result};
 use std::fmt::Debug;
 use std::path::PathBuf;
 
 /// The sources that a workload file can name.
-pub const KINDS: [SourceKind; 4] = [digits::KIND, csv::KIND, synthetic::KIND, synthetic::TOKENS];
+pub const KINDS: [SourceKind; 13] = [
+    digits::KIND,
+    csv::KIND,
+    json_lines::KIND,
+    tfrecord::KIND,
+    table_kinds::PARQUET,
+    table_kinds::ARROW,
+    npy::KIND,
+    idx::KIND,
+    safetensors::KIND,
+    text::KIND,
+    image_folder::KIND,
+    synthetic::KIND,
+    synthetic::TOKENS,
+];
 
 /// A kind of source.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +100,7 @@ pub trait Description: Debug {
         None
     }
 
-    /// The samples.
+    /// The samples. Those of packed files can only be read in their order, and are not counted yet.
     ///
     /// # Errors
     /// If they cannot be read, or hold what no model can be trained on.
@@ -76,6 +131,10 @@ pub struct Tokens {
 pub trait Options {
     /// Text, if the key is there.
     fn find_text(&self, key: &'static str) -> Result<Option<String>>;
+    /// Text.
+    fn need_text(&self, key: &'static str) -> Result<String>;
+    /// Yes or no, if the key is there.
+    fn find_flag(&self, key: &'static str) -> Result<Option<bool>>;
     /// A single character, if the key is there.
     fn find_character(&self, key: &'static str) -> Result<Option<char>>;
     /// A number of things, at least 1, if the key is there.
@@ -87,7 +146,22 @@ pub trait Options {
     /// A shape.
     fn need_shape(&self, key: &'static str) -> Result<Vec<usize>>;
     /// The path of a file, which the workload gives relative to itself.
-    fn need_path(&self, key: &'static str) -> Result<PathBuf>;
+    fn need_path(&self, key: &'static str) -> Result<PathBuf> {
+        Ok(self.file(key, &self.need_text(key)?))
+    }
+    /// The path of a file that the workload calls so in the value of a key, or of the one that is to be read instead.
+    fn file(&self, key: &'static str, name: &str) -> PathBuf;
+    /// The path of a file that goes with the data, if the key is there. It is read whatever is read instead of the data.
+    fn find_companion(&self, key: &'static str) -> Result<Option<PathBuf>>;
     /// The error for what is wrong with the value of a key, or with all of them.
     fn refuse(&self, key: Option<&'static str>, message: &str) -> Error;
+}
+
+/// What to do where something needs a feature that this build was made without.
+#[cfg(not(all(feature = "parquet", feature = "tokenizers")))]
+fn needs_feature(what: &str, feature: &str) -> String {
+    format!(
+        "{what} needs the feature `{feature}`, which this build is without: build it again with `--features {feature}`, such \
+         as `cargo install --path crates/plimsoll-cli --features {feature}`"
+    )
 }

@@ -9,13 +9,13 @@ fn read(text: &str) -> Result<Columns> {
     Csv::label("y").read(Cursor::new(text))
 }
 
-fn features(columns: &Columns, sample: usize) -> Vec<f32> {
+fn features(columns: &impl Source, sample: usize) -> Vec<f32> {
     let mut bytes = vec![0; columns.fields()[0].bytes()];
     columns.read(sample, 0, &mut bytes).unwrap();
     bytes.chunks(4).map(|bytes| f32::from_ne_bytes(bytes.try_into().unwrap())).collect()
 }
 
-fn answer(columns: &Columns, sample: usize) -> [u8; 4] {
+fn answer(columns: &impl Source, sample: usize) -> [u8; 4] {
     let mut bytes = [0; 4];
     columns.read(sample, 1, &mut bytes).unwrap();
     bytes

@@ -2,8 +2,10 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::path::Path;
 
-use plimsoll_data::{Columns, Dataset, Source, Synthetic, digits};
+use plimsoll_data::sources::{Inputs, JsonLines, Key, Targets, Text, TfRecord, npy};
+use plimsoll_data::{Columns, Csv, Dataset, Element, Field, Record, Source, Synthetic, digits};
 
 struct Counting;
 
@@ -62,6 +64,69 @@ fn iterating_batches_allocates_nothing() {
     assert_eq!(allocations(columns.unwrap()), 0);
     let synthetic = Synthetic::new(1000, 0).normal("x", &[9]).unwrap().tokens("t", "n", 7, 50);
     assert_eq!(allocations(synthetic.unwrap()), 0);
+}
+
+#[test]
+fn reading_files_in_place_allocates_nothing() {
+    let file = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
+    let inputs = Inputs { scale: false, channels: true };
+    for name in ["little-f4.npy", "big-f8.npy"] {
+        let source = npy(file(name), file("labels.npy"), inputs, Targets::Classes(3));
+        assert_eq!(allocations(source.unwrap()), 0);
+    }
+    assert_eq!(allocations(Text::open(&[file("../no_allocation.rs")], 16).unwrap()), 0);
+}
+
+#[test]
+fn reading_records_by_number_allocates_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.csv");
+    let rows: String =
+        (0..200_000).map(|row| format!("{row}.25,{}e-3, {row},{}\n", row * 7, row % 3)).collect();
+    std::fs::write(&path, format!("a,b,c,y\n{rows}")).unwrap();
+    let source = Csv::label("y").open(&path).unwrap();
+    assert!(source.resident_bytes() < 4 << 20);
+    assert_eq!(allocations(source), 0);
+
+    let file = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
+    let label = || Key::of(Field::new("label", Element::I32, &[]).unwrap()).classes(3);
+    let floats = |shape: &[usize]| Key::of(Field::new("floats", Element::F32, shape).unwrap());
+    let examples = TfRecord::new(&[floats(&[6]), label()]).unwrap();
+    assert_eq!(allocations(examples.open(file("records.tfrecord")).unwrap()), 0);
+    let lines = JsonLines::new(&[floats(&[2, 3]), label()]).unwrap();
+    assert_eq!(allocations(lines.open(file("records.jsonl")).unwrap()), 0);
+}
+
+#[test]
+fn records_of_open_shape_allocate_nothing_once_the_largest_was_read() {
+    let file = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
+    let open = |name, element| Key::of(Field::open(name, element, &[Field::OPEN]).unwrap());
+    let keys = [open("text", Element::U8), open("tokens", Element::I64)];
+    let sources = [
+        JsonLines::new(&keys).unwrap().open(file("records.jsonl")).unwrap(),
+        TfRecord::new(&keys).unwrap().open(file("records.tfrecord")).unwrap(),
+    ];
+    for source in sources {
+        let mut record = Record::new(&source.fields().into());
+        (0..5).for_each(|sample| source.read_record(sample, &mut record).unwrap());
+        let before = ALLOCATIONS.get();
+        (0..5).for_each(|sample| source.read_record(sample, &mut record).unwrap());
+        assert_eq!(ALLOCATIONS.get() - before, 0);
+    }
+}
+
+#[test]
+fn streaming_allocates_nothing_once_it_has_begun() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows.csv");
+    let rows: String = (0..50_000).map(|row| format!("{row}.25,{}\n", row % 3)).collect();
+    std::fs::write(&path, format!("a,y\n{rows}")).unwrap();
+    let streamed = Csv::label("y").stream(&path).unwrap();
+    let (mut record, mut reader) = (Record::new(streamed.fields()), streamed.reader().unwrap());
+    assert!(reader.next(&mut record).unwrap());
+    let before = ALLOCATIONS.get();
+    while reader.next(&mut record).unwrap() {}
+    assert_eq!(ALLOCATIONS.get() - before, 0);
 }
 
 #[test]

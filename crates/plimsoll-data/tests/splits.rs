@@ -10,7 +10,7 @@ fn numbered(samples: usize) -> Dataset {
 fn read_all(dataset: &Dataset) -> Vec<i32> {
     let mut bytes = [0; 4];
     let mut read = |sample| {
-        dataset.source().read(sample, 0, &mut bytes).unwrap();
+        dataset.source().unwrap().read(sample, 0, &mut bytes).unwrap();
         i32::from_ne_bytes(bytes)
     };
     (0..dataset.samples()).map(&mut read).collect()
@@ -57,7 +57,7 @@ proptest! {
     #[test]
     fn a_sample_keeps_the_number_it_came_with(samples in 4usize..500, seed: u64) {
         let part = numbered(samples).split(0.5, seed).unwrap().train.split(0.5, seed).unwrap().held_out;
-        let origins: Vec<i32> = (0..part.samples()).map(|sample| part.source().origin(sample) as i32).collect();
+        let origins: Vec<i32> = (0..part.samples()).map(|sample| part.source().unwrap().origin(sample) as i32).collect();
         prop_assert_eq!(origins, read_all(&part));
     }
 }
@@ -78,7 +78,7 @@ fn both_parts_of_the_digits_have_all_classes() {
         let mut label = [0; 4];
         let mut counts = [0; 10];
         for sample in 0..part.samples() {
-            part.source().read(sample, 1, &mut label).unwrap();
+            part.source().unwrap().read(sample, 1, &mut label).unwrap();
             counts[i32::from_ne_bytes(label) as usize] += 1;
         }
         let even = part.samples() / 10;
@@ -103,6 +103,6 @@ fn a_single_sample_cannot_be_split() {
 #[test]
 fn a_sample_beyond_a_part_is_refused_though_the_whole_has_it() {
     let split = numbered(10).split(0.5, 0).unwrap();
-    let error = split.train.source().read(5, 0, &mut [0; 4]).unwrap_err();
+    let error = split.train.source().unwrap().read(5, 0, &mut [0; 4]).unwrap_err();
     assert_eq!(error.to_string(), "there is no sample 5; the samples are 0..5");
 }

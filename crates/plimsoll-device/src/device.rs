@@ -127,7 +127,7 @@ pub type FillInput<'a> = &'a mut dyn FnMut(usize, &mut [u8]) -> std::result::Res
 pub type WritePiece<'a> = &'a mut dyn FnMut(usize, &mut [u8]);
 
 /// The most bytes of a state that are copied at a time: saving and loading take no more memory than that.
-pub const PIECE_BYTES: usize = 4 << 20;
+pub const PIECE_BYTES: usize = 1 << 20;
 
 /// Memory of a device, and the programs that are loaded into it. All programs find what survives a step at the same
 /// offsets. Where a device runs beside the host, runs may be begun before those before them have ended.

@@ -13,6 +13,7 @@ mod books;
 mod checked;
 mod device;
 mod error;
+mod loaded;
 mod nontemporal_copy;
 mod profiled;
 pub mod selftest;
@@ -25,6 +26,7 @@ pub use device::{
     WritePiece,
 };
 pub use error::{Error, ErrorKind, Result};
+pub use loaded::{LoadedPrograms, in_pieces};
 pub use nontemporal_copy::write_nontemporal;
 pub use profiled::ProfiledDevice;
 pub use unplanned::{check_unplanned, describe, last_uses, owner, workspace_owner};

@@ -9,6 +9,7 @@
 mod counterfactual;
 mod planned;
 mod settings;
+mod words;
 
 pub use planned::{Planned, planned};
 
@@ -26,8 +27,19 @@ pub(crate) fn advice(facts: &Facts<'_>, verdicts: &[Verdict], leak: Option<&Leak
     if is(VerdictKind::Healthy) {
         return Vec::new();
     }
-    let mut advice = Vec::new();
+    let first = verdicts.first().map(|verdict| verdict.kind);
+    let mut advice = first.map_or_else(Vec::new, |first| words::advice(facts, first));
+    let decided =
+        [VerdictKind::HostMemory, VerdictKind::NotMemory, VerdictKind::RefusedWithRoom, VerdictKind::Full];
+    if first.is_some_and(|first| decided.contains(&first)) {
+        return advice;
+    }
     advice.extend(leak.and_then(|leak| stop_leak(facts, leak)));
+    // Without a trace nothing is tried, and the order is that of the verdicts.
+    let words_only = facts.device.trace.is_none() && facts.layout.is_none();
+    if words_only && first == Some(VerdictKind::Fragmented) {
+        advice.extend(settings::advice(facts, false, true));
+    }
     if is(VerdictKind::OtherProcess) {
         advice.extend(make_others_leave(facts));
     }
@@ -36,9 +48,12 @@ pub(crate) fn advice(facts: &Facts<'_>, verdicts: &[Verdict], leak: Option<&Leak
     }
     if is(VerdictKind::TooBig) || is(VerdictKind::TransientPeak) {
         advice.extend(smaller_batch(facts, is(VerdictKind::TransientPeak)));
+        advice.extend(settings::raise_a_visible_limit(facts).filter(|_| !is(VerdictKind::LimitLow)));
     }
-    if leak.is_none() {
-        advice.extend(settings::advice(facts, is(VerdictKind::ReservedIdle)));
+    let other = words_only && matches!(first, Some(VerdictKind::OtherProcess | VerdictKind::TooBig));
+    if leak.is_none() && !other && !(words_only && first == Some(VerdictKind::Fragmented)) {
+        let fragmented = is(VerdictKind::Fragmented);
+        advice.extend(settings::advice(facts, is(VerdictKind::ReservedIdle), fragmented));
         advice.extend(plan_ahead(facts));
     }
     if facts.device.trace.is_some() && !facts.may_replay() {
@@ -47,6 +62,9 @@ pub(crate) fn advice(facts: &Facts<'_>, verdicts: &[Verdict], leak: Option<&Leak
         advice.push(argued(change, None, None, because));
     }
     advice.retain(|advice| is_worth_telling(facts, advice));
+    if words_only {
+        return advice;
+    }
     // What helps comes first; what replay could not decide before what it found useless.
     advice.sort_by_key(|advice| match advice.would_survive {
         Some(true) => 0,
@@ -155,24 +173,45 @@ fn how_to_release(framework: Framework) -> &'static str {
         }
         Framework::Jax | Framework::TensorFlowOrJax => "keep float(x) or jax.device_get(x), or x.delete() it",
         Framework::Plimsoll => "drop the tensor, or keep its numbers (`to_vec`)",
+        _ => "drop what is no longer needed",
     }
 }
+
+/// The most that the context of a process and its libraries take on a device.
+const CONTEXT: u64 = 3 << 29;
 
 /// Free the device of other processes.
 fn make_others_leave(facts: &Facts<'_>) -> Option<Advice> {
     let names: Vec<&str> = facts.device.others.iter().map(|(name, _)| name.as_str()).collect();
-    let who = if names.is_empty() { "the other processes".to_string() } else { names.join(", ") };
+    let table = match facts.device.program.backend {
+        Some(crate::Backend::Hip) => "rocm-smi --showpids",
+        Some(crate::Backend::Xpu) => "xpu-smi ps",
+        _ => "nvidia-smi",
+    };
+    let who = if names.is_empty() {
+        format!("the other processes (`{table}` lists them)")
+    } else {
+        names.join(", ")
+    };
     let needed = facts.reserved?.saturating_add(facts.refused?);
     let others = facts.others();
     let because = match others {
         Some(others) => {
-            format!("they hold {}; the request needs {}", format_bytes(others), format_bytes(facts.refused?))
+            format!(
+                "{} are held beside this program; the request needs {}",
+                format_bytes(others),
+                format_bytes(facts.refused?)
+            )
         }
-        None => "what they hold was not recorded; `nvidia-smi` lists them".into(),
+        None => "what they hold was not recorded".into(),
     };
-    let survives =
-        others.and_then(|others| Some(facts.device.device_free?.saturating_add(others) >= facts.refused?));
-    Some(argued(format!("end {who}, or use another device"), survives, Some(needed), because))
+    // Of what no process is named for, a part may be this one's context.
+    let own = if facts.device.others.is_empty() && facts.device.process.is_none() { CONTEXT } else { 0 };
+    let survives = others.and_then(|others| {
+        let free = facts.device.device_free?.saturating_add(others.saturating_sub(own));
+        (free >= facts.refused?).then_some(true)
+    });
+    Some(argued(format!("end {who}, if yours, or use another device"), survives, Some(needed), because))
 }
 
 /// Raise the limit as far as the program needs.
@@ -182,11 +221,19 @@ fn raise_the_limit(facts: &Facts<'_>) -> Option<Advice> {
         (Some(trace), Some(model)) if facts.may_replay() => {
             replay(trace, model, None, start(facts, model)).peak_reserved
         }
-        _ => facts.live?.saturating_add(refused),
+        // The pool keeps what it has reserved.
+        _ => facts.live?.max(facts.reserved.unwrap_or(0)).saturating_add(refused),
     };
+    // No advice lowers a limit.
+    let needed = needed.max(facts.device.limit.map_or(0, |limit| limit.saturating_add(refused)));
     let from =
         facts.bound.filter(|bound| bound.by == BoundBy::ConfiguredLimit).map_or(0, |bound| bound.bytes);
     let name = settings::limit(facts, needed);
+    let name = match facts.device.trace {
+        Some(_) => name,
+        // What comes after the request is not known.
+        None => format!("remove the limit that was set, or raise it: at least {name}"),
+    };
     let beyond = || facts.device.capacity.and_then(|capacity| capacity.checked_sub(from));
     let free = facts.device.device_free.or_else(beyond);
     let fits = free.map(|free| needed <= facts.reserved.unwrap_or(0).saturating_add(free));
@@ -194,18 +241,21 @@ fn raise_the_limit(facts: &Facts<'_>) -> Option<Advice> {
     Some(argued(name, fits, Some(needed), because))
 }
 
-/// Half the batch, twice as often.
-fn smaller_batch(facts: &Facts<'_>, transient: bool) -> Option<Advice> {
+/// Less work at once: half the batch, twice as often, where a trace can tell what comes of it.
+fn smaller_batch(facts: &Facts<'_>, transient: bool) -> Vec<Advice> {
+    if facts.device.trace.is_none() {
+        return words::smaller_work(facts);
+    }
     let change = "halve the batch and accumulate the gradients of 2 batches a step";
     let assumption = "assuming that what lives less than a step halves with the batch";
     let steps = facts.history.as_ref().and_then(|history| history.steps.as_ref());
     let tells = transient || steps.is_some();
     let (Some(trace), Some(model), true) = (&facts.device.trace, &facts.device.model, tells) else {
         let because = "what scales with the batch cannot be told without a trace of at least one step";
-        return Some(argued(change, None, None, because));
+        return vec![argued(change, None, None, because)];
     };
-    let outcome = replayed(facts, &half_the_batch(trace, steps), model)?;
-    Some(tested(change, &outcome, assumption))
+    let outcome = replayed(facts, &half_the_batch(trace, steps), model);
+    outcome.map(|outcome| tested(change, &outcome, assumption)).into_iter().collect()
 }
 
 /// The best that knowing all lifetimes ahead can do.

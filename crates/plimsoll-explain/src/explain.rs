@@ -5,7 +5,7 @@ use crate::analyse::books::books;
 use crate::analyse::facts::Facts;
 use crate::analyse::usage::timeline;
 use crate::analyse::verdict::{Leak, verdicts, verdicts_of_a_part};
-use crate::explanation::Explanation;
+use crate::explanation::{BookLine, Books, Explanation, VerdictKind};
 use crate::recording::{Device, Recording};
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,11 @@ pub fn explain(recording: &Recording) -> Explanation {
     devices.sort_by_key(|device| {
         let held = device.reserved_bytes().max(device.live_bytes()).unwrap_or(0);
         // What runs out is the accelerator; pinned host memory is its servant.
-        std::cmp::Reverse((device.failure.is_some(), !device.name.contains("host"), held))
+        std::cmp::Reverse((
+            device.failure.is_some() || device.sign.is_some(),
+            !device.name.contains("host"),
+            held,
+        ))
     });
     let until = Instant::now() + REPLAYING;
     let mut explanations = devices.into_iter().map(|device| explain_device(recording, device, until));
@@ -46,7 +50,14 @@ fn explain_device(recording: &Recording, device: &Device, until: Instant) -> Exp
     let facts = Facts::new(device, recording.origin.framework, until);
     let leak = Leak::find(&facts);
     let (verdicts, advice) = if recording.origin.partial {
-        (verdicts_of_a_part(&facts, &recording.origin), Vec::new())
+        let verdicts = verdicts_of_a_part(&facts, &recording.origin);
+        // What the missing part cannot change can be acted on.
+        let advice = if verdicts[0].kind == VerdictKind::Incomplete {
+            Vec::new()
+        } else {
+            advice(&facts, &verdicts, None)
+        };
+        (verdicts, advice)
     } else {
         let verdicts = verdicts(&facts, leak.as_ref());
         let advice = advice(&facts, &verdicts, leak.as_ref());
@@ -56,15 +67,26 @@ fn explain_device(recording: &Recording, device: &Device, until: Instant) -> Exp
     if recording.origin.partial {
         books.of += ", as far as it could be read";
     }
+    // Of the first lines of a dump nothing follows for all of it.
+    let is_list = device.trace.is_none() && device.layout.is_none() && device.live.is_none();
+    let is_part = recording.origin.partial && is_list;
+    if is_part {
+        let nothing = BookLine { name: "unknown".into(), bytes: 0 };
+        books = Books { total_bytes: 0, lines: vec![nothing], ..books };
+    }
+    let (peak, mut snapshot) = (facts.peak(), facts.into_snapshot());
+    if is_part {
+        (snapshot.live_bytes, snapshot.holders) = (None, Vec::new());
+    }
     Explanation {
         origin: recording.origin.clone(),
         device: device.name.clone(),
         verdicts,
         books,
         advice,
-        peak: facts.peak(),
+        peak,
         timeline: device.trace.as_ref().map(timeline),
-        snapshot: facts.into_snapshot(),
+        snapshot,
         others: Vec::new(),
     }
 }

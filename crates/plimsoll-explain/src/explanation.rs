@@ -29,6 +29,15 @@ pub struct Explanation {
     pub others: Vec<Explanation>,
 }
 
+impl Explanation {
+    /// Whether its figures are known to the byte: a message gives `76.90 GiB`, and no more than that may be shown.
+    pub(crate) fn is_exact(&self) -> bool {
+        let snapshot = &self.snapshot;
+        let recorded = self.timeline.is_some() || snapshot.layout.is_some();
+        recorded || snapshot.refused.as_ref().is_none_or(|refused| refused.exact)
+    }
+}
+
 /// What kind of thing a [`Verdict`] says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -49,6 +58,14 @@ pub enum VerdictKind {
     LimitLow,
     /// Another process holds the device's memory.
     OtherProcess,
+    /// The driver refused memory although enough was free.
+    RefusedWithRoom,
+    /// It was the host's memory that ran out, not the device's.
+    HostMemory,
+    /// Memory did not run out: a corrupted size, a kernel's scratch memory, a bad address.
+    NotMemory,
+    /// Memory ran out, and what was read does not say who held it.
+    Full,
     /// Nothing is wrong.
     Healthy,
 }

@@ -6,6 +6,8 @@
 
 mod budget;
 mod chrome_trace;
+mod documents;
+mod folder;
 mod input;
 mod join;
 mod log;
@@ -45,9 +47,15 @@ const READERS: &[Reader] = &[
     Reader { looks: xplane::looks, read: xplane::read },
     Reader { looks: pprof::looks, read: pprof::read },
     Reader { looks: memory_profile::looks, read: memory_profile::read },
-    // Last: it takes any text.
+    // Last: they take any text.
     Reader { looks: log::looks, read: log::read },
+    Reader { looks: documents::looks, read: documents::read },
 ];
+
+/// What is said of files that no reader knows.
+const UNKNOWN: &str = "is none of the formats that can be read: a PyTorch memory snapshot, an error message or a log of any \
+                       framework, a notebook, a TensorFlow or JAX log with an allocator dump, an xplane.pb or memory_profile \
+                       JSON, a JAX device memory profile (pprof), a Chrome trace with [memory] events, a Plimsoll run";
 
 /// Reads one stream, whatever it holds. `name` is what the recording calls it.
 ///
@@ -57,15 +65,7 @@ pub fn read_input(mut input: Input<'_>, name: &str) -> Result<Recording> {
     let start = input.peek().map_err(|e| e.in_file(name))?;
     let empty = start.is_empty();
     let Some(reader) = READERS.iter().find(|reader| (reader.looks)(start)) else {
-        let message = if empty {
-            format!("{name}: is empty")
-        } else {
-            format!(
-                "{name}: is none of the formats that can be read: a PyTorch memory snapshot or out-of-memory \
-                 message, a TensorFlow or JAX log with an allocator dump, an xplane.pb or memory_profile JSON, a \
-                 JAX device memory profile (pprof), a Chrome trace with [memory] events, a Plimsoll run"
-            )
-        };
+        let message = if empty { format!("{name}: is empty") } else { format!("{name}: {UNKNOWN}") };
         return Err(Error::new(ErrorKind::UnknownFormat, message));
     };
     let recording = (reader.read)(&mut input);
@@ -89,7 +89,7 @@ pub fn read_input(mut input: Input<'_>, name: &str) -> Result<Recording> {
 const RUN_TRACE: &str = "memory.jsonl";
 
 /// Reads the files of one run and joins what they say, device by device. The directory of a Plimsoll run stands for
-/// the trace in it.
+/// the trace in it, any other for the logs in it: that of the process that failed first is explained.
 ///
 /// # Errors
 /// If a file cannot be read, or the files are of different runs.
@@ -107,6 +107,10 @@ pub fn read_files_within(paths: &[PathBuf], progress: &Progress, limits: Limits)
     let mut recordings = Vec::new();
     for path in paths {
         let trace = path.join(RUN_TRACE);
+        if path.is_dir() && !trace.is_file() {
+            recordings.push(folder::read(path, progress, &budget)?);
+            continue;
+        }
         let path = if trace.is_file() { &trace } else { path };
         let name = path.display().to_string();
         let input = Input::open_within(path, progress, budget.clone()).map_err(|e| e.in_file(&name))?;

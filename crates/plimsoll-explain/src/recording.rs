@@ -3,6 +3,8 @@
 //! Every reader ends here and everything after starts here. A recording rarely knows all: a log line knows
 //! four numbers, a snapshot knows every block. What was not recorded is `None`, never a guess.
 
+use crate::program::Program;
+use crate::sign::Sign;
 use plimsoll_memory::{Layout, Model, OwnerId, Owners, Trace};
 use std::sync::Arc;
 
@@ -44,6 +46,8 @@ pub enum Format {
     TorchChromeTrace,
     /// A log with the dump of TensorFlow's or JAX's allocator.
     BfcLog,
+    /// A log in which another program, a library, a driver or an operating system says that memory ran out.
+    Log,
     /// A profile of TensorFlow's or JAX's profiler.
     XPlane,
     /// The JSON of TensorFlow's memory profile tool.
@@ -62,6 +66,7 @@ impl Format {
             Format::TorchMessage => "pytorch-oom-message",
             Format::TorchChromeTrace => "pytorch-chrome-trace",
             Format::BfcLog => "bfc-log",
+            Format::Log => "log",
             Format::XPlane => "xplane",
             Format::MemoryProfile => "tensorflow-memory-profile",
             Format::Pprof => "jax-pprof",
@@ -83,10 +88,20 @@ pub enum Framework {
     TensorFlowOrJax,
     /// Plimsoll itself.
     Plimsoll,
+    /// llama.cpp, or a program made of it.
+    LlamaCpp,
+    /// ONNX Runtime.
+    OnnxRuntime,
+    /// PaddlePaddle.
+    Paddle,
+    /// CuPy, or a library on RAPIDS' memory manager.
+    CuPy,
+    /// What was read does not say.
+    Unknown,
 }
 
 impl Framework {
-    /// The name, as printed and in JSON.
+    /// The name, as printed and in JSON; empty where it is not known.
     pub const fn name(self) -> &'static str {
         match self {
             Framework::PyTorch => "PyTorch",
@@ -94,6 +109,11 @@ impl Framework {
             Framework::Jax => "JAX",
             Framework::TensorFlowOrJax => "TensorFlow or JAX",
             Framework::Plimsoll => "Plimsoll",
+            Framework::LlamaCpp => "llama.cpp",
+            Framework::OnnxRuntime => "ONNX Runtime",
+            Framework::Paddle => "PaddlePaddle",
+            Framework::CuPy => "CuPy",
+            Framework::Unknown => "",
         }
     }
 }
@@ -139,6 +159,25 @@ pub struct Device {
     pub live_by_owner: Vec<(OwnerId, u64, u64)>,
     /// Whether `live` and `live_by_owner` are of the peak, and not of the end or of the failure.
     pub reported_at_peak: bool,
+    /// What a text says outright, where figures of a pool do not.
+    pub sign: Option<Sign>,
+    /// What one program of the compiler needs in all, where it says so: XLA's buffer assignment.
+    pub program_bytes: Option<u64>,
+    /// How full the pool was, where only a picture of it was printed.
+    pub picture: Option<PoolPicture>,
+    /// What is known of the program that used it.
+    pub program: Program,
+    /// The time that the log gives last before the failure, as it stands there: logs of one run are ordered by it.
+    pub failed_at: Option<String>,
+}
+
+/// A pool as a line of a hundred characters shows it, each a hundredth of its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolPicture {
+    /// Hundredths in use.
+    pub used: u8,
+    /// Hundredths of the largest gap.
+    pub largest_gap: u8,
 }
 
 /// A request that was refused.

@@ -1,6 +1,8 @@
 //! The dump of TensorFlow's and JAX's allocator, in logs as people have them.
 
-use plimsoll_explain::{Device, Error, ErrorKind, Format, Framework, Input, Recording, read_input};
+use plimsoll_explain::{
+    Device, Error, ErrorKind, Format, Framework, Input, Recording, SignKind, VerdictKind, explain, read_input,
+};
 use plimsoll_memory::{Model, PieceState};
 use proptest::prelude::*;
 use std::io::Read;
@@ -299,8 +301,13 @@ fn errors_without_a_dump_are_read() {
                   allocate 14.49G (15556766720 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory\n\
                   2023-01-02 03:04:05.7: I tensorflow/compiler/xla/stream_executor/cuda/cuda_driver.cc:733] failed to \
                   allocate 13.04G (14001090560 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory\n";
+    // Less is tried next; logged as an error, as it once was, it may have been the end.
     let recording = read(driver.as_bytes()).unwrap();
-    assert_eq!(only(&recording).failure.as_ref().unwrap().requested, 15_556_766_720);
+    assert_eq!(only(&recording).failure, None);
+    assert_eq!(only(&recording).sign.as_ref().unwrap().kind, SignKind::Warning);
+    let recording = read(driver.replace(": I ", ": E ").as_bytes()).unwrap();
+    let sign = only(&recording).sign.as_ref().unwrap();
+    assert_eq!((sign.kind, sign.needed), (SignKind::Reservation, Some(14_001_593_385)));
 
     let request =
         "RESOURCE_EXHAUSTED: Failed to allocate request for 3.00GiB (3221225472B) on device ordinal 2\n";
@@ -322,7 +329,10 @@ fn warnings_that_are_no_failure_and_text_about_nothing_say_so() {
                    (GPU_0_bfc) ran out of memory trying to allocate 1.25GiB with freed_by_count=0. The caller \
                    indicates that this is not a failure, but may mean that there could be performance gains if \
                    more memory were available.\n";
-    for text in [warning, "epoch 1 loss 0.3\n", "\n", "x"] {
+    let recording = read(warning.as_bytes()).unwrap();
+    assert_eq!(only(&recording).sign.as_ref().unwrap().kind, SignKind::Warning);
+    assert_eq!(explain(&recording).verdicts[0].kind, VerdictKind::Healthy);
+    for text in ["epoch 1 loss 0.3\n", "\n", "x"] {
         let error = read(text.as_bytes()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Empty, "{text}");
         assert!(error.to_string().contains("memory"), "{error}");

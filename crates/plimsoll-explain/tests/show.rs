@@ -139,11 +139,11 @@ fn the_parts_come_in_order_from_the_verdict_to_the_gaps() {
         "pytorch-snapshot · PyTorch · GPU 0 · at the refusal (event 42)",
         "Leaking: each step keeps 30.0 MiB more",
         "  · 10 steps, 31,457,280 bytes more after each",
+        "what to change",
         "books of the device, at the refusal (event 42)",
         "memory map at the refusal (event 42): 400 MiB in 2 segments",
         "timeline: 360 MiB live at most, 400 MiB reserved at most",
         "who held memory at the refusal (event 42): 303 MiB",
-        "what to change",
         "about this recording",
         "  · the file ends in the middle of an event",
     ];
@@ -343,9 +343,23 @@ fn json_has_exactly_the_keys_that_are_promised() {
 #[test]
 fn verdict_kinds_have_the_names_of_the_json() {
     use VerdictKind::{
-        Fragmented, Healthy, Leaking, LimitLow, OtherProcess, ReservedIdle, TooBig, TransientPeak,
+        Fragmented, Full, Healthy, HostMemory, Leaking, LimitLow, NotMemory, OtherProcess, RefusedWithRoom,
+        ReservedIdle, TooBig, TransientPeak,
     };
-    let kinds = [TooBig, Fragmented, Leaking, ReservedIdle, TransientPeak, LimitLow, OtherProcess, Healthy];
+    let kinds = [
+        TooBig,
+        Fragmented,
+        Leaking,
+        ReservedIdle,
+        TransientPeak,
+        LimitLow,
+        OtherProcess,
+        RefusedWithRoom,
+        HostMemory,
+        NotMemory,
+        Full,
+        Healthy,
+    ];
     let names = json!(kinds);
     let expected = json!([
         "too-big",
@@ -355,6 +369,10 @@ fn verdict_kinds_have_the_names_of_the_json() {
         "transient-peak",
         "limit-low",
         "other-process",
+        "refused-with-room",
+        "host-memory",
+        "not-memory",
+        "full",
         "healthy"
     ]);
     assert_eq!(names, expected);

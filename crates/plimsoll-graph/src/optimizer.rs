@@ -4,23 +4,32 @@
 //! their bytes are in the plan like all others. Formulas and defaults are PyTorch's, so that a recipe found
 //! in the wild keeps its meaning.
 
-use crate::op::Reduction;
+mod clip;
+mod group;
+
+pub use clip::Clip;
+pub use group::Group;
+
+use crate::pattern::Patterns;
 use crate::program::Role;
 use crate::schedule::Schedule;
 use crate::step::{Initial, Step};
 use crate::{DType, Error, Result, ValueId};
-use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-/// How parameters follow their gradients: an object with a group of parameters, slots and a clock of its own.
+/// How parameters follow their gradients: an object with parameters, slots and a clock of its own.
 ///
 /// A clone is the same optimizer: it goes on with the same slots and the same count of updates, wherever it is used. Two
-/// that are made apart are two, whatever their constants.
+/// that are made apart are two, whatever their constants. Where some of its parameters need another rate, decay or limit
+/// than the others, they are a [`Group`].
 ///
 /// ```
-/// use plimsoll_graph::optimizer::{Clip, Optimizer};
-/// let adam = Optimizer::adam(1e-3).clip(Clip::GlobalNorm(1.0));
+/// use plimsoll_graph::optimizer::{Clip, Group, Optimizer};
+/// let adam = Optimizer::adamw(1e-3)
+///     .clip(Clip::GlobalNorm(1.0))
+///     .group(Group::of(["*/bias", "*/ln*"]).weight_decay(0.0))
+///     .group(Group::of(["head"]).rate(1e-2));
 /// let critic = Optimizer::adam(4e-4).only(["critic"]);
 /// assert!(critic.trains("critic/dense/kernel") && !critic.trains("actor/dense/kernel"));
 /// assert!(adam.is(&adam.clone()) && !adam.is(&critic));
@@ -30,12 +39,13 @@ pub struct Optimizer {
     identity: Identity,
     /// What its states are named after.
     name: Box<str>,
-    /// The scopes whose parameters it trains; all if there are none.
-    scopes: Vec<Box<str>>,
+    /// The parameters that it trains; all if there are none.
+    only: Patterns,
     rule: Rule,
     schedule: Schedule,
     decay: Decay,
     clip: Option<Clip>,
+    groups: Vec<Group>,
 }
 
 /// What tells optimizers apart that have the same constants. It lives as long as one of its clones.
@@ -70,26 +80,17 @@ enum Decay {
     Decoupled(f64),
 }
 
-/// How gradients are limited before they are applied.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Clip {
-    /// Each element to `[-limit, limit]`.
-    Value(f64),
-    /// All gradients together, scaled down if their norm is larger.
-    GlobalNorm(f64),
-}
-
 impl Optimizer {
     fn new(rule: Rule, rate: impl Into<Schedule>) -> Self {
         Optimizer {
             identity: Identity(Arc::new(())),
             name: UNNAMED.into(),
-            scopes: vec![],
+            only: Patterns::default(),
             rule,
             schedule: rate.into(),
             decay: Decay::Penalty(0.0),
             clip: None,
+            groups: vec![],
         }
     }
 
@@ -105,19 +106,28 @@ impl Optimizer {
         &self.name
     }
 
-    /// Trains only the parameters in these scopes, or of these names: `generator` is for `generator/dense/kernel` and all
-    /// others that begin with `generator/`. It trains all parameters unless this says otherwise.
-    pub fn only(mut self, scopes: impl IntoIterator<Item = impl Into<Box<str>>>) -> Self {
-        self.scopes = scopes.into_iter().map(Into::into).collect();
+    /// Trains only the parameters whose names match one of these patterns, as [`crate::pattern`] says: `generator` is for
+    /// `generator/dense/kernel` and all others that begin with `generator/`. It trains all parameters unless this says
+    /// otherwise.
+    pub fn only(mut self, patterns: impl IntoIterator<Item = impl Into<Box<str>>>) -> Self {
+        self.only = Patterns::new(patterns);
         self
     }
 
-    /// Whether a parameter of that name is in its group.
+    /// Gives those of its parameters that are in a group, and in none before it, rates, decay or limits of their own.
+    pub fn group(mut self, group: Group) -> Self {
+        self.groups.push(group);
+        self
+    }
+
+    /// Its groups, of which the first that a parameter is in counts.
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// Whether it trains a parameter of that name.
     pub fn trains(&self, parameter: &str) -> bool {
-        let inside = |scope: &str| {
-            parameter.strip_prefix(scope).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        self.scopes.is_empty() || self.scopes.iter().any(|scope| inside(scope))
+        self.only.is_empty() || self.only.matches(parameter)
     }
 
     /// Whether the other is this one, or a clone of it.
@@ -197,33 +207,60 @@ impl Optimizer {
         self
     }
 
+    /// The name of the state that its rates are multiplied by: an `f64[]` that is 1 at first and that no step changes, so
+    /// that whoever trains can change rates between steps.
+    pub fn rate_factor(&self) -> String {
+        format!("{}:rate", self.name)
+    }
+
     /// Extends `step` by the updates of the states `trainable` by their gradients. Its clock counts them.
     pub(crate) fn update(&self, step: &mut Step, gradients: Vec<ValueId>, trainable: &[usize]) -> Result<()> {
         self.check()?;
         let clock = format!("{}:updates", self.name);
         let clock = step.state(&clock, Role::Optimizer, &[], DType::I64, Initial::Constant(0.0))?;
+        let factor =
+            step.state(&self.rate_factor(), Role::Optimizer, &[], DType::F64, Initial::Constant(1.0))?;
         let scope = step.graph.enter(&self.name);
-        let mut times: Vec<(DType, Time)> = vec![];
-        for &index in trainable {
-            let dtype = step.graph.dtype(step.states[index].value);
-            if times.iter().all(|(d, _)| *d != dtype) {
-                times.push((dtype, self.time(step, clock, dtype)?));
+        let kinds: Vec<(Option<usize>, DType)> = trainable
+            .iter()
+            .map(|&index| {
+                (self.group_of(&step.states[index].name), step.graph.dtype(step.states[index].value))
+            })
+            .collect();
+        let mut times: Vec<((Option<usize>, DType), Time)> = vec![];
+        for &(group, dtype) in &kinds {
+            if times.iter().all(|(kind, _)| *kind != (group, dtype)) {
+                times.push(((group, dtype), self.time(step, group, clock, factor, dtype)?));
             }
         }
-        let gradients = self.clipped(step, gradients)?;
+        let groups: Vec<Option<usize>> = kinds.iter().map(|kind| kind.0).collect();
+        let gradients = self.clipped(step, gradients, &groups)?;
         let counted = step.graph.add_scalar(clock, 1.0)?;
         step.graph.leave(scope);
         step.update(clock, counted)?;
-        for (&index, gradient) in trainable.iter().zip(gradients) {
+        for ((&index, gradient), kind) in trainable.iter().zip(gradients).zip(kinds) {
             let (name, parameter) = (step.states[index].name.clone(), step.states[index].value);
-            let dtype = step.graph.dtype(parameter);
-            let Some((_, time)) = times.iter().find(|(d, _)| *d == dtype) else { continue };
+            let Some((_, time)) = times.iter().find(|(of, _)| *of == kind) else { continue };
             let scope = step.graph.enter(&name);
             let next = self.update_one(step, &name, parameter, gradient, time)?;
             step.graph.leave(scope);
             step.update(parameter, next)?;
         }
         Ok(())
+    }
+
+    /// The group that a parameter is in.
+    fn group_of(&self, parameter: &str) -> Option<usize> {
+        self.groups.iter().position(|group| group.members.matches(parameter))
+    }
+
+    /// How the parameters of a group are pulled towards zero.
+    fn decay_of(&self, group: Option<usize>) -> Decay {
+        match (group.and_then(|group| self.groups[group].decay), self.decay) {
+            (None, decay) => decay,
+            (Some(strength), Decay::Penalty(_)) => Decay::Penalty(strength),
+            (Some(strength), Decay::Decoupled(_)) => Decay::Decoupled(strength),
+        }
     }
 
     fn check(&self) -> Result<()> {
@@ -246,20 +283,47 @@ impl Optimizer {
                 fraction("beta2", beta2)?;
             }
         }
-        match self.clip {
-            Some(Clip::Value(limit) | Clip::GlobalNorm(limit)) if limit.is_nan() || limit <= 0.0 => {
-                Err(Error::argument(format!("gradients cannot be clipped at {limit}: it must be above 0")))
+        self.clip.map_or(Ok(()), Clip::check)?;
+        self.schedule.check()?;
+        for group in &self.groups {
+            let of_group = |message: String| {
+                Error::argument(format!("the group of {} of the {self}: {message}", group.members))
+            };
+            let settings = group.clip.map_or(Ok(()), Clip::check);
+            let settings = settings.and_then(|()| group.schedule.as_ref().map_or(Ok(()), Schedule::check));
+            settings.map_err(|error| of_group(error.to_string()))?;
+            let usable = |x: f64| x.is_finite() && x >= 0.0;
+            if !usable(group.rate_scale) {
+                return Err(of_group(format!("a rate times {} is not usable", group.rate_scale)));
             }
-            _ => self.schedule.check(),
+            if let Some(decay) = group.decay.filter(|&decay| !usable(decay)) {
+                return Err(of_group(format!("a weight decay of {decay} is not usable")));
+            }
         }
+        Ok(())
     }
 
-    /// The scalars that all updates of parameters of one type share, computed in `f64` from the number of updates
-    /// before.
-    fn time(&self, step: &mut Step, clock: ValueId, dtype: DType) -> Result<Time> {
+    /// The scalars that all updates of parameters of one group and type share, computed in `f64` from the number of
+    /// updates before and the factor of rates.
+    fn time(
+        &self,
+        step: &mut Step,
+        group: Option<usize>,
+        clock: ValueId,
+        factor: ValueId,
+        dtype: DType,
+    ) -> Result<Time> {
         let g = &mut step.graph;
         let count = g.cast(clock, DType::F64)?;
-        let rate = self.schedule.rate(g, count)?;
+        let (mut schedule, mut scale) = (&self.schedule, 1.0);
+        if let Some(group) = group.map(|group| &self.groups[group]) {
+            (schedule, scale) = (group.schedule.as_ref().unwrap_or(schedule), group.rate_scale);
+        }
+        let mut rate = schedule.rate(g, count)?;
+        if scale != 1.0 {
+            rate = g.mul_scalar(rate, scale)?;
+        }
+        let rate = g.mul(rate, factor)?;
         let (mut scaled_rate, mut root_correction) = (rate, None);
         if let Rule::Adam { beta1, beta2, .. } = self.rule {
             let t = g.add_scalar(count, 1.0)?;
@@ -275,54 +339,40 @@ impl Optimizer {
             root_correction = Some(g.cast(correction, dtype)?);
         }
         let scaled_rate = g.cast(scaled_rate, dtype)?;
-        let shrink = match self.decay {
+        let (mut shrink, mut penalty) = (None, 0.0);
+        match self.decay_of(group) {
             Decay::Decoupled(strength) => {
                 let factor = g.mul_scalar(rate, -strength)?;
                 let factor = g.add_scalar(factor, 1.0)?;
-                Some(g.cast(factor, dtype)?)
+                shrink = Some(g.cast(factor, dtype)?);
             }
-            Decay::Penalty(_) => None,
-        };
-        Ok(Time { scaled_rate, root_correction, shrink })
+            Decay::Penalty(strength) => penalty = strength,
+        }
+        Ok(Time { scaled_rate, root_correction, shrink, penalty })
     }
 
-    /// The gradients after clipping.
-    fn clipped(&self, step: &mut Step, gradients: Vec<ValueId>) -> Result<Vec<ValueId>> {
-        let g = &mut step.graph;
-        match self.clip {
-            None => Ok(gradients),
-            Some(Clip::Value(limit)) => gradients
-                .into_iter()
-                .map(|x| {
-                    let (low, high) = (g.full_like(-limit, x)?, g.full_like(limit, x)?);
-                    let bounded = g.max(x, low)?;
-                    g.min(bounded, high)
-                })
-                .collect(),
-            Some(Clip::GlobalNorm(limit)) => {
-                let mut total = g.constant(0.0, DType::F32)?;
-                for &x in &gradients {
-                    let square = g.square(x)?;
-                    let axes: Vec<usize> = (0..g.shape(x).rank()).collect();
-                    let sum = g.reduce(Reduction::Sum, square, &axes)?;
-                    let sum = g.cast(sum, DType::F32)?;
-                    total = g.add(total, sum)?;
-                }
-                let norm = g.sqrt(total)?;
-                let norm = g.add_scalar(norm, 1e-6)?;
-                let limit = g.constant(limit, DType::F32)?;
-                let factor = g.div(limit, norm)?;
-                let one = g.constant(1.0, DType::F32)?;
-                let factor = g.min(factor, one)?;
-                gradients
-                    .into_iter()
-                    .map(|x| {
-                        let factor = g.cast(factor, g.dtype(x))?;
-                        g.mul(x, factor)
-                    })
-                    .collect()
+    /// The gradients after clipping, given the group of each. Groups with a limit of their own are clipped by themselves,
+    /// all others together.
+    fn clipped(
+        &self,
+        step: &mut Step,
+        mut gradients: Vec<ValueId>,
+        groups: &[Option<usize>],
+    ) -> Result<Vec<ValueId>> {
+        let apart = |group: usize| self.groups[group].clip.map(|clip| (Some(group), clip));
+        let limits = (0..self.groups.len()).filter_map(apart).chain(self.clip.map(|clip| (None, clip)));
+        for (limited, clip) in limits {
+            let own = |group: &Option<usize>| group.filter(|&group| self.groups[group].clip.is_some());
+            let members: Vec<usize> = (0..groups.len()).filter(|&at| own(&groups[at]) == limited).collect();
+            if members.is_empty() {
+                continue;
+            }
+            let unclipped = members.iter().map(|&at| gradients[at]).collect();
+            for (at, clipped) in members.into_iter().zip(clip.apply(&mut step.graph, unclipped)?) {
+                gradients[at] = clipped;
             }
         }
+        Ok(gradients)
     }
 
     /// What one parameter becomes.
@@ -335,10 +385,8 @@ impl Optimizer {
         time: &Time,
     ) -> Result<ValueId> {
         let (mut parameter, mut gradient) = (parameter, gradient);
-        if let Decay::Penalty(strength) = self.decay
-            && strength != 0.0
-        {
-            let pull = step.graph.mul_scalar(parameter, strength)?;
+        if time.penalty != 0.0 {
+            let pull = step.graph.mul_scalar(parameter, time.penalty)?;
             gradient = step.graph.add(gradient, pull)?;
         }
         if let Some(factor) = time.shrink {
@@ -403,7 +451,7 @@ impl Optimizer {
     }
 }
 
-/// The scalars that all updates of parameters of one type share.
+/// What all updates of parameters of one group and type share.
 struct Time {
     /// The learning rate; for Adam, over its first correction.
     scaled_rate: ValueId,
@@ -411,6 +459,8 @@ struct Time {
     root_correction: Option<ValueId>,
     /// What decoupled decay multiplies parameters with.
     shrink: Option<ValueId>,
+    /// What of a parameter is added to its gradient.
+    penalty: f64,
 }
 
 impl Optimizer {

@@ -101,13 +101,9 @@ impl Scaling {
             })?;
             Update { gradients: unscaled, ..update }.extend(step)?;
         }
-        for index in 0..step.states.len() {
-            let state = step.states[index].clone();
-            if let (Role::Parameter | Role::Optimizer, Some(next)) = (state.role, state.next) {
-                let next = step.graph.scoped(&state.name, |g| g.select(finite, next, state.value))?;
-                step.update(state.value, next)?;
-            }
-        }
+        let kept = |index: &usize| matches!(step.states[*index].role, Role::Parameter | Role::Optimizer);
+        let kept: Vec<usize> = (0..step.states.len()).filter(kept).collect();
+        step.keep_unless(finite, kept.into_iter())?;
         self.follow(step, finite)
     }
 

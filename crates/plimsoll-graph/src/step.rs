@@ -24,12 +24,25 @@ pub struct Step {
     pub inputs: Vec<Named>,
     /// What is reported after every step.
     pub outputs: Vec<Named>,
+    /// The outputs, by position, that are sums over samples: those of the parts of a batch are added up.
+    pub sums: Vec<usize>,
     /// What is to be minimised, and by which optimizers.
     pub objectives: Vec<Objective>,
     /// The gradients of parameters, where there are any; of a scaled loss, in the type that they were computed in.
     pub gradients: Vec<ValueId>,
     /// The labels whose number, without negative ones, means are over.
     pub counted: Counted,
+    /// Where the graph's phases begin.
+    pub phases: Phases,
+}
+
+/// Where the phases of a step begin in its graph, by the number of nodes before each. What is before is the forward pass.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Phases {
+    /// The first node of the backward pass.
+    pub backward: Option<usize>,
+    /// The first node of the updates by optimizers.
+    pub update: Option<usize>,
 }
 
 /// Labels that stand for nothing where they are negative, so that means are over the others. In a part of a batch the
@@ -244,6 +257,12 @@ impl Step {
         self.outputs.push(Named { name: name.into(), value });
     }
 
+    /// Reports a sum over samples under a name.
+    pub fn output_sum(&mut self, name: &str, value: ValueId) {
+        self.sums.push(self.outputs.len());
+        self.output(name, value);
+    }
+
     /// Says what a state becomes.
     ///
     /// # Errors
@@ -265,8 +284,9 @@ impl Step {
         Ok(())
     }
 
-    /// Notes that `loss` is to be minimised by an optimizer, which changes those of the step's parameters that are in its
-    /// group. What a step does about it is decided when it is complete: [`Step::update_parameters`] or
+    /// Notes that `loss` is to be minimised by an optimizer, which changes those of the step's parameters that it trains,
+    /// unless a loss of the step is not finite: then parameters, slots and clocks stay as they were, so that what went wrong
+    /// can be looked at. What a step does about it is decided when it is complete: [`Step::update_parameters`] or
     /// [`Step::accumulate`]. Losses of one optimizer are added up.
     ///
     /// # Errors
@@ -302,12 +322,14 @@ impl Step {
     pub fn update_parameters(&mut self) -> Result<()> {
         let groups = self.groups()?;
         self.reorder();
+        self.phases.backward = Some(self.graph.nodes().len());
         let mut updates = vec![];
         for (objective, trainable) in self.objectives.clone().into_iter().zip(groups) {
             let gradients = self.gradients_of(&objective.losses, &trainable)?;
             updates.push(Update { optimizer: objective.optimizer, trainable, gradients });
         }
-        self.apply(updates)?;
+        let losses: Vec<ValueId> = self.objectives.iter().flat_map(|of| of.losses.clone()).collect();
+        self.apply(updates, &losses)?;
         self.advance_random_state()
     }
 
@@ -329,10 +351,12 @@ impl Step {
             if group.is_empty() {
                 return Err(Error::argument(match self.states.iter().find(|state| state.trainable) {
                     Some(state) => format!(
-                        "the {optimizer} has nothing to train: no parameter is in its group; there is `{}`, for one",
+                        "the {optimizer} has nothing to train: no parameter is among those of its names; there is `{}`, for one",
                         state.name
                     ),
-                    None => "there is nothing to train: the model has no trainable parameters".into(),
+                    None => {
+                        "there is nothing to train: the model has no parameters, or all are frozen".into()
+                    }
                 }));
             }
             for &index in &group {
@@ -399,18 +423,41 @@ impl Step {
                 trainable.len()
             )));
         }
-        self.apply(vec![Update { optimizer: optimizer.clone(), trainable, gradients }])
+        self.apply(vec![Update { optimizer: optimizer.clone(), trainable, gradients }], &[])
     }
 
-    /// Extends the step with updates.
-    pub(crate) fn apply(&mut self, updates: Vec<Update>) -> Result<()> {
-        match Scaling::of(self) {
-            Some(scaling) => scaling.apply(self, updates),
-            None => {
-                self.gradients.extend(updates.iter().flat_map(|update| &update.gradients));
-                updates.into_iter().try_for_each(|update| update.extend(self))
+    /// Extends the step with updates, which change nothing if one of these losses is not finite.
+    pub(crate) fn apply(&mut self, updates: Vec<Update>, losses: &[ValueId]) -> Result<()> {
+        self.phases.update = Some(self.graph.nodes().len());
+        if let Some(scaling) = Scaling::of(self) {
+            // It looks at all gradients, which are not finite if a loss is not.
+            return scaling.apply(self, updates);
+        }
+        self.gradients.extend(updates.iter().flat_map(|update| &update.gradients));
+        let trainable: Vec<usize> = updates.iter().flat_map(|update| update.trainable.clone()).collect();
+        let slots = self.states.len();
+        updates.into_iter().try_for_each(|update| update.extend(self))?;
+        let finite = self.graph.scoped("loss", |g| {
+            let truths = losses.iter().map(|&loss| g.is_finite(loss)).collect::<Result<Vec<ValueId>>>()?;
+            // The product of truths is whether all hold.
+            truths.into_iter().map(Ok).reduce(|a, b| g.mul(a?, b?)).transpose()
+        })?;
+        match finite {
+            Some(finite) => self.keep_unless(finite, trainable.into_iter().chain(slots..self.states.len())),
+            None => Ok(()),
+        }
+    }
+
+    /// Has states stay as they are where a truth does not hold.
+    pub(crate) fn keep_unless(&mut self, holds: ValueId, states: impl Iterator<Item = usize>) -> Result<()> {
+        for index in states {
+            let State { name, value, next, .. } = self.states[index].clone();
+            if let Some(next) = next {
+                let next = self.graph.scoped(&name, |g| g.select(holds, next, value))?;
+                self.update(value, next)?;
             }
         }
+        Ok(())
     }
 
     /// Declares all states of a table, in its order: those that this step has stay as they are, the others are unchanged

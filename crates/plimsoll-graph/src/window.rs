@@ -5,12 +5,16 @@
 //! same order, so that they find them at the same offsets of one arena.
 
 use crate::program::Role;
+use crate::scaling::Scaling;
 use crate::step::{Initial, Objective, StateTable, Step, Update};
 use crate::{DType, Error, Result, ValueId};
 
 /// The name of the input that says which part of its window a micro-batch is: its samples over the window's. It is
 /// the last input of a step that accumulates.
 pub const WEIGHT: &str = "window/weight";
+
+/// The name of the state that the losses of a window are added up in, unless these are scaled: `f32[]`.
+const LOSS: &str = "loss:window";
 
 impl Step {
     /// Extends the step with the gradients of its objectives, whose losses are means over its samples, times the `f32[]`
@@ -34,6 +38,18 @@ impl Step {
             weighted.push(of_objective);
         }
         self.reorder();
+        if Scaling::of(self).is_none() {
+            // That it is finite in the end is what the update depends on.
+            let sum = self.state(LOSS, Role::Gradient, &[], DType::F32, Initial::Constant(0.0))?;
+            let next = self.graph.scoped("window", |g| {
+                weighted.iter().flatten().try_fold(sum, |sum, &loss| {
+                    let loss = g.cast(loss, DType::F32)?;
+                    g.add(sum, loss)
+                })
+            })?;
+            self.update(sum, next)?;
+        }
+        self.phases.backward = Some(self.graph.nodes().len());
         for (losses, group) in weighted.iter().zip(groups) {
             let gradients = self.gradients_of(losses, &group)?;
             for (index, gradient) in group.into_iter().zip(gradients) {
@@ -81,8 +97,10 @@ impl Step {
             let gradients = trainable.iter().map(sum).collect::<Result<Vec<ValueId>>>()?;
             updates.push(Update { optimizer: objective.optimizer.clone(), trainable, gradients });
         }
-        let sums: Vec<ValueId> = updates.iter().flat_map(|update| update.gradients.clone()).collect();
-        step.apply(updates)?;
+        let mut sums: Vec<ValueId> = updates.iter().flat_map(|update| update.gradients.clone()).collect();
+        let loss = table.position(LOSS).map(|position| step.states[position].value);
+        step.apply(updates, loss.as_slice())?;
+        sums.extend(loss);
         for sum in sums {
             let zero = step.graph.scoped("window", |g| g.full_like(0.0, sum))?;
             step.update(sum, zero)?;

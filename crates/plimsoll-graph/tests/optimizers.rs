@@ -2,7 +2,7 @@
 
 use plimsoll_graph::optimizer::Optimizer;
 use plimsoll_graph::program::Role;
-use plimsoll_graph::step::Initial;
+use plimsoll_graph::step::{Initial, State};
 use plimsoll_graph::{DType, ErrorKind, Step, ValueId};
 
 fn names(step: &Step) -> Vec<&str> {
@@ -32,13 +32,17 @@ fn two_optimizers_of_one_step_train_a_group_each() {
             "actor/w",
             "critic/w",
             "actor:updates",
+            "actor:rate",
             "actor/w:actor/mean",
             "actor/w:actor/square",
             "critic:updates",
+            "critic:rate",
             "critic/w:critic/momentum",
         ]
     );
-    assert!(step.states.iter().all(|state| state.next.is_some()), "all of them change");
+    let stays = |state: &&State| state.next.is_none();
+    let unchanged: Vec<&str> = step.states.iter().filter(stays).map(|state| &*state.name).collect();
+    assert_eq!(unchanged, ["actor:rate", "critic:rate"], "all others change");
     assert_eq!(step.gradients.len(), 2);
     for state in &step.states[2..] {
         assert_eq!((state.role, state.trainable), (Role::Optimizer, false), "{}", state.name);
@@ -48,20 +52,25 @@ fn two_optimizers_of_one_step_train_a_group_each() {
         assert_eq!(step.graph.ty(clock.value).to_string(), "i64[]");
         assert_eq!(clock.initial, Initial::Constant(0.0));
     }
+    for factor in ["actor:rate", "critic:rate"] {
+        let factor = step.states.iter().find(|state| &*state.name == factor).unwrap();
+        assert_eq!(step.graph.ty(factor.value).to_string(), "f64[]");
+        assert_eq!(factor.initial, Initial::Constant(1.0));
+    }
 }
 
 #[test]
 fn the_states_of_an_optimizer_without_a_name_have_the_plain_ones() {
     let (mut step, [loss]) = step_of(["w"]);
     step.train(loss, &Optimizer::rmsprop_with(0.1, 0.9, 1e-8, 0.5)).unwrap();
-    assert_eq!(names(&step), ["w", "optimizer:updates", "w:square", "w:momentum"]);
+    assert_eq!(names(&step), ["w", "optimizer:updates", "optimizer:rate", "w:square", "w:momentum"]);
 }
 
 #[test]
 fn a_parameter_outside_of_every_group_stays_as_it_is() {
     let (mut step, [a, _]) = step_of(["a", "b"]);
     step.train(a, &Optimizer::sgd(0.1).only(["a"])).unwrap();
-    assert_eq!(names(&step), ["a", "b", "optimizer:updates"]);
+    assert_eq!(names(&step), ["a", "b", "optimizer:updates", "optimizer:rate"]);
     assert!(step.states[0].next.is_some() && step.states[1].next.is_none());
 }
 
@@ -112,7 +121,7 @@ fn an_optimizer_with_an_empty_group_is_refused_with_a_parameter_that_there_is() 
     let (mut step, [loss]) = step_of(["w"]);
     step.states[0].trainable = false;
     let message = step.train(loss, &Optimizer::adam(0.1)).unwrap_err().to_string();
-    assert!(message.contains("no trainable parameters"), "{message}");
+    assert!(message.contains("has no parameters, or all are frozen"), "{message}");
 }
 
 #[test]
@@ -153,10 +162,10 @@ fn a_window_of_two_optimizers_ends_with_both() {
     part.minimise(actor, &Optimizer::adam(0.1).only(["actor"]).named("actor")).unwrap();
     part.minimise(critic, &Optimizer::sgd(0.1).only(["critic"]).named("critic")).unwrap();
     part.accumulate(4).unwrap();
-    let sums = ["actor/w", "critic/w", "actor/w:gradient", "critic/w:gradient"];
+    let sums = ["actor/w", "critic/w", "loss:window", "actor/w:gradient", "critic/w:gradient"];
     assert_eq!(names(&part), sums);
     let end = part.end_of_window().unwrap();
-    let own = ["actor:updates", "actor/w:actor/mean", "actor/w:actor/square", "critic:updates"];
-    assert_eq!(names(&end), [&sums[..], &own[..]].concat());
-    assert!(end.states.iter().all(|state| state.next.is_some()));
+    let of_actor = ["actor:updates", "actor:rate", "actor/w:actor/mean", "actor/w:actor/square"];
+    assert_eq!(names(&end), [&sums[..], &of_actor[..], &["critic:updates", "critic:rate"]].concat());
+    assert!(end.states.iter().all(|state| state.next.is_some() || state.name.ends_with(":rate")));
 }

@@ -39,7 +39,7 @@ fn table_of(steps: &[&Step]) -> StateTable {
 fn a_table_has_every_state_once_in_the_order_in_which_they_were_declared() {
     let (first, second) = (trained(&["a", "b"]), step_of(&["c", "b"]));
     let table = table_of(&[&first, &second, &first]);
-    let expected = ["a", "b", "optimizer:updates", "a:momentum", "b:momentum", "c"];
+    let expected = ["a", "b", "optimizer:updates", "optimizer:rate", "a:momentum", "b:momentum", "c"];
     assert_eq!(table.iter().map(|(state, _)| &*state.name).collect::<Vec<_>>(), expected);
     for (position, name) in expected.iter().enumerate() {
         assert_eq!(table.position(name), Some(position));

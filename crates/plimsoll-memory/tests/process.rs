@@ -1,7 +1,7 @@
 //! The memory of the process, in one of its own, so that no other test's memory comes and goes meanwhile.
 #![cfg(target_os = "linux")]
 
-use plimsoll_memory::{peak_resident_bytes, resident_bytes};
+use plimsoll_memory::{machine_bytes, peak_resident_bytes, resident_bytes};
 
 #[test]
 fn memory_that_was_written_is_resident_and_the_peak_remembers_it() {
@@ -12,5 +12,6 @@ fn memory_that_was_written_is_resident_and_the_peak_remembers_it() {
     drop(written);
     assert!(most >= start + bytes as u64 / 10 * 9, "{most} {start}");
     assert!(resident_bytes().unwrap() < most);
+    assert!(machine_bytes().unwrap() >= most);
     assert!(peak_resident_bytes().unwrap() >= start + bytes as u64 / 10 * 9);
 }

@@ -2,6 +2,7 @@
 
 use plimsoll_graph::optimizer::Optimizer;
 use plimsoll_graph::program::Role;
+use plimsoll_graph::schedule::Schedule;
 use plimsoll_graph::step::Initial;
 use plimsoll_graph::{DType, StateTable, Step, ValueId, lower};
 use plimsoll_reference::{Tensor, run};
@@ -163,5 +164,36 @@ fn a_window_of_two_optimizers_is_one_step_of_both() {
         for name in &one.names {
             assert_eq!(one.state(name), window.state(name), "{name}");
         }
+    }
+}
+
+#[test]
+fn the_factor_of_rates_multiplies_what_the_schedule_says_and_one_changes_no_bit() {
+    let cosine = |base| Schedule::cosine(base, 20).warmup(3);
+    let made: [fn(Schedule) -> Optimizer; 3] =
+        [Optimizer::sgd, Optimizer::adamw, |rate| Optimizer::rmsprop(rate).weight_decay(0.1)];
+    for optimizer in made {
+        let step = |base: f64| {
+            let (mut step, [a, c]) = two_parameters();
+            let loss = step.graph.add(a, c).unwrap();
+            step.train(loss, &optimizer(cosine(base))).unwrap();
+            step
+        };
+        let ((mut halved, [full]), (mut half, [expected])) =
+            (Run::new([step(0.125)]), Run::new([step(0.0625)]));
+        let factor = halved.names.iter().position(|name| &**name == "optimizer:rate").unwrap();
+        halved.states[factor].data[0] = 0.5;
+        for _ in 0..5 {
+            halved.step(&full);
+            half.step(&expected);
+            for name in halved.names.iter().filter(|name| !name.ends_with(":rate")) {
+                assert_eq!(halved.state(name), half.state(name), "{name}");
+            }
+        }
+        assert_eq!(
+            [halved.state("optimizer:rate"), half.state("optimizer:rate")],
+            [[0.5], [1.0]],
+            "they stay"
+        );
     }
 }

@@ -116,7 +116,9 @@ fn small_window(optimizer: &Optimizer) -> (Step, Step) {
 fn the_steps_of_a_window_have_the_same_states() {
     let (part, end) = small_window(&Optimizer::adam(0.1));
     let names = |step: &Step| -> Vec<String> { step.states.iter().map(|s| s.name.to_string()).collect() };
-    assert_eq!(names(&part), ["random", "w", "w:gradient", "optimizer:updates", "w:mean", "w:square"]);
+    let of_window = ["random", "w", "loss:window", "w:gradient"];
+    let of_optimizer = ["optimizer:updates", "optimizer:rate", "w:mean", "w:square"];
+    assert_eq!(names(&part), [&of_window[..], &of_optimizer[..]].concat());
     assert_eq!(names(&part), names(&end));
     assert!(end.inputs.is_empty());
 }
@@ -127,14 +129,15 @@ fn samples_are_counted_up_in_a_window_and_updates_at_its_end() {
     let random = |numbers: [f64; 3]| Tensor::new(&[3], DType::I64, numbers.to_vec());
     let updates = |count: f64| Tensor::scalar(count, DType::I64);
     let states = |first: Tensor| {
-        let [w, gradient] = [1, 2].map(|state: usize| sample(&part.graph, part.states[state].value, state));
-        vec![first, w, gradient, updates(5.0)]
+        let [w, gradient] = [1, 3].map(|state: usize| sample(&part.graph, part.states[state].value, state));
+        let loss = Tensor::scalar(0.5, DType::F32);
+        vec![first, w, loss, gradient, updates(5.0), Tensor::scalar(1.0, DType::F64)]
     };
     let weight = Tensor::new(&[], DType::F32, vec![0.5]);
     let (after, _) = run(&lower(&part), &states(random([9.0, 3.0, 8.0])), &[weight]);
-    assert_eq!([&after[0], &after[3]], [&random([9.0, 3.0, 12.0]), &updates(5.0)]);
+    assert_eq!([&after[0], &after[4]], [&random([9.0, 3.0, 12.0]), &updates(5.0)]);
     let (after, _) = run(&lower(&end), &states(random([9.0, 3.0, 12.0])), &[]);
-    assert_eq!([&after[0], &after[3]], [&random([9.0, 4.0, 0.0]), &updates(6.0)]);
+    assert_eq!([&after[0], &after[4]], [&random([9.0, 4.0, 0.0]), &updates(6.0)]);
 }
 
 /// The update reads gradients and writes parameters where they are: no second copy of either.

@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let trained = trainer.batch(largest.without_remedies.max(1)).budget(budget).fit(
         &data.train,
         Some(&data.held_out),
-        &mut |_| {},
+        &mut (),
     )?;
     println!("trained in {} bytes: {:?}", trained.report.arena_bytes, trained.report.final_metrics);
     Ok(())

@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Trainer::new(model, Loss::SparseCrossEntropy, Optimizer::adam(3e-3)).budget(1 << 20).epochs(5);
     let mut training = trainer.compile(&data.train, Some(&data.held_out))?;
     println!("{}", training.forecast());
-    let report = training.fit(&mut |_| {})?;
+    let report = training.fit(&mut ())?;
     println!("accuracy {:.3}", report.final_metrics["accuracy"]);
     Ok(())
 }

@@ -27,10 +27,14 @@
 //! ```
 
 mod array;
+mod checkpoint;
 mod device;
+pub mod disk;
 mod eager;
 mod error;
+pub mod exchange;
 mod forecast;
+pub mod logs;
 mod measure;
 mod model;
 pub mod models;
@@ -41,17 +45,21 @@ pub mod selftest;
 pub mod spec;
 mod tensor_file;
 mod trainer;
+mod whole_file;
 
 pub use array::{Array, Number};
 pub use device::profiles as devices;
-pub use device::{DeviceInfo, DeviceName, here};
+pub use device::{DeviceInfo, DeviceName, here, hidden_by};
 pub use eager::tape::GradientTape;
 pub use eager::{Eager, EagerBuilder};
 pub use error::{Error, ErrorKind, Result};
 pub use forecast::device_use::{DeviceUse, PredictedVsActual};
 pub use forecast::frontier::{FrontierPoint, FrontierReport, MaxBatch};
+pub use forecast::plan_picture::PlanPicture;
 pub use forecast::process_use::ProcessUse;
 pub use forecast::remedy::{Class, Remedy, RemedyKind};
+pub use forecast::room::Room;
+pub use forecast::summary::{LayerSummary, Summary};
 pub use forecast::{Forecast, LiveValue, StepForecast};
 pub use measure::bench::BenchReport;
 pub use measure::kernel_times::{KernelTime, KernelTimes};
@@ -61,15 +69,19 @@ pub use model::precision::Precision;
 pub use model::tensor::Tensor;
 pub use model::{layers, loss, metric};
 pub use plimsoll_data as data;
-pub use plimsoll_graph::optimizer::{Clip, Optimizer};
+pub use plimsoll_graph::Phase;
+pub use plimsoll_graph::optimizer::{Clip, Group, Optimizer};
 pub use plimsoll_graph::schedule::Schedule;
 pub use plimsoll_graph::step::{Initial, Step};
 pub use plimsoll_graph::{DType, Op, Shape, op};
 pub use plimsoll_memory as memory;
 pub use plimsoll_plan::Profile;
-pub use run::{Input, Inputs, Outputs, Run, RunBuilder, StateInfo, StepOutputs};
+pub use run::{Input, Inputs, NotFinite, Outputs, Run, RunBuilder, StateInfo, StepOutputs, TakenStates};
 pub use save::RunFolder;
 pub use spec::Spec;
 pub use trainer::{
-    Buckets, LossScale, Progress, RunMemory, Trained, Trainer, Training, TrainingReport, Weight,
+    Alternative, Buckets, Control, DataWait, EarlyStopping, Ended, Every, Inference, LossScale, Observer,
+    Observers, Parameters, Progress, ReduceOnPlateau, RunMemory, Saved, Start, Started, Trained, Trainer,
+    Training, TrainingReport, Validation, Watched, Weight,
 };
+pub use whole_file::WholeFile;

@@ -1,13 +1,14 @@
 //! Writing results: all of a file or nothing of it, in a folder that one run has to itself.
 
+use crate::disk::{Disk, DiskFile, LocalDisk};
 use crate::{Error, ErrorKind, Result};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File, TryLockError};
-use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// How the names of files end that are not complete yet.
-const DRAFT: &str = ".draft";
+pub(crate) const DRAFT: &str = ".draft";
 
 /// A folder that one run writes its results into, and no other meanwhile.
 ///
@@ -27,10 +28,13 @@ const DRAFT: &str = ".draft";
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
+    disk: Rc<dyn Disk>,
     /// Open and locked for as long as the run has it.
     _lock: Option<File>,
     /// The folders that were made, the innermost first.
     made: Vec<PathBuf>,
+    /// Files that are written as soon as something else is.
+    beside: Vec<(String, Vec<u8>)>,
     is_used: bool,
 }
 
@@ -40,6 +44,14 @@ impl RunFolder {
     /// # Errors
     /// If it cannot be made or written to, or another run has it.
     pub fn open(path: impl AsRef<Path>) -> Result<RunFolder> {
+        RunFolder::open_on(Rc::new(LocalDisk), path)
+    }
+
+    /// [`RunFolder::open`], with all that is written going through `disk`.
+    ///
+    /// # Errors
+    /// As [`RunFolder::open`].
+    pub fn open_on(disk: Rc<dyn Disk>, path: impl AsRef<Path>) -> Result<RunFolder> {
         let path = path.as_ref();
         loop {
             let made: Vec<PathBuf> =
@@ -51,7 +63,8 @@ impl RunFolder {
             if lock.as_ref().map_or(!path.is_dir(), |lock| !is_still_at(lock, path)) {
                 continue;
             }
-            let folder = RunFolder { path: path.to_path_buf(), _lock: lock, made, is_used: false };
+            let (disk, path) = (Rc::clone(&disk), path.to_path_buf());
+            let folder = RunFolder { path, disk, _lock: lock, made, beside: vec![], is_used: false };
             folder.remove_drafts();
             folder.try_writing()?;
             return Ok(folder);
@@ -61,6 +74,30 @@ impl RunFolder {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Where it is written through.
+    pub(crate) fn disk(&self) -> &Rc<dyn Disk> {
+        &self.disk
+    }
+
+    /// Has a file written as soon as there is a result or a checkpoint that it belongs to.
+    pub fn beside(&mut self, name: &str, bytes: impl Into<Vec<u8>>) {
+        self.beside.push((name.to_string(), bytes.into()));
+    }
+
+    /// Notes that something was written which is to stay.
+    pub(crate) fn set_used(&mut self) -> Result<()> {
+        self.is_used = true;
+        let beside = std::mem::take(&mut self.beside);
+        if beside.is_empty() {
+            return Ok(());
+        }
+        let mut files = self.files();
+        for (name, bytes) in &beside {
+            files.write(name, bytes)?;
+        }
+        files.publish()
     }
 
     /// Files that are to become visible in it together.
@@ -82,7 +119,7 @@ impl RunFolder {
             let name = name.to_string_lossy();
             if name.starts_with('.') && name.ends_with(DRAFT) {
                 // Whoever wrote it has ended, since the folder is ours.
-                let _ = fs::remove_file(entry.path());
+                let _ = self.disk.remove_file(&entry.path());
             }
         }
     }
@@ -149,21 +186,22 @@ impl Files<'_> {
         let path = self.folder.path.join(name);
         let draft = path.with_file_name(format!(".{name}.{}{DRAFT}", std::process::id()));
         self.written.push((draft.clone(), path.clone()));
-        let file = File::create(&draft).map_err(|error| io_error("cannot write", &path, error))?;
-        Ok(Draft { file, path, digest: Sha256::new() })
+        Draft::begin(&*self.folder.disk, &draft, &path)
     }
 
     /// Makes all files visible.
     pub(crate) fn publish(mut self) -> Result<()> {
+        let disk = Rc::clone(&self.folder.disk);
         for (draft, path) in std::mem::take(&mut self.written) {
-            fs::rename(&draft, &path).map_err(|e| {
+            disk.rename(&draft, &path).map_err(|e| {
                 // Already renamed files are complete; this draft is not wanted.
-                let _ = fs::remove_file(&draft);
+                let _ = disk.remove_file(&draft);
                 io_error("cannot write", &path, e)
             })?;
-            self.folder.is_used = true;
         }
-        Ok(())
+        let path = &self.folder.path;
+        disk.sync_folder(path).map_err(|error| io_error("cannot write the names in", path, error))?;
+        self.folder.set_used()
     }
 }
 
@@ -171,32 +209,50 @@ impl Drop for Files<'_> {
     fn drop(&mut self) {
         for (draft, _) in &self.written {
             // A draft that was never created cannot be removed, and need not be.
-            let _ = fs::remove_file(draft);
+            let _ = self.folder.disk.remove_file(draft);
         }
     }
 }
 
 /// A file that is being written.
 pub(crate) struct Draft {
-    file: File,
+    file: Box<dyn DiskFile>,
     /// Where it will be.
     path: PathBuf,
+    bytes: u64,
     digest: Sha256,
 }
 
 impl Draft {
+    /// Begins a file at `place`, which errors call by the path that it will have.
+    pub(crate) fn begin(disk: &dyn Disk, place: &Path, path: &Path) -> Result<Draft> {
+        let file = disk.create(place).map_err(|error| io_error("cannot write", path, error))?;
+        Ok(Draft { file, path: path.to_path_buf(), bytes: 0, digest: Sha256::new() })
+    }
+
+    /// How many bytes it has so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Adds a piece.
     pub(crate) fn write(&mut self, piece: &[u8]) -> Result<()> {
         self.digest.update(piece);
-        let written = self.file.write_all(piece);
+        self.bytes += piece.len() as u64;
+        let written = self.file.write(piece);
         written.map_err(|e| io_error(&format!("cannot write {} bytes to", piece.len()), &self.path, e))
     }
 
     /// Ends it when all of it is on the disk, and returns its SHA-256 in hexadecimal digits.
-    pub(crate) fn finish(self) -> Result<String> {
-        self.file.sync_all().map_err(|error| io_error("cannot write", &self.path, error))?;
-        Ok(self.digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    pub(crate) fn finish(mut self) -> Result<String> {
+        self.file.sync().map_err(|error| io_error("cannot write", &self.path, error))?;
+        Ok(hexadecimal(self.digest))
     }
+}
+
+/// A digest in hexadecimal digits.
+pub(crate) fn hexadecimal(digest: Sha256) -> String {
+    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// An error of the file system, with the path.

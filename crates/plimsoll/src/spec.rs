@@ -10,7 +10,7 @@
 //! metrics = ["accuracy"]
 //!
 //! [data]
-//! kind = "digits"                  # or csv, synthetic, synthetic-tokens
+//! kind = "digits"                  # or csv, npy, idx, safetensors, text, synthetic, synthetic-tokens
 //!
 //! [model]
 //! kind = "sequential"              # or gpt, resnet50, unet
@@ -38,6 +38,10 @@
 //! | (top) | `about`; `name`, the file's if left out; `loss`; `metrics`, a list |
 //! | `[data]` digits | none |
 //! | `[data]` csv | `path`, relative to the file; `label` with `classes`, or `target`; `delimiter` |
+//! | `[data]` npy | `inputs`, `targets`, .npy files or `"data.npz:x"`; `classes`; `scale`, `channels` |
+//! | `[data]` idx | `path`; `labels`, if not named as the images; `classes`; `scale`, `channels`; `missing` |
+//! | `[data]` safetensors | `path`; `inputs`, `targets`, names of tensors; `classes`; `scale`, `channels` |
+//! | `[data]` text | `path`, with `*` for any characters of a name; `length`; `missing` |
 //! | `[data]` synthetic | `samples`; `features`, a shape; `classes`, or `target`, a shape |
 //! | `[data]` synthetic-tokens | `samples`, `length`, `vocabulary` |
 //! | `[model]` sequential | `layers`, a list |
@@ -45,7 +49,13 @@
 //! | `[model]` resnet50 | `classes` |
 //! | `[model]` unet | `channels`, those of its result |
 //! | `[optimizer]` | `rate`, `warmup`, `schedule`, `weight_decay`, `clip`; and the constants of its `kind` |
-//! | `[train]` | `batch`, `micro_batches`; `epochs` or `steps`; `seed`, `precision`, `held_out`; `lengths`, `batches`, `buckets`; `budget`, `device` |
+//! | `[[optimizer.groups]]` | `match`, patterns; `rate`, `warmup`, `schedule`, `rate_scale`, `weight_decay`, `clip`; or `frozen` |
+//! | `[train]` | `batch`, `micro_batches`; `epochs` or `steps`; `seed`, `precision`, `held_out`; `lengths`, `batches`, `buckets`; `budget`, `spill`, `device`, `winograd`; `validate`, `checkpoint`, `keep`, `keep_best`, `early_stopping`, `reduce_on_plateau`; `freeze`, `train_only`, patterns |
+//!
+//! Files of npy, idx, safetensors and text are read in place and not held, except idx files that gzip packed. Samples are
+//! the first axis; with `classes` whole numbers are predicted, else floats. `scale` makes floats from 0 to 1 of bytes,
+//! `channels` adds the axis that convolutions need, `missing` is said if there is no such file: how to get it. The tokens
+//! of text are its bytes, 256 different ones, in windows of `length`.
 //!
 //! `precision` is `"f32"`, `"bf16"` or `"f16"`, that of activations ([`crate::Precision`]); in `f16` the loss is scaled
 //! by as much as gradients bear. `"tf32"` is `f32` whose matrix products a GPU may round.
@@ -58,10 +68,25 @@
 //! `buckets = [64, 128, 256]`. `batches = [8, 12, 16]` trains each step on a number of samples drawn from these, the first
 //! of its batch.
 //!
+//! `validate` says how often held-out data is measured, `checkpoint` how often a checkpoint is saved: `"epoch"`, a number of
+//! steps, `"never"`, and of checkpoints also a time such as `"60s"`. `keep` is how many checkpoints stay.
+//! `keep_best = "accuracy"` keeps the weights whose metric was the best; `early_stopping = { metric = "loss", patience = 5,
+//! min_delta = 0.0 }` ends training, and `reduce_on_plateau = { metric = "loss", patience = 3, factor = 0.1 }` multiplies
+//! rates, when a metric of held-out data has been no better than its best so many times in a row.
+//!
 //! A schedule is `{ cosine = steps }`, `{ linear = steps }`, `{ exponential = factor, every = steps }` or
 //! `{ staircase = factor, every = steps }`; a clip `{ norm = limit }` or `{ value = limit }`. Constants are
 //! `momentum` and `nesterov` of sgd, `smoothing`, `epsilon` and `momentum` of rmsprop, `beta1`, `beta2` and
 //! `epsilon` of adam.
+//!
+//! Groups are parameters with a rate, decay or clip of their own, by patterns of their names ([`plimsoll_graph::pattern`]):
+//! `match = ["*/bias", "*/ln*"]` with `weight_decay = 0`. The first group that matches counts; what a group does not say is as
+//! `[optimizer]` has it. `freeze = ["embedding"]` leaves parameters as they are, without gradients and slots, as `frozen =
+//! true` in a group does, and `train_only = ["head"]` all others. A pattern that matches nothing is an error.
+//!
+//! Metrics of classes are `accuracy`, `top_5` (or another number), `perplexity`, `macro_precision`, `macro_recall` and
+//! `macro_f1`; of numbers `mae`, `rmse` and `r2`; of two classes, or numbers that are 0 or 1, `auc`, `precision`, `recall` and
+//! `f1` ([`crate::metric`]).
 //!
 //! # Layers
 //!
@@ -93,7 +118,7 @@ pub use workloads::{Workload, workload, workloads};
 
 use crate::layers::{Layer, model as layer_of};
 use crate::loss::Loss;
-use crate::metric::Metric;
+use crate::metric::{Metric, Needs};
 use crate::{DeviceName, Error, ErrorKind, Optimizer, Result, Trainer};
 use data::Data;
 use plimsoll_data::Dataset;
@@ -118,12 +143,14 @@ use train::{Duration, Train};
 /// ```
 #[derive(Clone)]
 pub struct Spec {
+    /// What it was read from.
+    text: String,
     name: String,
     about: String,
     data: Data,
     model: Rc<dyn Layer>,
     loss: Loss,
-    accuracy: bool,
+    metrics: Vec<Metric>,
     optimizer: Optimizer,
     train: Train,
 }
@@ -159,22 +186,35 @@ impl Spec {
     /// # Errors
     /// If the text cannot be understood.
     pub fn parse(text: &str, path: &Path) -> Result<Spec> {
-        let file = path.display().to_string();
-        Document { what: "the workload", file: &file, text }.read(|table| Spec::read(&table, path))
+        Spec::parse_on(text, path, None)
     }
 
-    fn read(table: &Table<'_>, path: &Path) -> Result<Spec> {
+    /// The workload that a text describes, on the data of another file than it names.
+    ///
+    /// # Errors
+    /// If the text cannot be understood, or its data is not that of a file.
+    pub fn parse_on(text: &str, path: &Path, data: Option<&Path>) -> Result<Spec> {
+        let file = path.display().to_string();
+        let document = Document { what: "the workload", file: &file, text };
+        document.read(|table| Ok(Spec { text: text.to_string(), ..Spec::read(&table, path, data)? }))
+    }
+
+    fn read(table: &Table<'_>, path: &Path, instead: Option<&Path>) -> Result<Spec> {
         table.only(&["name", "about", "loss", "metrics", "data", "model", "optimizer", "train"])?;
         let folder = path.parent().unwrap_or(Path::new(""));
-        let data = Data::read(&table.need_section("data", "[data]")?, folder)?;
+        let data = Data::read(&table.need_section("data", "[data]")?, folder, instead)?;
+        let (optimizer, frozen) = optimizer::read(&table.need_section("optimizer", "[optimizer]")?)?;
+        let mut train = Train::read(&table.need_section("train", "[train]")?, &data)?;
+        train.freeze.extend(frozen);
         Ok(Spec {
+            text: String::new(),
             name: read_name(table, path)?,
             about: table.find("about", TEXT)?.unwrap_or_default(),
             model: model::read(&table.need_section("model", "[model]")?, &data)?,
             loss: read_loss(table, &data)?,
-            accuracy: read_metrics(table, &data)?.contains(&Metric::Accuracy),
-            optimizer: optimizer::read(&table.need_section("optimizer", "[optimizer]")?)?,
-            train: Train::read(&table.need_section("train", "[train]")?, &data)?,
+            metrics: read_metrics(table, &data)?,
+            optimizer,
+            train,
             data,
         })
     }
@@ -182,6 +222,16 @@ impl Spec {
     /// What it is called.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The text that describes it.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The text that describes it, with the absolute paths of its files: it can stand anywhere on this machine.
+    pub fn text_with_absolute_paths(&self) -> String {
+        self.data.with_absolute_paths(&self.text)
     }
 
     /// What it is, in a line.
@@ -242,8 +292,21 @@ impl Spec {
                 _ => Ok(y),
             }
         });
-        let trainer = Trainer::new(model, self.loss, self.optimizer.clone()).accuracy(self.accuracy);
+        let trainer = Trainer::new(model, self.loss, self.optimizer.clone()).metrics(self.metrics.clone());
         self.train.apply(trainer)
+    }
+
+    /// Whether what is predicted are logits of classes.
+    pub fn predicts_classes(&self) -> bool {
+        self.data.has_classes()
+    }
+
+    /// All samples in their own order, none held out.
+    ///
+    /// # Errors
+    /// As [`Spec::datasets`].
+    pub fn all_data(&self) -> Result<Dataset> {
+        self.data.load_all()
     }
 
     /// The samples to train on, and those held out, if any are. Which are held out does not depend on the seed,
@@ -303,9 +366,23 @@ fn read_loss(table: &Table<'_>, data: &Data) -> Result<Loss> {
 
 fn read_metrics(table: &Table<'_>, data: &Data) -> Result<Vec<Metric>> {
     let Some(value) = table.value("metrics") else { return Ok(vec![]) };
-    let metrics = value.list()?.iter().map(|metric| metric.named()).collect::<Result<Vec<Metric>>>()?;
-    if metrics.contains(&Metric::Accuracy) && !data.has_classes() {
-        return Err(value.error("accuracy is for classes, but what [data] predicts are numbers"));
+    let mut metrics: Vec<Metric> = vec![];
+    for value in value.list()? {
+        let metric: Metric = value.named()?;
+        let is_wrong = match metric.needs() {
+            Needs::Classes if !data.has_classes() => {
+                Some("is for classes, but what [data] predicts are numbers")
+            }
+            Needs::Numbers if data.has_classes() => {
+                Some("is for numbers, but what [data] predicts are classes")
+            }
+            _ if metrics.iter().any(|known| known.name() == metric.name()) => Some("is there twice"),
+            _ => None,
+        };
+        if let Some(why) = is_wrong {
+            return Err(value.error(format!("{metric} {why}")));
+        }
+        metrics.push(metric);
     }
     Ok(metrics)
 }

@@ -1,7 +1,11 @@
-//! Tensors as a safetensors file, written from where they are, piece by piece.
+//! Tensors as a safetensors file, written from where they are, piece by piece; [`read`] is the way back.
 //!
 //! A file is a header that says where each tensor is, and their bytes one after another. Libraries take all tensors in
 //! memory to write one; a run has them in its arena, and saving them must not take as much again.
+
+mod read;
+
+pub use read::{StoredTensor, TensorFile};
 
 use crate::save::Draft;
 use crate::{DType, Error, ErrorKind, Result};
@@ -44,7 +48,8 @@ fn bytes(tensor: &Described) -> usize {
     tensor.shape.iter().product::<usize>() * tensor.dtype.size()
 }
 
-fn header(tensors: &[Described]) -> Result<Vec<u8>> {
+/// What a file says before its tensors, which lie in their order.
+pub(crate) fn header(tensors: &[Described]) -> Result<Vec<u8>> {
     let (mut entries, mut first) = (Map::new(), 0);
     for tensor in tensors {
         let end = first + bytes(tensor);

@@ -26,7 +26,7 @@ fn each_step_has_as_many_samples_as_are_drawn_and_one_arena_serves_them_all() {
         Dense::new(3).forward(cx, x)
     });
     let largest = trainer(Dense::new(3)).forecast(&data(), None).unwrap();
-    let trained = trainer(noting).batches([2, 5, 8]).fit(&data(), None, &mut |_| {}).unwrap();
+    let trained = trainer(noting).batches([2, 5, 8]).fit(&data(), None, &mut ()).unwrap();
     assert_eq!(*sizes.borrow(), BTreeSet::from([2, 5, 8]));
     assert_eq!(trained.report.arena_bytes, largest.peak_bytes);
     assert_eq!(trained.report.allocations_after_first_step, 0);
@@ -35,8 +35,8 @@ fn each_step_has_as_many_samples_as_are_drawn_and_one_arena_serves_them_all() {
 
 #[test]
 fn drawing_only_whole_batches_changes_nothing() {
-    let whole = trainer(Dense::new(3)).fit(&data(), None, &mut |_| {}).unwrap();
-    let drawn = trainer(Dense::new(3)).batches([8]).fit(&data(), None, &mut |_| {}).unwrap();
+    let whole = trainer(Dense::new(3)).fit(&data(), None, &mut ()).unwrap();
+    let drawn = trainer(Dense::new(3)).batches([8]).fit(&data(), None, &mut ()).unwrap();
     assert_eq!(whole.report.losses, drawn.report.losses);
     assert_eq!(whole.weights, drawn.weights);
 }
@@ -44,7 +44,7 @@ fn drawing_only_whole_batches_changes_nothing() {
 #[test]
 fn samples_that_a_batch_does_not_have_are_refused() {
     for samples in [0, 9] {
-        let error = trainer(Dense::new(3)).batches([8, samples]).fit(&data(), None, &mut |_| {}).unwrap_err();
+        let error = trainer(Dense::new(3)).batches([8, samples]).fit(&data(), None, &mut ()).unwrap_err();
         assert_eq!(
             error.to_string(),
             format!("{samples} samples of a batch of 8; use at least 1, and no more than that")

@@ -3,6 +3,7 @@
 use plimsoll::data::{Dataset, Synthetic};
 use plimsoll::layers::*;
 use plimsoll::loss::Loss;
+use plimsoll::metric::Metric;
 use plimsoll::models::Gpt;
 use plimsoll::{Buckets, ErrorKind, Optimizer, Trained, Trainer};
 use std::cell::RefCell;
@@ -43,11 +44,11 @@ fn gru() -> Trainer {
 
 fn trainer(model: impl Layer + 'static, optimizer: Optimizer) -> Trainer {
     let trainer = Trainer::new(model, Loss::SparseCrossEntropy, optimizer).batch(12).steps(20).seed(7);
-    trainer.lengths(3..=LONGEST).accuracy(true)
+    trainer.lengths(3..=LONGEST).metrics([Metric::accuracy()])
 }
 
 fn fit(trainer: &Trainer) -> Trained {
-    trainer.fit(&tokens(), Some(&tokens()), &mut |_| {}).unwrap()
+    trainer.fit(&tokens(), Some(&tokens()), &mut ()).unwrap()
 }
 
 /// Requires losses, metrics and weights to agree to 1e-5: losses of their size, weights of the largest of their tensor.
@@ -138,7 +139,7 @@ fn the_arena_of_buckets_is_that_of_the_longest_length_alone() {
 fn refusal(trainer: &Trainer, data: &Dataset) -> String {
     let error = trainer.forecast(data, None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Argument);
-    let trained = trainer.fit(data, None, &mut |_| {}).expect_err("training is refused as well");
+    let trained = trainer.fit(data, None, &mut ()).expect_err("training is refused as well");
     assert_eq!(trained.to_string(), error.to_string());
     error.to_string()
 }

@@ -27,7 +27,7 @@ fn tokens(length: usize, vocabulary: usize) -> Dataset {
 }
 
 fn fit(trainer: &Trainer, data: &Dataset) -> Trained {
-    trainer.fit(data, Some(data), &mut |_| {}).unwrap()
+    trainer.fit(data, Some(data), &mut ()).unwrap()
 }
 
 fn assert_same_bits(name: &str, free: &Trained, tight: &Trained) {
@@ -69,6 +69,7 @@ fn assert_fits_change_no_bit(name: &str, trainer: &Trainer, data: &Dataset, free
 #[test]
 fn a_perceptron_is_the_same_to_the_bit_within_any_budget() {
     let network = Sequential::new()
+        .then(Dense::new(64).activation(Activation::Gelu))
         .then(Dense::new(64).activation(Activation::Gelu))
         .then(Dropout(0.3))
         .then(Dense::new(48).activation(Activation::Relu))
@@ -206,7 +207,7 @@ fn a_budget_nothing_fits_names_the_floor_and_a_change_that_does_fit() {
     assert!(message.contains(&floor.to_string()) && message.contains(&budget.to_string()), "{message}");
     // It names a kernel and a value.
     assert!(message.contains(" of `") && message.contains("largest there: `"), "{message}");
-    assert_eq!(tight.fit(&data, None, &mut |_| {}).err().map(|e| e.kind()), Some(ErrorKind::Budget));
+    assert_eq!(tight.fit(&data, None, &mut ()).err().map(|e| e.kind()), Some(ErrorKind::Budget));
 
     let batch = advised_batch(&message).unwrap_or_else(|| panic!("no batch is advised: {message}"));
     let trained = fit(&tight.clone().batch(batch), &data);

@@ -13,7 +13,7 @@ fn train(model: Rc<dyn Layer>, data: &Dataset, threads: usize, seed: u64) -> Tra
         .steps(6)
         .seed(seed)
         .threads(threads)
-        .fit(data, None, &mut |_| {})
+        .fit(data, None, &mut ())
         .unwrap()
 }
 

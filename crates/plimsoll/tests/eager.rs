@@ -27,7 +27,7 @@ fn assert_same_numbers<L: Layer + Clone + 'static>(
         .batch(data.samples())
         .steps(3)
         .shuffle(false)
-        .fit(&data, None, &mut |_| {})
+        .fit(&data, None, &mut ())
         .unwrap();
     let eager = Eager::new().unwrap();
     let (x, y) = (input(&eager), target(&eager));

@@ -144,7 +144,7 @@ fn unknown_names_are_answered_with_the_known_ones() {
     );
     assert!("Relu".parse::<Activation>().unwrap_err().to_string().contains("relu, gelu"));
     assert!("fp8".parse::<Precision>().unwrap_err().to_string().contains("f32, bf16, f16"));
-    assert!("f1".parse::<metric::Metric>().unwrap_err().to_string().contains("accuracy"));
+    assert!("f11".parse::<metric::Metric>().unwrap_err().to_string().contains("accuracy"));
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn assert_memory_is_that_of_the_longest(name: &str, inner: impl Layer + 'static)
     let data = tokens();
     let longest = trainer.clone().lengths(*LENGTHS.end()..=*LENGTHS.end()).forecast(&data, None).unwrap();
     let mut known = None;
-    let trained = trainer.lengths(LENGTHS).fit(&data, None, &mut |progress| {
+    let trained = trainer.lengths(LENGTHS).fit(&data, None, &mut |progress: &plimsoll::Progress<'_>| {
         known.get_or_insert(lengths.borrow().len());
         assert_eq!(progress.memory.arena_bytes, longest.peak_bytes, "{name} in step {}", progress.step);
         assert_eq!(progress.memory.grown_bytes, 0, "{name} in step {}", progress.step);

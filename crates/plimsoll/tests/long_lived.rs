@@ -45,7 +45,7 @@ fn run_step() {
 
 fn training(data: &Dataset) {
     let trainer = Trainer::new(model(), Loss::SparseCrossEntropy, Optimizer::adam(1e-3)).threads(2).steps(2);
-    trainer.fit(data, None, &mut |_| {}).unwrap();
+    trainer.fit(data, None, &mut ()).unwrap();
 }
 
 #[test]

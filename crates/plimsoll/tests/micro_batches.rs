@@ -22,7 +22,7 @@ fn tokens(length: usize, vocabulary: usize) -> Dataset {
 }
 
 fn fit(trainer: &Trainer, data: &Dataset) -> Trained {
-    trainer.fit(data, Some(data), &mut |_| {}).unwrap()
+    trainer.fit(data, Some(data), &mut ()).unwrap()
 }
 
 /// Requires losses, metrics and weights to agree to 1e-5: losses of their size, weights of the largest of their tensor.
@@ -154,7 +154,7 @@ fn smaller_parts_need_less_memory_and_the_forecast_says_how_much() {
     let peaks = [1, 4, 16].map(|parts| {
         let trainer = trainer.clone().micro_batches(parts);
         let forecast = trainer.forecast(&data, None).unwrap();
-        let report = trainer.fit(&data, None, &mut |_| {}).unwrap().report;
+        let report = trainer.fit(&data, None, &mut ()).unwrap().report;
         assert_eq!(report.arena_bytes, forecast.peak_bytes);
         assert_eq!(forecast.ledger.total(), forecast.peak_bytes);
         forecast.peak_bytes
@@ -191,7 +191,7 @@ fn parts_that_there_are_not_are_refused() {
     let trainer = Trainer::new(perceptron(), Loss::SparseCrossEntropy, Optimizer::sgd(0.1)).batch(BATCH);
     let complaint = |trainer: Trainer| {
         let [forecast, fit] =
-            [trainer.forecast(&data, None).map(|_| ()), trainer.fit(&data, None, &mut |_| {}).map(|_| ())]
+            [trainer.forecast(&data, None).map(|_| ()), trainer.fit(&data, None, &mut ()).map(|_| ())]
                 .map(|result| result.expect_err("this should be refused"));
         assert_eq!((forecast.kind(), fit.kind()), (ErrorKind::Argument, ErrorKind::Argument));
         assert_eq!(forecast.to_string(), fit.to_string());

@@ -55,7 +55,7 @@ fn assert_trains_as_in_pytorch(name: &str, model: impl Layer + 'static) {
         .steps(losses.len())
         .shuffle(false)
         .weights(weights)
-        .fit(&Dataset::new(data).unwrap(), None, &mut |_| {})
+        .fit(&Dataset::new(data).unwrap(), None, &mut ())
         .unwrap();
     for (step, (got, expected)) in trained.report.losses.iter().zip(&losses).enumerate() {
         let error = (f64::from(*got) - expected).abs() / expected;

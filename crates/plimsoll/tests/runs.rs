@@ -279,7 +279,7 @@ proptest! {
         for trainer in [trainer.clone(), trainer.budget(point.budget_bytes)] {
             let mut training = trainer.compile(&data.train, Some(&data.held_out)).unwrap();
             let forecast = training.forecast();
-            let report = training.fit(&mut |_| {}).unwrap();
+            let report = training.fit(&mut ()).unwrap();
             prop_assert_eq!(report.arena_bytes, forecast.peak_bytes);
             prop_assert_eq!(report.predicted_peak_bytes, forecast.peak_bytes);
             if report.budget_bytes.is_some() {
@@ -298,7 +298,7 @@ fn without_a_budget_each_program_is_planned_once() {
     let forecast = training.forecast();
     // Full batches and the last one, of training and of evaluation.
     assert_eq!((forecast.steps.len(), forecast.plans), (4, 4));
-    training.fit(&mut |_| {}).unwrap();
+    training.fit(&mut ()).unwrap();
     assert_eq!(training.forecast().plans, 4, "training plans nothing again");
 }
 
@@ -313,7 +313,27 @@ fn the_forecast_of_training_counts_what_is_held_out() {
     let mut training = trainer.compile(&data.train, Some(&data.held_out)).unwrap();
     let forecast = training.forecast();
     assert!(forecast.notes[0].contains("512") && forecast.notes[0].contains("120"), "{:?}", forecast.notes);
-    assert_eq!(training.fit(&mut |_| {}).unwrap().arena_bytes, forecast.peak_bytes);
+    assert_eq!(training.fit(&mut ()).unwrap().arena_bytes, forecast.peak_bytes);
+}
+
+#[test]
+fn the_rates_of_an_optimizer_are_changed_between_steps_by_a_state() {
+    let sgd = Optimizer::sgd(0.5);
+    let factor = sgd.rate_factor();
+    let mut run = Run::builder()
+        .step("train", [], move |cx, _| {
+            let w = cx.parameter("w", &[], Init::Ones)?;
+            cx.minimise(&w.mul_scalar(1.0)?, &sgd)
+        })
+        .compile()
+        .unwrap();
+    assert_eq!(run.state(&factor).unwrap().item::<f64>().unwrap(), 1.0);
+    let mut step = |factor: f64, state: &str| {
+        run.set_state(state, &Array::new(&[], &[factor]).unwrap()).unwrap();
+        run.step("train", &[]).unwrap();
+        run.state("w").unwrap().item::<f32>().unwrap()
+    };
+    assert_eq!([1.0, 0.5, 0.0].map(|by| step(by, &factor)), [0.5, 0.25, 0.25]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ fn weights_are_saved_from_where_they_are_as_they_would_be_from_a_copy() {
     let model = Sequential::new().then(Flatten).then(BatchNorm::new()).then(Dense::new(10));
     let trainer = Trainer::new(model, Loss::SparseCrossEntropy, Optimizer::adam(1e-3)).steps(3);
     let mut training = trainer.compile(&data.train, None).unwrap();
-    let report = training.fit(&mut |_| {}).unwrap();
+    let report = training.fit(&mut ()).unwrap();
     let places = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     training.save(&report, &mut RunFolder::open(places[0].path()).unwrap()).unwrap();
     let weights = training.weights().unwrap();

@@ -4,7 +4,9 @@
 //! read holds together and that nothing printed acts on a terminal.
 
 use crate::mutate::{Form, Seed};
-use plimsoll::data::{Csv, RamBudget};
+use plimsoll::data::sources::{Inputs, Targets, idx, npy, safetensors};
+use plimsoll::data::{Csv, RamBudget, Source};
+use plimsoll::exchange::TensorFile;
 use plimsoll::{Spec, devices};
 use plimsoll_explain::{
     Input, Limits, Progress, Recording, Style, explain, planned, read_files_within, read_input, show,
@@ -47,6 +49,11 @@ pub(crate) const TARGETS: &[Target] = &[
     text_file("profile", 1 << 20, profiles, profile),
     text_file("packing", 10 << 20, packing_problems, packing),
     text_file("data", 10 << 20, tables, data),
+    recording("npy", || array_files(".npy"), arrays),
+    recording("npz", || array_files(".npz"), arrays),
+    recording("idx", || array_files("idx"), arrays),
+    recording("tensors", || array_files(".safetensors"), arrays),
+    text_file("weights", 1 << 20, weight_headers, weights),
 ];
 
 const fn recording(name: &'static str, seeds: fn() -> Vec<Seed>, read: fn(&[u8]) -> bool) -> Target {
@@ -180,6 +187,93 @@ fn data(bytes: &[u8]) -> bool {
     let label = Csv::label("species").budget(budget).read(Cursor::new(bytes)).is_ok();
     let target = Csv::target("width").delimiter(';').budget(budget).read(Cursor::new(bytes)).is_ok();
     label | target
+}
+
+/// Reads all samples of what may be an array in any of the formats that are read in place, packed or not.
+fn arrays(bytes: &[u8]) -> bool {
+    let path = std::env::temp_dir().join(format!("plimsoll-fuzz-{}.npz", std::process::id()));
+    std::fs::write(&path, bytes).expect("a temporary file");
+    let (given, numbers, classes) = (Inputs::default(), Targets::Numbers, Targets::Classes(3));
+    let member = |name: &str| format!("{}:{name}", path.display());
+    let opened = [
+        npy(&path, &path, given, numbers),
+        npy(&path, &path, Inputs { channels: true, ..given }, classes),
+        npy(member("x"), member("y"), given, classes),
+        idx(&path, &path, given, numbers, RamBudget::bytes(64 << 20)),
+        idx(&path, &path, Inputs { scale: true, ..given }, classes, RamBudget::bytes(64 << 20)),
+        safetensors(&path, ["x", "y"], given, classes),
+    ];
+    let mut is_understood = false;
+    for source in opened {
+        match source {
+            Ok(source) => {
+                for (position, field) in source.fields().iter().enumerate() {
+                    let mut out = vec![0; field.bytes()];
+                    let read = (0..source.samples()).try_for_each(|at| source.read(at, position, &mut out));
+                    if let Err(error) = read {
+                        assert_plain(&error.to_string());
+                    }
+                }
+                is_understood = true;
+            }
+            Err(error) => assert_plain(&error.to_string()),
+        }
+    }
+    let _ = std::fs::remove_file(&path);
+    is_understood
+}
+
+/// Files of arrays in whose names this stands, as other programs wrote them.
+fn array_files(part: &str) -> Vec<Seed> {
+    let mut files = Vec::new();
+    collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../plimsoll-data/tests/data"), &mut files);
+    files.retain(|path| path.to_string_lossy().contains(part));
+    files.sort();
+    let seed =
+        |path: &PathBuf| Seed { form: Form::Text, bytes: std::fs::read(path).expect("a file of an array") };
+    files.iter().map(seed).collect()
+}
+
+/// Headers of files of weights, as PyTorch wrote them.
+fn weight_headers() -> Vec<Seed> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plimsoll/tests/exchange");
+    let mut files = Vec::new();
+    collect(&folder, &mut files);
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "safetensors"));
+    files.sort();
+    let header = |path: &PathBuf| {
+        let file = std::fs::read(path).expect("a file of weights");
+        let (length, rest) = file.split_first_chunk().expect("the length of the header");
+        rest[..u64::from_le_bytes(*length) as usize].to_vec()
+    };
+    files.iter().map(|path| Seed { form: Form::Text, bytes: header(path) }).collect()
+}
+
+/// Reads all tensors of a file that has this header and as many bytes as its last tensor ends after, and of one that is the
+/// header alone.
+fn weights(header: &[u8]) -> bool {
+    let path = std::env::temp_dir().join(format!("plimsoll-fuzz-{}.safetensors", std::process::id()));
+    let parsed: serde_json::Value = serde_json::from_slice(header).unwrap_or_default();
+    let tensors = parsed.as_object().into_iter().flat_map(|tensors| tensors.values());
+    let end = tensors.filter_map(|tensor| tensor["data_offsets"][1].as_u64()).max().unwrap_or(0);
+    let data = vec![0; end.min(1 << 20) as usize];
+    let whole = [&(header.len() as u64).to_le_bytes()[..], header, &data].concat();
+    let mut is_understood = false;
+    for bytes in [header, &whole] {
+        std::fs::write(&path, bytes).expect("a temporary file");
+        match TensorFile::open(&path) {
+            Ok(file) => {
+                for (index, tensor) in file.tensors().iter().enumerate() {
+                    let mut all = vec![0; tensor.bytes() as usize];
+                    file.read(index, 0, &mut all).expect("bytes that were checked");
+                }
+                is_understood = true;
+            }
+            Err(error) => assert_plain(&error.to_string()),
+        }
+    }
+    let _ = std::fs::remove_file(&path);
+    is_understood
 }
 
 /// The recordings that the tests of the readers have.

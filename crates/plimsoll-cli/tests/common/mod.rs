@@ -13,6 +13,7 @@ pub(crate) struct Place {
 }
 
 /// What a run printed, and how it ended.
+#[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
@@ -70,6 +71,14 @@ impl Place {
             entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         names.sort();
         names
+    }
+
+    /// What is in the folder of a run besides its logs, which are written as it goes.
+    pub(crate) fn results(&self, name: &str) -> Vec<String> {
+        let is_log = |name: &String| {
+            name.starts_with("events.out.tfevents.") || ["log.jsonl", "page.html"].contains(&name.as_str())
+        };
+        self.list(name).into_iter().filter(|name| !is_log(name)).collect()
     }
 
     /// Runs the command here.

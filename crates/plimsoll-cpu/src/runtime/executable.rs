@@ -4,16 +4,19 @@ use crate::runtime::prepare::prepare;
 use crate::runtime::routine::{ALIGNMENT, Call, Routine};
 use crate::runtime::spill::{Spill, Ticket};
 use crate::{CpuDevice, Error, ErrorKind, Result};
-use plimsoll_device::{ArenaBytes, CheckedProgram, DeviceMemory, FillInput, Handle, PIECE_BYTES, WritePiece};
+use plimsoll_device::{
+    ArenaBytes, CheckedProgram, DeviceMemory, FillInput, Handle, LoadedPrograms, WritePiece, in_pieces,
+};
 use plimsoll_graph::program::{Body, BufferId, Home, Kernel};
 use plimsoll_memory::Arena;
+use std::collections::HashMap;
 use std::time::Instant;
 
 /// The memory that programs run in, and those that are loaded: the arena, and a place for what rests between its uses.
 pub(crate) struct CpuMemory {
     device: CpuDevice,
-    /// Their addresses point into the arenas, which live as long and never move. Those that were let go of leave a gap.
-    loaded: Vec<Option<Executable>>,
+    /// Their addresses point into the arenas, which live as long and never move.
+    loaded: LoadedPrograms<Executable>,
     /// Dropped before the arenas, as it waits for what is still copied to and from them.
     spill: Option<Spill>,
     /// Those of [`Home::Device`] and, where nothing is spilled to a file, [`Home::Host`].
@@ -75,7 +78,7 @@ impl CpuMemory {
         };
         let host = if spill.is_some() { 0 } else { bytes.host };
         let arenas = [Arena::reserve(bytes.device, limit)?, Arena::reserve(host, None)?];
-        Ok(CpuMemory { device: device.clone(), loaded: vec![], spill, arenas })
+        Ok(CpuMemory { device: device.clone(), loaded: LoadedPrograms::default(), spill, arenas })
     }
 
     fn bind(&self, checked: &CheckedProgram) -> Result<Executable> {
@@ -98,6 +101,13 @@ impl CpuMemory {
             let address = self.arenas[home as usize].address(offset, bytes);
             address.ok_or_else(|| outside(&program.buffers[id.index()].name, bytes))
         };
+        let in_file = |id: BufferId| {
+            let place = place(id);
+            match place.offset.checked_add(place.bytes).is_some_and(|end| end <= self.bytes().host) {
+                true => Ok(place),
+                false => Err(outside(&program.buffers[id.index()].name, place.bytes)),
+            }
+        };
         let is_spilled = |id: BufferId| self.spill.is_some() && place(id).home == Home::Host;
         let spills =
             |kernel: &Kernel| kernel.reads.iter().chain(&kernel.writes).any(|o| is_spilled(o.buffer));
@@ -112,8 +122,8 @@ impl CpuMemory {
         let needs = routines.iter().map(|r| r.as_ref().map_or(0, |r| r.workspace(threads) as u64));
         checked.check_device(ALIGNMENT as u64, needs)?;
         let mut launches = Vec::with_capacity(program.kernels.len());
-        // The buffers that each copy to or from a file is between.
-        let mut copies: Vec<[BufferId; 2]> = vec![];
+        // The numbers of copies to or from a file, by the buffers that they are between.
+        let mut copies: HashMap<[BufferId; 2], usize> = HashMap::new();
         for (position, &index) in plan.order.iter().enumerate() {
             let kernel = &program.kernels[index as usize];
             if spills(kernel) {
@@ -122,22 +132,16 @@ impl CpuMemory {
                     (Body::Wait, [from, to, ..], _) => (from.buffer, to.buffer),
                     _ => return Err(outside(kernel.name(), 0)),
                 };
-                let copy = copies.iter().position(|known| *known == [from, to]);
-                let work = match (&kernel.body, copy) {
+                let work = match (&kernel.body, copies.get(&[from, to])) {
                     (Body::Copy, known) => {
-                        let copy = known.unwrap_or(copies.len());
-                        if known.is_none() {
-                            copies.push([from, to]);
-                        }
+                        let copy = known.copied().unwrap_or(copies.len());
+                        copies.insert([from, to], copy);
                         let to_file = is_spilled(to);
                         let (near, far) = if to_file { (from, to) } else { (to, from) };
-                        let Place { offset, bytes, .. } = place(far);
-                        if offset.checked_add(bytes).is_none_or(|end| end > self.bytes().host) {
-                            return Err(outside(&program.buffers[far.index()].name, bytes));
-                        }
+                        let Place { offset, bytes, .. } = in_file(far)?;
                         Work::Spill { copy, to_file, offset, address: address(near)?, bytes: bytes as usize }
                     }
-                    (_, Some(copy)) => Work::Wait { copy },
+                    (_, Some(&copy)) => Work::Wait { copy },
                     (_, None) => continue,
                 };
                 launches.push(Launch { position, work });
@@ -157,12 +161,7 @@ impl CpuMemory {
         for &id in program.states.iter().chain(&program.inputs).chain(&program.outputs) {
             match is_spilled(id) {
                 false => _ = address(id)?,
-                true => {
-                    let Place { offset, bytes, .. } = place(id);
-                    if offset.checked_add(bytes).is_none_or(|end| end > self.bytes().host) {
-                        return Err(outside(&program.buffers[id.index()].name, bytes));
-                    }
-                }
+                true => _ = in_file(id)?,
             }
         }
         let places = |ids: &[BufferId]| ids.iter().map(|&id| place(id)).collect();
@@ -174,11 +173,6 @@ impl CpuMemory {
             inputs: places(&program.inputs),
             outputs: places(&program.outputs),
         })
-    }
-
-    fn program(&self, program: Handle) -> Result<&Executable> {
-        let loaded = self.loaded.get(program.0).and_then(Option::as_ref);
-        loaded.ok_or_else(|| Error::new(ErrorKind::InvalidPlan, "a program that is not loaded"))
     }
 
     fn slice(&self, place: Place) -> &[u8] {
@@ -193,9 +187,7 @@ impl CpuMemory {
     /// Runs the kernels of a program, and calls `done` with the position of each in the plan's order.
     fn run(&mut self, program: Handle, mut done: impl FnMut(usize)) -> Result<()> {
         let CpuMemory { device, loaded, spill, .. } = self;
-        let Some(Some(Executable { launches, copies, .. })) = loaded.get_mut(program.0) else {
-            return Err(Error::new(ErrorKind::InvalidPlan, "a program that is not loaded"));
-        };
+        let Executable { launches, copies, .. } = loaded.get_mut(program)?;
         for Launch { position, work } in launches {
             match (work, &mut *spill) {
                 (Work::Kernel { routine, reads, writes, workspace }, _) => {
@@ -228,23 +220,11 @@ impl DeviceMemory for CpuMemory {
     }
 
     fn load(&mut self, program: &CheckedProgram) -> Result<Handle> {
-        let bound = Some(self.bind(program)?);
-        match self.loaded.iter().position(Option::is_none) {
-            Some(gap) => {
-                self.loaded[gap] = bound;
-                Ok(Handle(gap))
-            }
-            None => {
-                self.loaded.push(bound);
-                Ok(Handle(self.loaded.len() - 1))
-            }
-        }
+        Ok(self.loaded.insert(self.bind(program)?))
     }
 
     fn unload(&mut self, program: Handle) {
-        if let Some(loaded) = self.loaded.get_mut(program.0) {
-            *loaded = None;
-        }
+        self.loaded.remove(program);
     }
 
     fn ahead(&self) -> usize {
@@ -252,8 +232,8 @@ impl DeviceMemory for CpuMemory {
     }
 
     fn begin(&mut self, program: Handle, fill: FillInput<'_>) -> Result<()> {
-        for index in 0..self.program(program)?.inputs.len() {
-            let input = self.slice_mut(self.program(program)?.inputs[index]);
+        for index in 0..self.loaded.get(program)?.inputs.len() {
+            let input = self.slice_mut(self.loaded.get(program)?.inputs[index]);
             fill(index, input)
                 .map_err(|_| Error::new(ErrorKind::Input, format!("input {index} was not given")))?;
         }
@@ -261,7 +241,7 @@ impl DeviceMemory for CpuMemory {
     }
 
     fn collect(&mut self, program: Handle, read: &mut dyn FnMut(usize, &[u8])) -> Result<()> {
-        for (index, &output) in self.program(program)?.outputs.iter().enumerate() {
+        for (index, &output) in self.loaded.get(program)?.outputs.iter().enumerate() {
             read(index, self.slice(output));
         }
         Ok(())
@@ -269,7 +249,7 @@ impl DeviceMemory for CpuMemory {
 
     fn time_kernels(&mut self, program: Handle) -> Result<Vec<f64>> {
         // Waiting for a copy within memory takes no time.
-        let mut seconds = vec![0.0; self.program(program)?.positions];
+        let mut seconds = vec![0.0; self.loaded.get(program)?.positions];
         let mut last = Instant::now();
         self.run(program, |position| {
             let now = Instant::now();
@@ -280,14 +260,13 @@ impl DeviceMemory for CpuMemory {
     }
 
     fn write_state(&mut self, program: Handle, index: usize, write: WritePiece<'_>) -> Result<()> {
-        let state = self.program(program)?.states[index];
+        let state = self.loaded.get(program)?.states[index];
         match &self.spill {
             Some(spill) if state.home == Home::Host => {
-                for (first, bytes) in pieces(state.bytes) {
-                    let mut piece = vec![0; bytes];
-                    write(first as usize, &mut piece);
-                    spill.file().write(state.offset + first, &piece)?;
-                }
+                in_pieces(state.bytes as usize, |first, piece| {
+                    write(first, piece);
+                    Ok(spill.file().write(state.offset + first as u64, piece)?)
+                })?;
             }
             // The arena is zeros where nothing was written, and what stays so is not touched.
             _ => write(0, self.slice_mut(state)),
@@ -296,14 +275,14 @@ impl DeviceMemory for CpuMemory {
     }
 
     fn read_state(&self, program: Handle, index: usize, read: &mut dyn FnMut(&[u8])) -> Result<()> {
-        let state = self.program(program)?.states[index];
+        let state = self.loaded.get(program)?.states[index];
         match &self.spill {
             Some(spill) if state.home == Home::Host => {
-                for (first, bytes) in pieces(state.bytes) {
-                    let mut piece = vec![0; bytes];
-                    spill.file().read(state.offset + first, &mut piece)?;
-                    read(&piece);
-                }
+                in_pieces(state.bytes as usize, |first, piece| {
+                    spill.file().read(state.offset + first as u64, piece)?;
+                    read(piece);
+                    Ok(())
+                })?;
             }
             _ => read(self.slice(state)),
         }
@@ -318,11 +297,4 @@ impl DeviceMemory for CpuMemory {
         }
         Ok(())
     }
-}
-
-/// Where the pieces of so many bytes begin, and how long each is.
-fn pieces(bytes: u64) -> impl Iterator<Item = (u64, usize)> {
-    (0..bytes)
-        .step_by(PIECE_BYTES)
-        .map(move |first| (first, (bytes - first).min(PIECE_BYTES as u64) as usize))
 }

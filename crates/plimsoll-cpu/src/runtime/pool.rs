@@ -27,7 +27,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool of `threads` threads (at least one): the caller and `threads - 1` workers.
+    /// A pool of `threads` threads (at least one): the caller and `threads - 1` workers. All of them run when it returns: a
+    /// thread allocates as it starts, which is not to happen in the middle of what uses the pool.
     ///
     /// # Errors
     ///
@@ -39,6 +40,9 @@ impl Pool {
             let shared = Arc::clone(&pool.shared);
             let builder = thread::Builder::new().name(format!("plimsoll-{index}"));
             pool.workers.push(builder.spawn(move || shared.serve(index))?);
+        }
+        while pool.shared.started.load(Ordering::Acquire) < pool.workers.len() {
+            thread::yield_now();
         }
         Ok(pool)
     }
@@ -108,6 +112,8 @@ struct Shared {
     job: std::cell::UnsafeCell<Option<Job>>,
     next: AtomicUsize,
     busy: AtomicBool,
+    /// How many workers run.
+    started: AtomicUsize,
     stop: AtomicBool,
     asleep: Vec<AtomicBool>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
@@ -132,6 +138,7 @@ impl Shared {
             job: std::cell::UnsafeCell::new(None),
             next: AtomicUsize::new(0),
             busy: AtomicBool::new(false),
+            started: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             asleep: (0..workers).map(|_| AtomicBool::new(false)).collect(),
             panic: Mutex::new(None),
@@ -183,6 +190,7 @@ impl Shared {
 
     /// The life of a worker: wait for a job it has not seen, enter it, work, leave.
     fn serve(&self, worker: usize) {
+        self.started.fetch_add(1, Ordering::Release);
         let mut seen = 0;
         while let Some(gate) = self.wait(worker, seen) {
             if self.gate.compare_exchange(gate, gate + 1, Ordering::Acquire, Ordering::Relaxed).is_err() {

@@ -88,10 +88,11 @@ impl Spill {
         Ticket(self.begun)
     }
 
-    /// Waits until a copy, and all that began before it, have ended.
+    /// Waits until a copy, and all that began before it, have ended; if one failed, all that have begun, since whoever
+    /// waited will wait for no other.
     pub(crate) fn wait(&self, ticket: Ticket) -> Result<()> {
         let mut ended = self.shared.lock();
-        while ended.count < ticket.0 {
+        while ended.count < if ended.failure.is_some() { self.begun } else { ticket.0 } {
             ended = self.shared.changed.wait(ended).unwrap_or_else(PoisonError::into_inner);
         }
         ended.failure.clone().map_or(Ok(()), |failure| Err(failure.into()))

@@ -2,7 +2,8 @@
 //! arithmetic on elements, which fused loops do.
 //!
 //! Statistics of a few rows are taken in two passes while they are in registers and merged by the parallel formula of
-//! Chan, Golub and LeVeque, so that x is read from memory once and no variance is the difference of two large numbers.
+//! Chan, Golub and LeVeque, so that x is read from memory once and no variance is the difference of two large numbers. Means
+//! are kept as two numbers until the end, for channels that are far from zero.
 
 use super::stages::{Stages, Traits, count, read, write};
 use super::tiles::{self, Tiles};
@@ -64,7 +65,7 @@ pub(super) fn moments_stages(processors: u32, epsilon: f64, reads: &[Operand]) -
     let (rows, channels) = extents(&reads[0]);
     let tiles = Tiles::new(processors, dtype.size(), 1, rows, channels);
     let mut stages = Stages::new(reads[0].view.shape.elements().max(32 * channels), &[TEXT]);
-    let parts = stages.reserve(tiles.room.max(1) * 2 * channels * size);
+    let parts = stages.reserve(tiles.room.max(1) * 3 * channels * size);
     let arguments = [(&*format!("const {ty}"), read(0)), (number, parts), count(rows), count(tiles.chunk)];
     stages.launch("measure", traits(ty, channels, tiles), tiles.grid(), tiles::BLOCK, arguments)?;
     let arguments = [

@@ -20,23 +20,30 @@ template <class S> struct Tile {
     }
 };
 
-// How many numbers were seen is known where they were; this is their mean and the squares of their deviations.
+// How many numbers were seen is known where they were; this is their mean and the squares of their deviations. The mean is
+// the sum of two numbers, of which the second is what the first had to leave out: rounded means that are far from zero
+// would differ by more than the deviations that are looked for.
 template <class A> struct Moments {
-    A mean, squares;
+    A mean, rest, squares;
 };
 
 // Moments of `seen` and of `count` numbers merged, by the parallel formula of Chan, Golub and LeVeque. `share` is
 // what the second are of both.
 template <class A> __device__ __forceinline__ Moments<A> merge(Moments<A> a, A seen, Moments<A> b, A share) {
-    const A distance = b.mean - a.mean;
-    return Moments<A>{a.mean + distance * share, a.squares + b.squares + distance * distance * seen * share};
+    if (seen == 0) return b;
+    const A distance = (b.mean - a.mean) + (b.rest - a.rest);
+    // The sum of the old mean and its change, and what rounding takes of it (Knuth's two-sum).
+    const A change = a.rest + distance * share;
+    const A mean = a.mean + change, taken = mean - a.mean;
+    const A rest = (a.mean - (mean - taken)) + (change - taken);
+    return Moments<A>{mean, rest, a.squares + b.squares + distance * distance * seen * share};
 }
 
 template <class A> __device__ __forceinline__ A share_of(A count, A seen) {
     return count == 0 ? A(0) : count / (seen + count);
 }
 
-// The moments of each chunk: `parts` is [chunks, 2, channels], means first.
+// The moments of each chunk: `parts` is [chunks, 3, channels], means first, then what they leave out.
 template <class S>
 __device__ __forceinline__ void measure(const typename S::E *x, typename Of<typename S::E>::Acc *parts, Index rows,
                                         Index chunk) {
@@ -48,7 +55,7 @@ __device__ __forceinline__ void measure(const typename S::E *x, typename Of<type
     const Tile<S> tile(rows, chunk);
     Moments<Acc> all[N];
 #pragma unroll
-    for (Index i = 0; i < N; ++i) all[i] = {0, 0};
+    for (Index i = 0; i < N; ++i) all[i] = {0, 0, 0};
     if (tile.channel < S::CHANNELS) {
         // A few rows at a time in two looks, while they are in registers.
         Index row = tile.begin + tile.down;
@@ -60,16 +67,18 @@ __device__ __forceinline__ void measure(const typename S::E *x, typename Of<type
             const Acc share = share_of(Acc(DEEP), seen);
 #pragma unroll
             for (Index i = 0; i < N; ++i) {
-                Acc mean = 0, squares = 0;
+                // Counted from the first of them, where differences are exact.
+                const Acc first = widen(held[0].at[i]);
+                Acc rest = 0, squares = 0;
 #pragma unroll
-                for (Index d = 0; d < DEEP; ++d) mean += widen(held[d].at[i]);
-                mean *= Acc(1) / DEEP;
+                for (Index d = 1; d < DEEP; ++d) rest += widen(held[d].at[i]) - first;
+                rest *= Acc(1) / DEEP;
 #pragma unroll
                 for (Index d = 0; d < DEEP; ++d) {
-                    const Acc deviation = widen(held[d].at[i]) - mean;
+                    const Acc deviation = (widen(held[d].at[i]) - first) - rest;
                     squares += deviation * deviation;
                 }
-                all[i] = merge(all[i], seen, Moments<Acc>{mean, squares}, share);
+                all[i] = merge(all[i], seen, Moments<Acc>{first, rest, squares}, share);
             }
             seen += Acc(DEEP);
         }
@@ -77,7 +86,7 @@ __device__ __forceinline__ void measure(const typename S::E *x, typename Of<type
             const Pack<E, N> pack = load<N>(x + row * S::CHANNELS + tile.channel);
             const Acc share = share_of(Acc(1), seen);
 #pragma unroll
-            for (Index i = 0; i < N; ++i) all[i] = merge(all[i], seen, Moments<Acc>{widen(pack.at[i]), 0}, share);
+            for (Index i = 0; i < N; ++i) all[i] = merge(all[i], seen, Moments<Acc>{widen(pack.at[i]), 0, 0}, share);
             seen += Acc(1);
         }
     }
@@ -100,11 +109,13 @@ __device__ __forceinline__ void measure(const typename S::E *x, typename Of<type
         if (tile.down < half && threadIdx.x % S::ACROSS == 0) counts[tile.down] = seen + count;
     }
     if (tile.down == 0 && tile.channel < S::CHANNELS) {
-        Acc *to = parts + (Index)blockIdx.y * 2 * S::CHANNELS + tile.channel;
+        Acc *to = parts + (Index)blockIdx.y * 3 * S::CHANNELS + tile.channel;
 #pragma unroll
         for (Index i = 0; i < N; ++i) {
-            to[i] = shared[i * S::BLOCK + threadIdx.x].mean;
-            to[S::CHANNELS + i] = shared[i * S::BLOCK + threadIdx.x].squares;
+            const Moments<Acc> moments = shared[i * S::BLOCK + threadIdx.x];
+            to[i] = moments.mean;
+            to[S::CHANNELS + i] = moments.rest;
+            to[2 * S::CHANNELS + i] = moments.squares;
         }
     }
 }
@@ -120,19 +131,21 @@ __device__ __forceinline__ void settle_moments(const typename Of<typename S::E>:
     typedef typename Of<typename S::E>::Acc Acc;
     const Index channel = ((Index)blockIdx.x * S::BLOCK + threadIdx.x) / 32, lane = threadIdx.x % 32;
     if (channel >= S::CHANNELS) return;
-    Moments<Acc> all = {0, 0};
+    Moments<Acc> all = {0, 0, 0};
     Acc seen = 0;
 #pragma unroll 4
     for (Index at = lane; at < chunks; at += 32) {
-        const Acc *from = parts + at * 2 * S::CHANNELS + channel;
+        const Acc *from = parts + at * 3 * S::CHANNELS + channel;
         const Index left = rows - at * chunk;
         const Acc count = Acc(left < chunk ? left : chunk);
-        all = merge(all, seen, Moments<Acc>{from[0], from[S::CHANNELS]}, share_of(count, seen));
+        const Moments<Acc> part = {from[0], from[S::CHANNELS], from[2 * S::CHANNELS]};
+        all = merge(all, seen, part, share_of(count, seen));
         seen += count;
     }
 #pragma unroll
     for (int apart = 16; apart > 0; apart /= 2) {
         const Moments<Acc> other = {__shfl_down_sync(0xffffffffu, all.mean, apart),
+                                    __shfl_down_sync(0xffffffffu, all.rest, apart),
                                     __shfl_down_sync(0xffffffffu, all.squares, apart)};
         const Acc count = __shfl_down_sync(0xffffffffu, seen, apart);
         all = merge(all, seen, other, share_of(count, seen));

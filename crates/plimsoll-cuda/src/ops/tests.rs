@@ -3,6 +3,7 @@
 
 use super::stages::{Stages, write};
 use super::*;
+use crate::codegen::compiler::Compiler;
 use crate::codegen::engine::Properties;
 use crate::codegen::launches::LaunchArgument;
 use crate::error::Result;
@@ -10,6 +11,7 @@ use crate::routine::PointerTo;
 use plimsoll_graph::op::{Pad, Pool2d, PoolKind, Reduction};
 use plimsoll_graph::program::{BufferId, Operand, View};
 use plimsoll_graph::{Axes, DType, Graph, Op, Shape};
+use std::collections::HashSet;
 
 /// The multiprocessors of an H200.
 const PROCESSORS: u32 = 132;
@@ -231,6 +233,31 @@ fn every_op_has_launches_of_functions_of_its_source() {
                 };
                 assert!(within, "{what}: {place:?}");
             }
+        }
+    }
+}
+
+/// Compiling takes no device, only the compiler. Where that is not installed there is nothing to try; `.ci/kernels` installs
+/// it and insists.
+#[test]
+fn every_source_compiles_for_old_and_new_devices() {
+    let compiler = match Compiler::get() {
+        Ok(compiler) => compiler,
+        Err(error) if std::env::var_os("PLIMSOLL_INSIST_ON_NVRTC").is_some() => panic!("{error}"),
+        Err(_) => return,
+    };
+    let mut compiled = HashSet::new();
+    for case in cases() {
+        let stages = case.stages(PROCESSORS).expect("a case within limits");
+        if stages.launches.is_empty() || !compiled.insert(stages.source.clone()) {
+            continue;
+        }
+        // Devices before Ampere have no instructions for `bf16`.
+        let old = if case.reads.iter().any(|read| read.dtype == DType::BF16) { (8, 0) } else { (7, 5) };
+        for capability in [old, (9, 0)] {
+            let options = compiler.options(capability);
+            let code = compiler.compile(&stages.source, case.op.name(), &options);
+            assert!(!code.unwrap_or_else(|error| panic!("{error}")).is_empty(), "{}", case.op.name());
         }
     }
 }

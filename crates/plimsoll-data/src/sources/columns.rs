@@ -2,7 +2,7 @@
 //! before each.
 
 use crate::source::add_field;
-use crate::{Element, ErrorKind, Field, RamBudget, Result, Source};
+use crate::{ErrorKind, Field, RamBudget, Result, Scalar, Source};
 
 /// In-memory samples.
 ///
@@ -100,11 +100,11 @@ pub enum Array {
 impl Array {
     fn read(&self, first: usize, elements: usize, out: &mut [u8]) {
         let range = first..first + elements;
-        match self {
-            Array::F32(values) => copy(&values[range], out, f32::to_ne_bytes),
-            Array::I32(values) => copy(&values[range], out, i32::to_ne_bytes),
-            Array::U8(values) => out.copy_from_slice(&values[range]),
-        }
+        out.copy_from_slice(match self {
+            Array::F32(values) => bytemuck::cast_slice(&values[range]),
+            Array::I32(values) => bytemuck::cast_slice(&values[range]),
+            Array::U8(values) => &values[range],
+        });
     }
 
     /// What the allocation holds, which may be more than the values fill.
@@ -118,47 +118,29 @@ impl Array {
     }
 }
 
-fn copy<T: Copy>(values: &[T], out: &mut [u8], bytes: impl Fn(T) -> [u8; 4]) {
-    for (out, &value) in out.as_chunks_mut().0.iter_mut().zip(values) {
-        *out = bytes(value);
-    }
-}
-
-/// The Rust types that a column can be made of: `f32`, `i32` and `u8`.
-pub trait Value: sealed::Sealed {
-    /// The element type it is stored as.
-    const ELEMENT: Element;
-}
+/// The Rust types that a column can be made of: `f32`, `i32` and `u8`. Longer ones are left out so that the type of
+/// `vec![0.5, 1.0]` is `f32`, as models take it; a [`Record`](crate::Record) has them.
+pub trait Value: Scalar + sealed::Sealed {}
 
 mod sealed {
-    /// Keeps the values that columns are made of to those that buffers can hold.
+    /// Keeps the values that columns are made of to those that models take.
     pub trait Sealed: Sized {
         /// Takes the values as they are.
         fn array(values: Vec<Self>) -> super::Array;
     }
 }
 
-impl Value for f32 {
-    const ELEMENT: Element = Element::F32;
+macro_rules! value {
+    ($type:ty, $element:ident) => {
+        impl Value for $type {}
+        impl sealed::Sealed for $type {
+            fn array(values: Vec<$type>) -> Array {
+                Array::$element(values)
+            }
+        }
+    };
 }
-impl Value for i32 {
-    const ELEMENT: Element = Element::I32;
-}
-impl Value for u8 {
-    const ELEMENT: Element = Element::U8;
-}
-impl sealed::Sealed for f32 {
-    fn array(values: Vec<f32>) -> Array {
-        Array::F32(values)
-    }
-}
-impl sealed::Sealed for i32 {
-    fn array(values: Vec<i32>) -> Array {
-        Array::I32(values)
-    }
-}
-impl sealed::Sealed for u8 {
-    fn array(values: Vec<u8>) -> Array {
-        Array::U8(values)
-    }
-}
+
+value!(f32, F32);
+value!(i32, I32);
+value!(u8, U8);

@@ -4,6 +4,7 @@
 //! measures. So a small set is held in memory from the time it is first read; a forecast reads nothing and makes
 //! nothing.
 
+use crate::source::Promise;
 use crate::{Dataset, Field, Result, Source, Synthetic};
 use std::sync::OnceLock;
 
@@ -55,5 +56,9 @@ impl Source for Kept {
 
     fn resident_bytes(&self) -> u64 {
         self.bytes
+    }
+
+    fn promise(&self, field: usize) -> Promise {
+        self.made.promise(field)
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{Answer, Description, Options, SEED, SourceKind, Tokens, kept};
 use crate::random::{Purpose, below, key, normal_pair, word};
-use crate::source::add_field;
+use crate::source::{Promise, add_field};
 use crate::{Dataset, Element, ErrorKind, Field, Result, Source};
 
 /// Random samples of any shape, the same for the same seed.
@@ -173,5 +173,13 @@ impl Source for Synthetic {
 
     fn resident_bytes(&self) -> u64 {
         0
+    }
+
+    fn promise(&self, field: usize) -> Promise {
+        match self.rules.get(field) {
+            Some(Rule::Normal { .. }) => Promise::Finite,
+            Some(Rule::Below { bound, .. }) => Promise::Below(*bound as usize),
+            None => Promise::Nothing,
+        }
     }
 }

@@ -4,6 +4,7 @@ use super::{argued, replay_limit, replayed, tested};
 use crate::analyse::facts::Facts;
 use crate::analyse::usage::total;
 use crate::explanation::Advice;
+use crate::program::{Backend, Platform, Program};
 use crate::recording::Framework;
 use plimsoll_memory::{
     BfcSettings, CachingSettings, Model, Outcome, PieceState, Start, Trace, format_bytes, replay,
@@ -13,18 +14,81 @@ use plimsoll_memory::{
 const PAGE: u64 = 2 << 20;
 
 /// Settings of the allocator that might help.
-pub(crate) fn advice(facts: &Facts<'_>, idle: bool) -> Vec<Advice> {
+pub(crate) fn advice(facts: &Facts<'_>, idle: bool, fragmented: bool) -> Vec<Advice> {
     match facts.framework {
-        Framework::PyTorch => pytorch(facts, idle),
+        Framework::PyTorch => pytorch(facts, idle, fragmented),
         Framework::TensorFlow | Framework::Jax | Framework::TensorFlowOrJax => xla(facts, idle),
-        Framework::Plimsoll => Vec::new(),
+        _ => Vec::new(),
+    }
+}
+
+/// The setting that raises a limit which the log shows, where whether the device has more is not known.
+pub(crate) fn raise_a_visible_limit(facts: &Facts<'_>) -> Option<Advice> {
+    let device = facts.device;
+    let limit = device.limit.filter(|_| facts.is_refusal() && device.trace.is_none())?;
+    if device.program.backend == Some(Backend::Mps) {
+        let change =
+            "PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 lifts the limit, where the machine has memory to spare";
+        let because = format!(
+            "the limit is {}, a share of the machine's memory; beyond it all programs are swapped out",
+            format_bytes(limit)
+        );
+        return Some(argued(change, None, None, because));
+    }
+    let because =
+        format!("the pool's limit is {}; whether the device has more is not in the log", format_bytes(limit));
+    let change = match facts.framework {
+        Framework::Jax => {
+            "XLA_PYTHON_CLIENT_MEM_FRACTION=.95 raises the pool's limit, if it was .75, the default"
+        }
+        Framework::TensorFlow if device.program.is_before((2, 0)) => {
+            "config.gpu_options.per_process_gpu_memory_fraction raises the pool's limit, if it was set"
+        }
+        Framework::TensorFlow => {
+            "LogicalDeviceConfiguration(memory_limit=…) raises the pool's limit, if it was set; else end what else uses the device"
+        }
+        Framework::TensorFlowOrJax => {
+            "raise the pool's limit (JAX: XLA_PYTHON_CLIENT_MEM_FRACTION=.95; TensorFlow: LogicalDeviceConfiguration's memory_limit)"
+        }
+        _ => return None,
+    };
+    Some(argued(change, None, None, because))
+}
+
+/// The setting that is against fragmentation in this version of PyTorch on this platform; `None` where there is none.
+fn against_fragmentation(program: &Program) -> Option<String> {
+    let variable = match (program.settings_variable, program.backend) {
+        (Some(named), _) => named,
+        (None, Some(Backend::Hip)) => "PYTORCH_HIP_ALLOC_CONF",
+        (None, _) if program.is_at_least((2, 9)) => "PYTORCH_ALLOC_CONF",
+        (None, _) => "PYTORCH_CUDA_ALLOC_CONF",
+    };
+    let split = format!("{variable}=max_split_size_mb:128");
+    match program.backend {
+        Some(Backend::Mps | Backend::Cpu | Backend::Xpu | Backend::Tpu | Backend::Other) => None,
+        _ if program.is_before((1, 10)) => None,
+        // Segments that grow are there from 2.1 on, and not on these platforms.
+        Some(Backend::Hip) => Some(split),
+        _ if program.platform == Some(Platform::Windows) => Some(split),
+        _ if program.is_before((2, 1)) && !program.is_at_least((1, 10)) => {
+            Some(format!("{split} (PyTorch 1.10 or newer)"))
+        }
+        // The message of 2.1 names this one, and it is there on every platform.
+        _ if program.is_before((2, 3)) => Some(split),
+        _ if program.platform == Some(Platform::Linux) => {
+            Some(format!("{variable}=expandable_segments:True"))
+        }
+        _ => Some(format!("{variable}=expandable_segments:True (on Windows: max_split_size_mb:128)")),
     }
 }
 
 /// The setting that gives the pool a limit of `bytes`.
 pub(crate) fn limit(facts: &Facts<'_>, bytes: u64) -> String {
     let size = format_bytes(bytes);
-    let share = facts.device.capacity.map(|capacity| (bytes as f64 / capacity as f64 + 0.0005).min(1.0));
+    let share = facts
+        .device
+        .capacity
+        .map(|capacity| ((1000.0 * bytes as f64 / capacity as f64).ceil() / 1000.0).min(1.0));
     match (facts.framework, share) {
         (Framework::PyTorch, Some(share)) => {
             format!("torch.cuda.set_per_process_memory_fraction({share:.3}): {size}")
@@ -36,6 +100,9 @@ pub(crate) fn limit(facts: &Facts<'_>, bytes: u64) -> String {
         (Framework::Jax, None) => {
             format!("XLA_PYTHON_CLIENT_MEM_FRACTION, to {size} ({bytes} bytes) of the device")
         }
+        (Framework::TensorFlow, Some(share)) if facts.device.program.is_before((2, 0)) => {
+            format!("config.gpu_options.per_process_gpu_memory_fraction = {share:.3}: {size}")
+        }
         (Framework::TensorFlow, _) => {
             format!("tf.config.LogicalDeviceConfiguration(memory_limit={}): {size}", bytes.div_ceil(1 << 20))
         }
@@ -44,7 +111,7 @@ pub(crate) fn limit(facts: &Facts<'_>, bytes: u64) -> String {
              memory_limit={})",
             bytes.div_ceil(1 << 20)
         ),
-        (Framework::Plimsoll, _) => format!("a limit of {size} ({bytes} bytes)"),
+        _ => format!("a limit of {size} ({bytes} bytes)"),
     }
 }
 
@@ -62,14 +129,17 @@ pub(crate) fn hopeless(facts: &Facts<'_>) -> Option<String> {
     })
 }
 
-fn pytorch(facts: &Facts<'_>, idle: bool) -> Vec<Advice> {
+fn pytorch(facts: &Facts<'_>, idle: bool, fragmented: bool) -> Vec<Advice> {
     let mut advice = Vec::new();
     let own = match &facts.device.model {
         Some(Model::Caching(settings)) => settings.clone(),
         _ => CachingSettings::default(),
     };
-    let expandable = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
     let (trace, hopeless) = (facts.device.trace.as_ref(), hopeless(facts));
+    if trace.is_none() && facts.device.layout.is_none() {
+        return if fragmented { without_trace(facts) } else { Vec::new() };
+    }
+    let expandable = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
     match (trace, hopeless) {
         (_, Some(why)) if !own.expandable => advice.push(argued(expandable, Some(false), None, why)),
         (_, Some(_)) => {}
@@ -88,22 +158,32 @@ fn pytorch(facts: &Facts<'_>, idle: bool) -> Vec<Advice> {
                 advice.extend(again(settings).map(|outcome| tested(change, &outcome, why)));
             }
         }
-        (None, None) => {
-            let free = facts.reserved.zip(facts.live).map(|(reserved, live)| reserved.saturating_sub(live));
-            let because = match free {
-                Some(free) => format!(
-                    "{} are free in holes whose addresses are not in the message: record a snapshot \
-                     (torch.cuda.memory._record_memory_history, _dump_snapshot) to have this replayed",
-                    format_bytes(free)
-                ),
-                None => "nothing to replay was recorded".into(),
-            };
-            advice.push(argued(expandable, None, None, because));
-        }
+        (None, None) => {}
     }
     if idle {
         advice.push(empty_cache(facts));
     }
+    advice
+}
+
+/// Against fragmentation that only a message tells of.
+fn without_trace(facts: &Facts<'_>) -> Vec<Advice> {
+    let program = &facts.device.program;
+    let idle = facts.reserved.zip(facts.live).map_or(0, |(reserved, live)| reserved.saturating_sub(live));
+    let because = format!(
+        "{} are reserved and not in use, in pieces; where they lie is not in the message, so the effect is not known",
+        format_bytes(idle)
+    );
+    let mut advice: Vec<Advice> = against_fragmentation(program)
+        .map(|change| argued(change, None, None, because))
+        .into_iter()
+        .collect();
+    if advice.is_empty() && program.is_before((1, 10)) {
+        let because = "this version of PyTorch has no setting for it; 1.10 has max_split_size_mb, 2.1 has expandable_segments";
+        advice.push(argued("use a newer PyTorch", None, None, because));
+    }
+    let because = "shapes that differ from step to step leave pieces behind that the next shape does not fit";
+    advice.push(argued("pad inputs to a few fixed shapes, the largest first", None, None, because));
     advice
 }
 
@@ -150,7 +230,9 @@ fn split_limit(own: &CachingSettings, again: impl Fn(CachingSettings) -> Option<
 
 fn xla(facts: &Facts<'_>, idle: bool) -> Vec<Advice> {
     let Some(Model::Bfc(own)) = &facts.device.model else { return Vec::new() };
+    let program = &facts.device.program;
     let growth = match facts.framework {
+        Framework::TensorFlow if program.is_before((2, 0)) => "config.gpu_options.allow_growth = True",
         Framework::Jax => "XLA_PYTHON_CLIENT_PREALLOCATE=false",
         Framework::TensorFlow => "TF_FORCE_GPU_ALLOW_GROWTH=true",
         _ => "TF_FORCE_GPU_ALLOW_GROWTH=true (JAX: XLA_PYTHON_CLIENT_PREALLOCATE=false)",

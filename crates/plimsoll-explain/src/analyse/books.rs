@@ -3,6 +3,7 @@
 use crate::analyse::call_site::call_site;
 use crate::analyse::facts::Facts;
 use crate::explanation::{BookLine, Books};
+use crate::program::Backend;
 use crate::recording::Framework;
 use plimsoll_memory::OwnerId;
 use std::collections::HashMap;
@@ -14,9 +15,13 @@ const CALL_SITES: usize = 6;
 pub(crate) fn books(facts: &Facts<'_>) -> Books {
     let device = facts.device;
     let taken = facts.reserved.or(facts.live).unwrap_or(0);
+    // More may be free than a device has, where it shares the host's memory.
+    let free = device.device_free.unwrap_or(0);
     let limit = device.limit.filter(|&limit| limit >= taken);
     let (total, of) = match (device.capacity, limit) {
-        (Some(capacity), _) if capacity >= taken => (capacity, format!("{}, all of it", device.name)),
+        (Some(capacity), _) if capacity >= taken.max(free) => {
+            (capacity, format!("{}, all of it", device.name))
+        }
         (_, Some(limit)) => (limit, format!("the limit of {}", device.name)),
         _ if facts.reserved.is_some_and(|bytes| bytes > 0) => {
             (taken, format!("what the pool of {} had reserved", device.name))
@@ -49,7 +54,15 @@ pub(crate) fn books(facts: &Facts<'_>) -> Books {
         if let Some(free) = device.device_free {
             writer.line("free on the device", free);
         }
+        if device.others.is_empty() && device.process.is_none() {
+            let rest = facts.beside_the_pool().unwrap_or(0);
+            writer.line("this process's context, or other processes", rest);
+        }
     } else if let Some(limit) = limit {
+        if device.program.backend == Some(Backend::Mps) {
+            let beside = device.process.unwrap_or(0).saturating_sub(facts.reserved.unwrap_or(0));
+            writer.line("this process outside the pool", beside);
+        }
         match facts.reserved {
             Some(reserved) => writer.line("not yet reserved", limit.saturating_sub(reserved)),
             None => {

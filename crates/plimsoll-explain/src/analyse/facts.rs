@@ -7,8 +7,10 @@ use crate::analyse::history::History;
 use crate::analyse::rebuild_layout::rebuild_layout;
 use crate::analyse::usage::{Usage, by_site, live_at, live_in, ranked, total};
 use crate::moment::{Fragmentation, Moment, MomentKind, Peak, SiteUsage, Snapshot};
+use crate::program::Backend;
 use crate::recording::{Device, Failure, Framework};
-use plimsoll_memory::{Layout, Model, OwnerId, PieceState, Trace};
+use crate::sign::SignKind;
+use plimsoll_memory::{Layout, Model, OwnerId, PieceState, Trace, format_bytes};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Instant;
@@ -209,11 +211,20 @@ impl<'a> Facts<'a> {
     fn find_bound(&self) -> Option<PoolBound> {
         let device = self.device;
         if let Some(limit) = device.limit {
-            return Some(PoolBound { bytes: limit, by: BoundBy::ConfiguredLimit });
+            // Metal counts what it holds for the process beside the pool against the same limit.
+            let beside = match device.program.backend {
+                Some(Backend::Mps) => device.process.unwrap_or(0).saturating_sub(self.reserved.unwrap_or(0)),
+                _ => 0,
+            };
+            return Some(PoolBound { bytes: limit.saturating_sub(beside), by: BoundBy::ConfiguredLimit });
         }
-        let reserved = self.reserved?;
+        // A pool that is the driver's own has no reserve beside what is in use.
+        let reserved = self.reserved.or(self.live)?;
         match (device.device_free, self.refused) {
-            (Some(free), Some(refused)) if free >= refused.saturating_add(SLACK) => {
+            // Only a trace shows that the pool never grew beyond; without one, nothing is known of a limit.
+            (Some(free), Some(refused))
+                if device.trace.is_some() && free >= refused.saturating_add(SLACK) =>
+            {
                 // It is at least what the pool once had, and less than what it would have had.
                 Some(PoolBound { bytes: self.peak_reserved()?, by: BoundBy::InferredLimit })
             }
@@ -227,15 +238,43 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Bytes that other processes hold: those named, or what is neither ours nor free.
+    /// Bytes that other processes hold: those named, or what is neither ours nor free. What is no larger than a context
+    /// is taken for this process's own, unless the recording tells the two apart.
     pub(crate) fn others(&self) -> Option<u64> {
         let device = self.device;
         if !device.others.is_empty() {
             return Some(total(device.others.iter().map(|&(_, bytes)| bytes)));
         }
+        let rest = self.beside_the_pool()?;
+        Some(if rest > CONTEXT { rest } else { 0 })
+    }
+
+    /// Bytes of the device that are neither free nor known to be this process's: others, and its own context where that
+    /// was not recorded.
+    pub(crate) fn beside_the_pool(&self) -> Option<u64> {
+        let device = self.device;
         let (capacity, free) = (device.capacity?, device.device_free?);
-        let ours = device.process.or(self.reserved)?;
+        let ours = device.process.or(self.reserved).or(self.live)?;
         Some(capacity.saturating_sub(free).saturating_sub(ours))
+    }
+
+    /// Whether figures are known to the byte, and not as `1.46 GiB`.
+    pub(crate) fn is_exact(&self) -> bool {
+        let device = self.device;
+        device.trace.is_some()
+            || device.layout.is_some()
+            || device.failure.as_ref().is_none_or(|failure| failure.exact)
+    }
+
+    /// Bytes as they were told: to the byte, or about.
+    pub(crate) fn told(&self, bytes: u64) -> String {
+        if self.is_exact() { format!("{bytes} bytes") } else { format_bytes(bytes) }
+    }
+
+    /// Whether a text says that something failed.
+    pub(crate) fn failed(&self) -> bool {
+        let sign = self.device.sign.as_ref();
+        self.is_refusal() || sign.is_some_and(|sign| sign.kind != SignKind::Warning)
     }
 
     /// The most bytes live at once, as far as the recording tells.
@@ -281,6 +320,9 @@ fn moment(device: &Device, history: Option<&History>) -> Moment {
     match (history.and_then(|history| history.refusal), &device.failure) {
         (Some(refusal), _) => Moment { kind: MomentKind::Refusal, event: Some(refusal.event) },
         (None, Some(_)) => Moment { kind: MomentKind::Refusal, event: None },
+        (None, None) if device.sign.as_ref().is_some_and(|sign| sign.kind != SignKind::Warning) => {
+            Moment { kind: MomentKind::Refusal, event: None }
+        }
         (None, None) if device.reported_at_peak && device.layout.is_none() => {
             let event = history.and_then(|history| history.peak_at.checked_sub(1));
             Moment { kind: MomentKind::Peak, event }
@@ -302,3 +344,6 @@ const NEARLY_FULL: f64 = 0.05;
 
 /// What a driver keeps for itself: a request this close to the last byte may be refused for that alone.
 const SLACK: u64 = 64 << 20;
+
+/// More than the context of a process and its libraries take on any device: 0.3 to 1.3 GiB.
+const CONTEXT: u64 = 3 << 29;

@@ -8,6 +8,7 @@ mod fragmented;
 mod leaking;
 mod refused;
 mod reserved_idle;
+mod told;
 
 pub(crate) use leaking::Leak;
 
@@ -20,12 +21,22 @@ use plimsoll_memory::{Action, Model, OwnerId, format_bytes};
 
 /// All that holds; never empty.
 pub(crate) fn verdicts(facts: &Facts<'_>, leak: Option<&Leak>) -> Vec<Verdict> {
+    if let Some(verdict) = told::verdict(facts).or_else(|| refused::with_room(facts)) {
+        return vec![with_who(facts, verdict)];
+    }
     let mut verdicts = Vec::new();
+    // Who holds most of the device is in the way of everything else; so is a limit, as far as a message can tell.
+    verdicts.extend(refused::other_process(facts).filter(|_| refused::others_come_first(facts)));
+    if verdicts.is_empty() && facts.device.trace.is_none() && facts.layout.is_none() {
+        verdicts.extend(refused::limit_low(facts));
+    }
     verdicts.extend(leak.map(|leak| leak.verdict(facts)).or_else(|| leaking::many_equal_blocks(facts)));
-    verdicts.extend(fragmented::verdict(facts));
-    verdicts.extend(refused::other_process(facts));
+    if !has(&verdicts, VerdictKind::OtherProcess) && !has(&verdicts, VerdictKind::LimitLow) {
+        verdicts.extend(fragmented::verdict(facts));
+        verdicts.extend(refused::other_process(facts));
+    }
     // A leak outgrows any limit: then the leak is the finding, and no limit is too low.
-    if leak.is_none() {
+    if leak.is_none() && !has(&verdicts, VerdictKind::LimitLow) {
         verdicts.extend(refused::limit_low(facts));
     }
     if leak.is_none() && !has(&verdicts, VerdictKind::OtherProcess) {
@@ -34,22 +45,35 @@ pub(crate) fn verdicts(facts: &Facts<'_>, leak: Option<&Leak>) -> Vec<Verdict> {
     }
     verdicts.extend(reserved_idle::verdict(facts));
     if verdicts.is_empty() {
-        verdicts.push(rest(facts));
+        verdicts.push(if facts.failed() { told::full(facts) } else { healthy(facts) });
     }
-    if let (Some(who), Some(first)) = (who_was_refused(facts), verdicts.first_mut()) {
-        first.proof.push(format!("the request that was refused: {who}"));
-    }
+    let first = verdicts.remove(0);
+    verdicts.insert(0, with_who(facts, first));
     verdicts
 }
 
+/// With who asked for what was refused, where that is known.
+fn with_who(facts: &Facts<'_>, mut verdict: Verdict) -> Verdict {
+    if let Some(who) = who_was_refused(facts) {
+        verdict.proof.push(format!("the request that was refused: {who}"));
+    }
+    verdict
+}
+
 /// What holds of a recording of which a part is missing, whatever that part says: that it is missing, and a refusal that
-/// no rest can undo, since what was in use is at least what was read.
+/// no rest can undo, since what was in use is at least what was read. A log that shows a failure is answered with that.
 pub(crate) fn verdicts_of_a_part(facts: &Facts<'_>, origin: &Origin) -> Vec<Verdict> {
+    let missing = origin.gaps.iter().cloned();
+    if facts.failed() && facts.device.trace.is_none() {
+        let certain = told::verdict(facts).or_else(|| refused::too_big_in_any_case(facts));
+        let verdict = certain.unwrap_or_else(|| told::full(facts));
+        return vec![with_who(facts, verdict)];
+    }
     let sentence =
         "Incomplete: a part of the recording is missing, and with it what most verdicts would rest on; \
                     what follows is of the part that could be read."
             .to_string();
-    let mut verdicts = vec![Verdict { kind: VerdictKind::Incomplete, sentence, proof: origin.gaps.clone() }];
+    let mut verdicts = vec![Verdict { kind: VerdictKind::Incomplete, sentence, proof: missing.collect() }];
     verdicts.extend(refused::too_big_in_any_case(facts));
     if let (Some(refused), 1) = (facts.refused, verdicts.len()) {
         verdicts[0].proof.push(format!("a request that was refused: {}", format_bytes(refused)));
@@ -85,20 +109,8 @@ fn grows(facts: &Facts<'_>) -> bool {
     }
 }
 
-/// What is said when nothing else holds.
-fn rest(facts: &Facts<'_>) -> Verdict {
-    if let (true, Some(refused)) = (facts.is_refusal(), facts.refused) {
-        let hole = facts
-            .largest_free()
-            .map_or(String::new(), |hole| format!(", the largest hole is {}", format_bytes(hole)));
-        let sentence = format!(
-            "Fragmented: {} were refused though that much was free{hole}; the recording does not show what was in \
-             the way.",
-            format_bytes(refused)
-        );
-        let proof = vec![format!("requested: {refused} bytes; in use: {} bytes", facts.live.unwrap_or(0))];
-        return Verdict { kind: VerdictKind::Fragmented, sentence, proof };
-    }
+/// What is said of a program in which nothing is wrong.
+fn healthy(facts: &Facts<'_>) -> Verdict {
     let live = facts.live.unwrap_or(0);
     let mut proof = Vec::new();
     if let Some(peak) = facts.peak_live() {

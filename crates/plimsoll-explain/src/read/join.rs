@@ -41,6 +41,8 @@ fn same_framework(a: Framework, b: Framework) -> Option<Framework> {
     use Framework::{Jax, TensorFlow, TensorFlowOrJax};
     match (a, b) {
         _ if a == b => Some(a),
+        (a, Framework::Unknown) => Some(a),
+        (Framework::Unknown, b) => Some(b),
         (TensorFlowOrJax, Jax | TensorFlow) => Some(b),
         (Jax | TensorFlow, TensorFlowOrJax) => Some(a),
         _ => None,
@@ -84,6 +86,15 @@ fn complete(known: &mut Device, other: Device, adoptions: &mut Vec<Adoption>) {
         fill(&mut known.live, other.live);
     }
     fill(&mut known.model, other.model);
+    fill(&mut known.program_bytes, other.program_bytes);
+    fill(&mut known.picture, other.picture);
+    known.program.complete(&other.program);
+    // Figures say more than words.
+    if known.failure.is_none() && other.failure.is_none() {
+        fill(&mut known.sign, other.sign);
+    } else if other.failure.is_some() && other.sign.is_none() {
+        known.sign = None;
+    }
     match (&mut known.failure, other.failure) {
         (Some(known), Some(other)) if !known.exact && other.exact => *known = other,
         (known, other) => fill(known, other),

@@ -4,29 +4,49 @@
 //! A log is read line by line in bounded memory, however long it or its lines are. Whatever is not about
 //! memory is passed over, so this reader is also the last one to try on any text.
 
+mod accelerator;
+mod arena;
 mod bfc;
+mod clues;
+mod cuda;
+mod found;
+mod ggml;
+mod host;
 mod lines;
 mod parse;
+mod pools;
+mod scratch;
+mod server;
+mod smi;
 mod torch_message;
 mod xla;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::read::budget::Budget;
 use crate::read::input::Input;
-use crate::recording::{Device, Failure, Format, Framework, Origin, Recording};
+use crate::recording::{Device, Format, Framework, Origin, Recording};
+use crate::sign::SignKind;
 use aho_corasick::AhoCorasick;
-use bfc::{Dump, Dumps, PoolDumps};
+use bfc::Dumps;
+use clues::Clues;
+use found::{Found, Weight};
+use ggml::Listing;
 use lines::Lines;
-use parse::{Size, Traceback};
-use plimsoll_memory::{BfcSettings, Model, OwnerId, Owners, format_bytes};
-use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
+use parse::Traceback;
+use smi::Tables;
+use std::sync::LazyLock;
 use torch_message::Messages;
-use xla::{FRAMEWORKS, ListedBuffer, RuntimeMessages};
+use xla::{FRAMEWORKS, RuntimeMessages};
 
 /// Whether this is text, and not JSON: few bytes that no log has.
 pub(super) fn looks(start: &[u8]) -> bool {
-    let wide = start.starts_with(&[0xff, 0xfe]) || start.starts_with(&[0xfe, 0xff]);
+    // UTF-16 of plain text has a zero in every second byte, with a mark in front or without.
+    let zeros = |from: usize| start.iter().skip(from).step_by(2).filter(|&&b| b == 0).count();
+    let wide = start.starts_with(&[0xff, 0xfe])
+        || start.starts_with(&[0xfe, 0xff])
+        || start.len() >= 16
+            && zeros(0).max(zeros(1)) * 5 >= start.len() * 2
+            && zeros(0).min(zeros(1)) * 20 <= start.len();
     let odd = |b: u8| (b < 0x20 && !matches!(b, b'\n' | b'\r' | b'\t' | 0x08 | 0x0c | 0x1b)) || b == 0x7f;
     let odd = start.iter().filter(|&&b| odd(b) && !(wide && b == 0)).count();
     let torn = start.iter().filter(|&&b| b >= 0xf8).count();
@@ -34,7 +54,7 @@ pub(super) fn looks(start: &[u8]) -> bool {
 }
 
 /// Whether this is one JSON document. Lines that are a document each are a log.
-fn looks_json(start: &[u8]) -> bool {
+pub(super) fn looks_json(start: &[u8]) -> bool {
     let mut bytes = start.iter().copied().filter(|b| !b.is_ascii_whitespace());
     let json = match (bytes.next(), bytes.next()) {
         (Some(b'{'), Some(next)) => matches!(next, b'"' | b'}'),
@@ -50,6 +70,8 @@ fn looks_json(start: &[u8]) -> bool {
 /// Reads a log to its end.
 pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
     let budget = input.budget().clone();
+    // A short text is kept, to be looked at again if its lines were broken at a column.
+    let short = input.peek()?.to_vec();
     let mut log = Log::new(&budget);
     let mut lines = Lines::new(input);
     let words = &*WORDS;
@@ -59,12 +81,15 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
         {
             break Some(error);
         }
+        if let Some(time) = lines.take_passed().and_then(|line| parse::time(&line)) {
+            log.time = Some(time);
+        }
         match lines.next() {
             Ok(Some(line)) => {
                 log.cut = line.cut;
                 // A figure of a dump may be cut with its line.
                 if !(line.cut && log.dumps.is_open()) {
-                    log.line(&line.text, words, line.number);
+                    log.take(&line.text, words, line.number);
                 }
             }
             Ok(None) => break None,
@@ -75,11 +100,49 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
         log.gaps.push(format!("The log could be read only up to line {}: {error}.", lines.number()));
         log.partial = true;
     }
-    log.finish(lines.number())
+    let recording = log.finish(lines.number());
+    // Figures are what breaking lines destroys.
+    let without_figures =
+        |recording: &Recording| recording.devices.iter().all(|device| device.failure.is_none());
+    if recording.as_ref().is_ok_and(|recording| !without_figures(recording)) {
+        return recording;
+    }
+    let again = unbroken(&short).and_then(|text| read_texts(&budget, std::iter::once(text.as_str())).ok());
+    again.filter(|recording| !without_figures(recording)).map_or(recording, Ok)
+}
+
+/// A text with its lines joined that were broken at a column, if any were: those are all of one length.
+fn unbroken(text: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(text);
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    let width = lines.iter().map(|line| line.chars().count()).max()?;
+    let broken = lines.iter().filter(|line| line.chars().count() == width).count();
+    if width < 20 || lines.len() < 2 || broken < 2 && lines.len() > 3 {
+        return None;
+    }
+    let mut joined = String::with_capacity(text.len());
+    for line in lines {
+        joined.push_str(line);
+        if line.chars().count() < width {
+            joined.push('\n');
+        }
+    }
+    Some(joined)
+}
+
+/// Reads texts that something else has kept apart, each as lines of one log.
+pub(super) fn read_texts<'t>(budget: &Budget, texts: impl Iterator<Item = &'t str>) -> Result<Recording> {
+    let mut log = Log::new(budget);
+    let mut number = 0;
+    for line in texts.flat_map(str::lines) {
+        number += 1;
+        log.take(&lines::plain(line.into()), &WORDS, number);
+    }
+    log.finish(number)
 }
 
 /// Words that every line of interest has one of, outside of dumps.
-const TELLING: [&str; 13] = [
+const TELLING: [&str; 37] = [
     "emory",
     "OOM",
     "bfc_allocator",
@@ -93,10 +156,34 @@ const TELLING: [&str; 13] = [
     "pjrt",
     "Created device",
     "Cell In[",
+    "rror",
+    "illed",
+    "SIGKILL",
+    "137",
+    "-9",
+    "ignal",
+    "oom",
+    "shm",
+    "1455",
+    "页面文件",
+    "STATUS_",
+    "NCCL",
+    "resource",
+    "cudaMalloc",
+    "KV cache",
+    "cache blocks",
+    "MiB",
+    "RAM",
+    "OUT_OF",
+    "MEMLIMIT",
+    "onnxruntime",
+    "ggml",
+    "torch",
+    "limit",
 ];
 
 /// Words of which every line has one that begins anything; others only go on with what was begun.
-const BEGINNING: [&str; 24] = [
+const BEGINNING: [&str; 28] = [
     "ut of memory",
     "OUT_OF_MEMORY",
     "OOM when",
@@ -121,6 +208,10 @@ const BEGINNING: [&str; 24] = [
     "File ",
     "Cell ",
     "memory allocating",
+    "llocate memory",
+    "Bin for ",
+    "total allocation:",
+    "ree memory: ",
 ];
 
 /// Searches for many words at once: logs are long, and most of their lines have none. Made once: that takes longer than
@@ -132,6 +223,8 @@ struct Words {
     telling: AhoCorasick,
     beginning: AhoCorasick,
     frameworks: AhoCorasick,
+    /// Words of the families that say outright what happened.
+    families: AhoCorasick,
 }
 
 impl Words {
@@ -139,7 +232,18 @@ impl Words {
         let search = |words: &[&str]| AhoCorasick::new(words).expect("a search for a few words");
         let telling = [&TELLING[..], &["\0", "\x1b"]].concat();
         let frameworks = search(&FRAMEWORKS);
-        Words { telling: search(&telling), beginning: search(&BEGINNING), frameworks }
+        let families = [
+            accelerator::WORDS,
+            arena::WORDS,
+            cuda::WORDS,
+            ggml::WORDS,
+            host::WORDS,
+            scratch::WORDS,
+            server::WORDS,
+            smi::WORDS,
+        ];
+        let families = search(&families.concat());
+        Words { telling: search(&telling), beginning: search(&BEGINNING), frameworks, families }
     }
 }
 
@@ -150,11 +254,18 @@ struct Log {
     messages: Messages,
     runtime: RuntimeMessages,
     traceback: Traceback,
+    clues: Clues,
+    tables: Tables,
+    listing: Listing,
+    /// What families of messages say outright, the first of each kind.
+    found: Vec<Found>,
     gaps: Vec<String>,
     /// Whether what is missing may change what the rest says.
     partial: bool,
     /// Whether the last line was cut.
     cut: bool,
+    /// The time that was logged last.
+    time: Option<String>,
     /// Lines that belong to what a telling line began.
     following: u32,
     refused_at: u64,
@@ -167,9 +278,14 @@ impl Log {
             messages: Messages::default(),
             runtime: RuntimeMessages::default(),
             traceback: Traceback::default(),
+            clues: Clues::default(),
+            tables: Tables::default(),
+            listing: Listing::default(),
+            found: Vec::new(),
             gaps: Vec::new(),
             partial: false,
             cut: false,
+            time: None,
             following: 0,
             refused_at: 0,
         }
@@ -180,7 +296,26 @@ impl Log {
         self.following > 0 || self.dumps.is_open()
     }
 
-    /// Takes a line.
+    /// Takes a line. One that is a JSON object stands for the texts in it.
+    fn take(&mut self, line: &str, words: &Words, at: u64) {
+        let object = line.trim_start().starts_with("{\"") && line.trim_end().ends_with('}');
+        if object
+            && words.telling.is_match(line)
+            && let Ok(serde_json::Value::Object(entries)) = serde_json::from_str(line)
+        {
+            let texts = entries.values().filter_map(serde_json::Value::as_str);
+            for text in texts.filter(|text| text.contains([' ', '\t'])).flat_map(str::lines) {
+                self.line(&lines::plain(text.into()), words, at);
+            }
+            // Figures that a program printed as an object are keys and numbers.
+            if entries.values().any(serde_json::Value::is_number) {
+                self.line(line, words, at);
+            }
+            return;
+        }
+        self.line(line, words, at);
+    }
+
     fn line(&mut self, line: &str, words: &Words, at: u64) {
         if words.telling.is_match(line) {
             self.following = 64;
@@ -189,8 +324,15 @@ impl Log {
         } else if !self.dumps.is_open() {
             return;
         }
+        self.time = parse::time(line).or(self.time.take());
+        if words.families.is_match(line) {
+            self.outright(line, at);
+        }
         let goes_on = self.dumps.is_open() || self.messages.is_gathering() || self.runtime.is_listing();
         let begins = words.beginning.is_match(line);
+        if line.contains("not a failure") {
+            return self.runtime.line(line, at);
+        }
         if (goes_on || begins) && self.dumps.line(line, at) {
             self.runtime.written_by(line);
             self.refused_at = at;
@@ -199,6 +341,7 @@ impl Log {
         if self.following == 0 {
             return;
         }
+        self.clues.line(line);
         words.frameworks.find_iter(line).for_each(|found| self.runtime.names(found.pattern().as_usize()));
         if !(goes_on || begins) {
             return self.runtime.pass();
@@ -213,6 +356,42 @@ impl Log {
         }
     }
 
+    /// Takes what a line says outright, whatever the program is.
+    fn outright(&mut self, line: &str, at: u64) {
+        self.tables.read(line, at);
+        let found = self
+            .listing
+            .read(line, at)
+            .or_else(|| scratch::read(line, at))
+            .or_else(|| server::read(line, at))
+            .or_else(|| accelerator::read(line, at))
+            .or_else(|| arena::read(line, at))
+            .or_else(|| cuda::read(line, at))
+            .or_else(|| host::read(line, at));
+        let Some(mut found) = found else { return };
+        let kind = |found: &Found| found.device.sign.as_ref().map(|sign| sign.kind);
+        if kind(&found) == Some(SignKind::DeviceFull) && self.clues.pins {
+            // The frames above lock memory of the host; the device was not asked.
+            found = Found::sign(SignKind::PinnedMemory, "host", line, at).by(found.framework);
+        }
+        // The first counts, what follows is its consequence; but a later one may say how much was asked.
+        let known = self.found.iter_mut().find(|known| kind(known) == kind(&found));
+        match known {
+            Some(known) if known.device.failure.is_none() && found.device.failure.is_some() => *known = found,
+            Some(_) => {}
+            None => self.found.push(found),
+        }
+    }
+
+    /// Whose pool the runtime's messages are of.
+    fn runtime_framework(&self) -> Framework {
+        match (self.runtime.jax, self.runtime.tensorflow) {
+            (true, false) => Framework::Jax,
+            (false, true) => Framework::TensorFlow,
+            _ => Framework::TensorFlowOrJax,
+        }
+    }
+
     fn finish(mut self, lines: u64) -> Result<Recording> {
         self.messages.end_of_log();
         self.dumps.finish();
@@ -220,13 +399,17 @@ impl Log {
         let bfc_at =
             self.runtime.exhausted.as_ref().map(|e| e.at).into_iter().chain(Some(self.refused_at)).max();
         let bfc_at = bfc_at.filter(|&at| at > 0);
-        let has_bfc = bfc_at.is_some() || self.runtime.stats.is_some();
+        let mut best = self.best_found();
+        let outright = best.as_ref().is_some_and(|found| found.weight > Weight::Warning);
+        let refused = bfc_at.is_some() || self.runtime.without_size.is_some() && !outright;
+        let has_bfc = refused || self.runtime.stats.is_some() && !outright;
         let recording = match torch_at {
             Some(torch_at) if !has_bfc || Some(torch_at) > bfc_at => {
                 if has_bfc {
                     self.gaps
                         .push("The log also speaks of TensorFlow's or JAX's pool; that is left out.".into());
                 }
+                self.note(best.as_ref());
                 self.torch()
             }
             Some(_) => {
@@ -234,30 +417,113 @@ impl Log {
                     .push("The log also holds an out-of-memory message of PyTorch; that is left out.".into());
                 self.bfc()
             }
-            None => self.bfc(),
+            None if has_bfc => {
+                self.note(best.as_ref());
+                self.bfc()
+            }
+            None => {
+                if !outright {
+                    best = self.warned().or(best);
+                }
+                self.said_outright(best)
+            }
         };
         if recording.devices.is_empty() {
-            return Err(self.nothing(lines));
+            return Err(nothing(lines));
         }
         Ok(recording)
     }
 
-    fn nothing(&self, lines: u64) -> Error {
-        let message = match self.messages.without_sizes {
-            Some(at) => format!(
-                "line {at} says that memory ran out, but nothing in the log says how much was asked, held or free: \
-                 record a snapshot (torch.cuda.memory._record_memory_history) and give that"
-            ),
-            None => format!(
-                "is text of {lines} lines in which nothing about a device's memory was found: neither PyTorch's \
-                 out-of-memory message, nor the dump of TensorFlow's or JAX's allocator (written at log level 0: \
-                 TF_CPP_MIN_LOG_LEVEL=0), nor their RESOURCE_EXHAUSTED error, nor printed memory_stats()"
-            ),
-        };
-        Error::new(ErrorKind::Empty, message)
+    /// The finding that counts: the one that says most, and of those the first.
+    fn best_found(&self) -> Option<Found> {
+        let sized = |found: &Found| found.device.failure.is_some();
+        self.found.iter().rev().max_by_key(|found| (found.weight, sized(found))).cloned()
     }
 
-    fn recording(&mut self, format: Format, framework: Framework, devices: Vec<Device>) -> Recording {
+    /// Says that something else is in the log, which may have to do with it.
+    fn note(&mut self, found: Option<&Found>) {
+        let Some(sign) =
+            found.filter(|found| found.weight == Weight::Cause).and_then(|f| f.device.sign.as_ref())
+        else {
+            return;
+        };
+        if self.messages.found.iter().all(|message| message.at != sign.line) {
+            self.gaps.push(format!("Line {} also says: {}", sign.line, sign.quote));
+        }
+    }
+
+    /// What is left if nothing failed: requests that were tried again with less, and warnings.
+    fn warned(&self) -> Option<Found> {
+        let framework = self.runtime_framework();
+        if let Some(driver) = &self.runtime.driver {
+            // Logged as an error until TensorFlow 2.1; later as information, since less is tried next.
+            let kind = if self.runtime.driver_is_error { SignKind::Reservation } else { SignKind::Warning };
+            let asked = self.runtime.driver_least.unwrap_or(driver.asked.bytes);
+            let quote = format!(
+                "the device refused {} to the pool",
+                plimsoll_memory::format_bytes(driver.asked.bytes)
+            );
+            let mut found =
+                Found::sign(kind, "GPU", &quote, driver.at).by(framework).bytes(Some(asked), None);
+            found.device.capacity = self.runtime.capacity.map(|size| size.bytes);
+            return Some(found);
+        }
+        let (quote, at) = self.runtime.not_a_failure.as_ref()?;
+        Some(Found::sign(SignKind::Warning, "GPU", quote, *at).by(framework))
+    }
+
+    /// The recording of what is said outright.
+    fn said_outright(&mut self, found: Option<Found>) -> Recording {
+        let Some(Found { mut framework, mut device, .. }) = found else {
+            return self.recording(Format::Log, Framework::Unknown, Vec::new());
+        };
+        if framework == Framework::Unknown && (self.runtime.jax || self.runtime.tensorflow) {
+            framework = self.runtime_framework();
+        }
+        if framework == Framework::Unknown && device.name != "host" {
+            framework = self.clues.framework().unwrap_or(framework);
+        }
+        let program = match framework {
+            Framework::PyTorch => self.clues.of_torch(),
+            Framework::TensorFlow | Framework::TensorFlowOrJax => self.clues.of_tensorflow(),
+            _ => self.clues.of_any(),
+        };
+        device.program.complete(&program);
+        if let Some(failure) = &mut device.failure {
+            failure.op = self.traceback.innermost();
+        }
+        self.add_table(&mut device);
+        self.note_growth();
+        self.recording(Format::Log, framework, vec![device])
+    }
+
+    /// Adds who holds the device, where a table beside the error shows that.
+    fn add_table(&self, device: &mut Device) {
+        let Some(shown) = self.tables.devices.get(&device.index.unwrap_or(0)) else { return };
+        if device.others.is_empty() && device.failure.is_none() {
+            device.capacity = device.capacity.or(Some(shown.total)).filter(|&total| total > 0);
+            device.others = shown.processes.clone();
+        }
+    }
+
+    /// Says that what a device holds grew from table to table.
+    fn note_growth(&mut self) {
+        let used = &self.tables.used;
+        if used.len() >= 3
+            && used.is_sorted()
+            && used.last().zip(used.first()).is_some_and(|(last, first)| *last > first * 2)
+        {
+            let used: Vec<String> = used.iter().map(|&bytes| plimsoll_memory::format_bytes(bytes)).collect();
+            self.gaps.push(format!(
+                "Tables in the log show the device's memory in use grow: {}. If each step adds to it, something keeps what the \
+                 steps make: results with their graphs, or an evaluation without torch.no_grad().",
+                used.join(", ")
+            ));
+        }
+    }
+
+    fn recording(&mut self, format: Format, framework: Framework, mut devices: Vec<Device>) -> Recording {
+        devices.iter_mut().for_each(|device| device.failed_at = self.time.clone());
         let gaps = std::mem::take(&mut self.gaps);
         let origin =
             Origin { files: Vec::new(), formats: vec![format], framework, gaps, partial: self.partial };
@@ -280,232 +546,21 @@ impl Log {
                 "The log ends within an out-of-memory message: the figures after that are missing.".into(),
             );
         }
-        let devices = messages.into_iter().map(|message| message.device).collect();
+        let program = self.clues.of_torch();
+        let with_program = |mut device: Device| {
+            device.program.complete(&program);
+            device
+        };
+        let devices = messages.into_iter().map(|message| with_program(message.device)).collect();
         self.recording(Format::TorchMessage, Framework::PyTorch, devices)
     }
-
-    fn bfc(&mut self) -> Recording {
-        let framework = match (self.runtime.jax, self.runtime.tensorflow) {
-            (true, false) => Framework::Jax,
-            (false, true) => Framework::TensorFlow,
-            _ => Framework::TensorFlowOrJax,
-        };
-        let pools = std::mem::take(&mut self.dumps.pools);
-        let alone = pools.len() <= 1;
-        let mut devices: Vec<Device> = Vec::new();
-        for (_, pool) in pools {
-            if let Some(device) = self.pool(pool, alone, framework) {
-                devices.push(device);
-            }
-        }
-        if devices.is_empty() {
-            devices.extend(self.without_dump(framework));
-        }
-        self.recording(Format::BfcLog, framework, devices)
-    }
-
-    /// The device of a pool, from the last dump that is whole.
-    fn pool(&mut self, pool: PoolDumps, alone: bool, framework: Framework) -> Option<Device> {
-        let PoolDumps { count, complete, partial, first_live } = pool;
-        if let (Some(partial), Some(complete)) = (&partial, &complete) {
-            self.gaps.push(format!(
-                "The dump at line {} is cut short; the one before it, at line {}, is explained.",
-                partial.line, complete.line
-            ));
-        } else if let Some(partial) = &partial {
-            self.partial = true;
-            self.gaps.push(format!(
-                "The dump at line {} is cut short: what it says of the pool is partial.",
-                partial.line
-            ));
-        }
-        let mut dump = complete.or(partial)?;
-        if count > 1 {
-            let grown = first_live.zip(dump.live()).map_or(String::new(), |(first, last)| {
-                format!("; in use were {} at the first and {} at that one", show(first), show(last))
-            });
-            self.gaps.push(format!(
-                "The log holds {count} dumps of {}; the last whole one, at line {}, is explained{grown}.",
-                if dump.allocator.is_empty() { "the pool" } else { &dump.allocator },
-                dump.line
-            ));
-        }
-        Some(self.device(&mut dump, alone, framework))
-    }
-
-    fn device(&mut self, dump: &mut Dump, alone: bool, framework: Framework) -> Device {
-        let state = dump.state();
-        self.gaps.extend(state.gap);
-        let runtime = &self.runtime;
-        let exhausted = runtime.exhausted.clone().filter(|exhausted| {
-            alone || exhausted.allocator.as_deref().is_some_and(|name| name == dump.allocator)
-        });
-        if dump.allocator.is_empty()
-            && let Some(name) = exhausted.as_ref().and_then(|exhausted| exhausted.allocator.clone())
-        {
-            dump.allocator = name;
-        }
-        let index = bfc::device_of(&dump.allocator).or_else(|| exhausted.as_ref().and_then(|e| e.device));
-        let set_up = runtime.pools.get(&index.unwrap_or(0)).copied();
-        let stats = runtime.stats.clone().filter(|_| alone).unwrap_or_default();
-        // A figure that was rounded for print is replaced by one to the byte that prints the same.
-        let exact = |stated: Option<Size>, others: &[Option<u64>]| {
-            let same = |stated: Size| others.iter().flatten().copied().find(|&bytes| stated.may_be(bytes));
-            match stated {
-                Some(stated) if stated.exact => Some(stated.bytes),
-                Some(stated) => same(stated).or(Some(stated.bytes)),
-                None => others.iter().flatten().next().copied(),
-            }
-        };
-        let set_up_bytes = set_up.filter(|(size, _)| size.exact).map(|(size, _)| size.bytes);
-        let reserved = exact(state.reserved, &[set_up_bytes, stats.pool]);
-        let limit =
-            exact(dump.limit, &[set_up_bytes, stats.limit, reserved.filter(|_| dump.growth == Some(false))]);
-        let limit = limit.or(set_up.map(|(size, _)| size.bytes));
-        let regions = state.layout.as_ref().map(|layout| layout.segments.len());
-        let growth =
-            dump.growth.or(set_up.filter(|(size, _)| size.exact).map(|(_, taken)| !taken)).or_else(|| {
-                // One region as large as the limit was taken at the start; several were taken one by one.
-                let (reserved, limit) = (reserved?, limit?);
-                Some(regions.is_some_and(|count| count > 1) || reserved < limit - limit / 64)
-            });
-        let mut owners = std::mem::take(&mut dump.owners);
-        let mut live_by_owner = state.live_by_owner;
-        if state.layout.is_none() && live_by_owner.iter().all(|(owner, ..)| *owner == OwnerId::UNKNOWN) {
-            let listed = self.listed(&mut owners, live_by_owner.is_empty());
-            live_by_owner = if listed.is_empty() { live_by_owner } else { listed };
-        }
-        let failure = self.failure(dump, exhausted.as_ref());
-        if failure.is_none() {
-            self.partial = true;
-            self.gaps.push(format!(
-                "The dump at line {} was written because a request was refused; which one, the log does not say.",
-                dump.line
-            ));
-        }
-        Device {
-            name: if dump.allocator.is_empty() { "BFC pool".into() } else { dump.allocator.clone() },
-            index,
-            capacity: self.runtime.capacity.map(|size| size.bytes),
-            limit,
-            reserved,
-            live: state.live.map(|size| size.bytes),
-            peak_live: exact(dump.peak, &[stats.peak, state.live.map(|size| size.bytes)]),
-            largest_free: state.largest_free.map(|size| size.bytes),
-            model: growth.map(|growth| model(growth, framework)),
-            layout: state.layout,
-            failure,
-            owners: Arc::new(owners),
-            live_by_owner,
-            ..Device::default()
-        }
-    }
-
-    /// What the log lists as held, by owner: tensors in use, or the buffers that XLA planned.
-    fn listed(&mut self, owners: &mut Owners, planned: bool) -> Vec<(OwnerId, u64, u64)> {
-        if self.runtime.usage.is_empty() && planned && !self.runtime.buffers.is_empty() {
-            self.gaps.push(
-                "What is listed as held is what XLA's program would have held at its peak: its largest buffers, as \
-                 its buffer assignment printed them."
-                    .into(),
-            );
-            return held(&self.runtime.buffers, owners);
-        }
-        held(&self.runtime.usage, owners)
-    }
-
-    /// What was refused: the dump knows it to the byte, the error knows who asked.
-    fn failure(&self, dump: &Dump, exhausted: Option<&xla::Exhausted>) -> Option<Failure> {
-        let of_shape = |stated: Option<Size>| {
-            // An older wording gives a tensor's shape without its type.
-            let elements = exhausted?.elements?;
-            let sizes = [4, 8, 2, 1, 16].into_iter().filter_map(|bytes| elements.checked_mul(bytes));
-            sizes.map(Size::exact).find(|size| stated.is_some_and(|stated| stated.may_be(size.bytes)))
-        };
-        let asked = match (dump.asked, exhausted) {
-            (Some(asked), _) if asked.exact => asked,
-            (asked, Some(exhausted)) if exhausted.elements.is_some() => of_shape(asked).or(asked)?,
-            (Some(asked), Some(exhausted))
-                if exhausted.asked.exact && asked.may_be(exhausted.asked.bytes) =>
-            {
-                exhausted.asked
-            }
-            (Some(asked), _) => asked,
-            (None, Some(exhausted)) => exhausted.asked,
-            (None, None) => return None,
-        };
-        let op = dump.op.clone().or_else(|| exhausted.and_then(|exhausted| exhausted.op.clone()));
-        let op = op.or_else(|| exhausted.and_then(|_| self.traceback.innermost()));
-        Some(Failure { requested: asked.bytes, exact: asked.exact, event: None, op })
-    }
-
-    /// What is known where no dump was written: the error, the pool as it was set up, printed figures.
-    fn without_dump(&mut self, framework: Framework) -> Option<Device> {
-        let exhausted = self.runtime.exhausted.clone().filter(|e| e.elements.is_none() && e.asked.bytes > 0);
-        let driver = self.runtime.driver.clone().filter(|_| self.runtime.stats.is_none());
-        if let (None, Some(driver)) = (&exhausted, &driver) {
-            self.gaps.push(format!(
-                "Line {} says that the device refused memory to the pool itself; whether the program went on with \
-                 less is not told.",
-                driver.at
-            ));
-        }
-        let exhausted = exhausted.or(driver);
-        if exhausted.is_none() && self.runtime.stats.is_none() {
-            return None;
-        }
-        if self.cut {
-            self.partial = true;
-            self.gaps.push("The log ends within a line, and what came after may have said more.".into());
-        }
-        let stats = self.runtime.stats.clone().unwrap_or_default();
-        let index = exhausted.as_ref().and_then(|exhausted| exhausted.device);
-        let set_up = self.runtime.pools.get(&index.unwrap_or(0)).copied();
-        let name = exhausted.as_ref().and_then(|exhausted| exhausted.allocator.clone());
-        let failure = exhausted.map(|exhausted| Failure {
-            requested: exhausted.asked.bytes,
-            exact: exhausted.asked.exact,
-            event: None,
-            op: exhausted.op.or_else(|| self.traceback.innermost()),
-        });
-        let mut device = Device {
-            name: name.unwrap_or_else(|| format!("GPU_{}_bfc", index.unwrap_or(0))),
-            index: Some(index.unwrap_or(0)),
-            capacity: self.runtime.capacity.map(|size| size.bytes),
-            limit: stats.limit.or(set_up.map(|(size, _)| size.bytes)),
-            reserved: stats.pool.or(set_up.filter(|(_, taken)| *taken).map(|(size, _)| size.bytes)),
-            live: stats.live,
-            peak_live: stats.peak,
-            largest_free: stats.largest_free,
-            failure,
-            ..Device::default()
-        };
-        let growth = set_up.filter(|(size, _)| size.exact).map(|(_, taken)| !taken);
-        let growth = growth.or(stats.pool.zip(stats.limit).map(|(pool, limit)| pool < limit));
-        device.model = growth.map(|growth| model(growth, framework));
-        device.live_by_owner = self.listed(Arc::make_mut(&mut device.owners), true);
-        Some(device)
-    }
 }
 
-/// The allocator's rules. TensorFlow gives empty regions back before it gives up; XLA's runtime does not, and
-/// divides a pool that does not grow.
-fn model(growth: bool, framework: Framework) -> Model {
-    let tensorflow = framework == Framework::TensorFlow;
-    Model::Bfc(BfcSettings { growth, garbage_collection: tensorflow, partitioned: !tensorflow && !growth })
-}
-
-/// A list of what is held, by owner.
-fn held(list: &[ListedBuffer], owners: &mut Owners) -> Vec<(OwnerId, u64, u64)> {
-    let mut sums: BTreeMap<OwnerId, (u64, u64)> = BTreeMap::new();
-    for ListedBuffer { frame, bytes } in list {
-        let (sum, count) = sums.entry(owners.child(OwnerId::UNKNOWN, frame.clone())).or_default();
-        *sum = sum.saturating_add(*bytes);
-        *count += 1;
-    }
-    sums.into_iter().map(|(owner, (bytes, count))| (owner, bytes, count)).collect()
-}
-
-fn show(size: Size) -> String {
-    if size.exact { format!("{} bytes", size.bytes) } else { format_bytes(size.bytes) }
+fn nothing(lines: u64) -> Error {
+    let message = format!(
+        "is text of {lines} lines in which nothing about a device's memory or the host's was found: no error, warning or dump of PyTorch, \
+         TensorFlow, JAX, a server, a driver or the operating system. If the program ended without a word, look for \
+         `Killed process` in `sudo dmesg`"
+    );
+    Error::new(ErrorKind::Empty, message)
 }

@@ -1,10 +1,9 @@
 //! The page: an explanation as one HTML file that can be kept, sent and opened years later.
 //!
-//! Everything is in the file: no fonts, scripts or data come from elsewhere, and a content policy in the page
-//! forbids it to ask, and to run any script or use any style but the two whose hashes it names. What is read (verdicts, books, advice) is plain HTML and needs no script; what is
-//! explored (timeline, address map, flame graph) is drawn by the page's script from columns of numbers, so that
-//! a hundred thousand events stay quick. It opens at the moment that was explained, with the explanation's figures. Names in a recording are untrusted: they enter the page as escaped text
-//! or as JSON in which `<` cannot occur, and the script only ever sets them as text.
+//! Everything is in the file, and names in a recording are only ever text, as [`plimsoll_page`] has it. What is read
+//! (verdicts, books, advice) is plain HTML and needs no script; what is explored (timeline, address map, flame graph) is
+//! drawn by the page's script from columns of numbers, so that a hundred thousand events stay quick. It opens at the
+//! moment that was explained, with the explanation's figures.
 
 mod blob;
 mod device;
@@ -14,18 +13,19 @@ mod lifetimes;
 
 use crate::explanation::Explanation;
 use crate::recording::{Device, Recording};
-use blob::{Blob, base64};
+use blob::Blob;
 use plimsoll_memory::quoted;
+use plimsoll_page::{Page, escape, script_json};
 use serde_json::json;
-use sha2::{Digest, Sha256};
 use std::io::{self, Write};
 
 const PAGE: &str = include_str!("html/page.html");
 const STYLE: &str = include_str!("html/page.css");
 /// The parts of the script, in the order in which they build on each other.
-const SCRIPT: [&str; 6] = [
+const SCRIPT: [&str; 7] = [
     include_str!("html/data.js"),
-    include_str!("html/draw.js"),
+    plimsoll_page::SCRIPT,
+    include_str!("html/stack.js"),
     include_str!("html/timeline.js"),
     include_str!("html/map.js"),
     include_str!("html/flame.js"),
@@ -63,25 +63,15 @@ pub fn write_html(recording: &Recording, explanation: &Explanation, out: &mut dy
     let files = quoted(&files);
     let mut meta = json!({ "framework": recording.origin.framework.name(), "devices": devices });
 
-    let (style, script) = (STYLE.to_string() + &header::widths(), SCRIPT.concat());
-    let mut rest = PAGE;
-    while let Some((before, after)) = rest.split_once("{{") {
-        let (slot, after) = after.split_once("}}").unwrap_or((after, ""));
-        out.write_all(before.as_bytes())?;
-        match slot {
-            "title" => out.write_all(escape(&files).as_bytes())?,
-            "style-hash" => out.write_all(hash(&style).as_bytes())?,
-            "script-hash" => out.write_all(hash(&script).as_bytes())?,
-            "style" => out.write_all(style.as_bytes())?,
-            "header" => header::write(recording, &views, out)?,
-            "meta" => out.write_all(script_json(meta.take()).as_bytes())?,
-            "blob" => blob.write(out)?,
-            "script" => out.write_all(script.as_bytes())?,
-            _ => {}
-        }
-        rest = after;
-    }
-    out.write_all(rest.as_bytes())
+    let style = [plimsoll_page::STYLE, STYLE, &header::widths()].concat();
+    let page = Page { template: PAGE, style, script: SCRIPT.concat() };
+    page.write(out, |slot, out| match slot {
+        "title" => out.write_all(escape(&files).as_bytes()),
+        "header" => header::write(recording, &views, out),
+        "meta" => out.write_all(script_json(meta.take()).as_bytes()),
+        "blob" => blob.write(out),
+        _ => Ok(()),
+    })
 }
 
 /// Pairs what is said of each device with what was recorded of it. The device explained first comes first.
@@ -98,32 +88,4 @@ fn views<'a>(recording: &'a Recording, explanation: &'a Explanation) -> Vec<View
     let unexplained = devices.into_iter().flatten();
     views.extend(unexplained.map(|d| View { name: &d.name, explanation: None, device: Some(d) }));
     views
-}
-
-/// What a content policy calls a script or style that it allows.
-fn hash(text: &str) -> String {
-    format!("sha256-{}", base64(&Sha256::digest(text)))
-}
-
-/// Text for the body of an element or a quoted attribute.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            _ => escaped.push(c),
-        }
-    }
-    escaped
-}
-
-/// JSON for the body of a script element: no `<` can end it, and no line separator can break it.
-fn script_json(value: serde_json::Value) -> String {
-    let json = super::json::safe(value).to_string();
-    let json = json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
-    json.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }

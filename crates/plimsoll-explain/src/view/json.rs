@@ -11,13 +11,13 @@
 //!
 //! `fragmentation` has `holes`, `free_bytes`, `largest_hole_bytes` and `largest_hole_address`; each of `holders` has
 //! `site`, `caller`, `bytes` and `allocations`, the most bytes first. A verdict's `kind` is one of `incomplete`, `too-big`, `fragmented`,
-//! `leaking`, `reserved-idle`, `transient-peak`, `limit-low`, `other-process`, `healthy`.
+//! `leaking`, `reserved-idle`, `transient-peak`, `limit-low`, `other-process`, `refused-with-room`, `host-memory`,
+//! `not-memory`, `full`, `healthy`.
 
 use crate::explanation::Explanation;
 use crate::moment::Snapshot;
-use plimsoll_memory::quoted;
+use plimsoll_page::quoted_json;
 use serde_json::{Value, json};
-use std::borrow::Cow;
 
 impl Explanation {
     /// The explanation as JSON, with the keys `source`, `moment`, `verdicts`, `books`, `advice` and `others`.
@@ -44,22 +44,7 @@ impl Explanation {
             "advice": self.advice,
             "others": self.others.iter().map(Explanation::to_json).collect::<Vec<_>>(),
         });
-        safe(json)
-    }
-}
-
-/// The same value with its texts [`quoted`]: JSON is printed to terminals too, and it escapes only some controls.
-pub(super) fn safe(value: Value) -> Value {
-    match value {
-        Value::String(text) => match quoted(&text) {
-            Cow::Borrowed(_) => Value::String(text),
-            Cow::Owned(safe) => Value::String(safe),
-        },
-        Value::Array(items) => items.into_iter().map(safe).collect(),
-        Value::Object(entries) => {
-            entries.into_iter().map(|(key, value)| (quoted(&key).into_owned(), safe(value))).collect()
-        }
-        other => other,
+        quoted_json(json)
     }
 }
 

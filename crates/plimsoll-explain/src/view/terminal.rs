@@ -10,7 +10,7 @@ mod printer;
 mod tables;
 mod timeline;
 
-use crate::explanation::{Explanation, Verdict, VerdictKind};
+use crate::explanation::{Advice, Explanation, Verdict, VerdictKind};
 use printer::{Ink, Printer};
 use std::io::{self, Write};
 
@@ -66,11 +66,18 @@ fn title(explanation: &Explanation, printer: &mut Printer<'_>) -> io::Result<()>
 
 fn one_device(explanation: &Explanation, printer: &mut Printer<'_>) -> io::Result<()> {
     printer.line("")?;
-    for verdict in &explanation.verdicts {
-        show_verdict(verdict, printer)?;
+    let (first, rest) =
+        explanation.verdicts.split_first().map_or((None, &[][..]), |(first, rest)| (Some(first), rest));
+    if let Some(first) = first {
+        show_verdict(first, explanation.advice.first(), printer)?;
     }
+    for verdict in rest {
+        printer.text(0, Ink::Faint, &format!("also: {}", verdict.sentence))?;
+        verdict.proof.iter().try_for_each(|fact| printer.item(Ink::Faint, fact))?;
+    }
+    tables::advice(&explanation.advice, printer)?;
     let snapshot = &explanation.snapshot;
-    tables::books(&explanation.books, snapshot.moment, printer)?;
+    tables::books(&explanation.books, snapshot.moment, explanation.is_exact(), printer)?;
     map::show(snapshot, printer)?;
     if let Some(timeline) = &explanation.timeline {
         timeline::show(timeline, printer)?;
@@ -79,12 +86,16 @@ fn one_device(explanation: &Explanation, printer: &mut Printer<'_>) -> io::Resul
     if let Some(peak) = explanation.peak.as_ref().filter(|peak| peak.holders != snapshot.holders) {
         holders::show(&peak.holders, peak.moment, printer)?;
     }
-    tables::advice(&explanation.advice, printer)
+    Ok(())
 }
 
-fn show_verdict(verdict: &Verdict, printer: &mut Printer<'_>) -> io::Result<()> {
+/// The headline, the fix right under it, and what shows it.
+fn show_verdict(verdict: &Verdict, fix: Option<&Advice>, printer: &mut Printer<'_>) -> io::Result<()> {
     let ink = if verdict.kind == VerdictKind::Healthy { Ink::Good } else { Ink::Bad };
     printer.text(0, ink, &verdict.sentence)?;
+    if let Some(fix) = fix.filter(|fix| fix.would_survive != Some(false)) {
+        printer.text(0, Ink::Good, &format!("Fix: {}", fix.change))?;
+    }
     for fact in &verdict.proof {
         printer.item(Ink::Plain, fact)?;
     }

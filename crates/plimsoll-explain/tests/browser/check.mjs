@@ -171,6 +171,19 @@ try {
     await page.fill('#flame-search', '</script><img');
     assert.match(await text(page, 'flame-found'), /found/);
   });
+  await check('the fix stands above the tables, and a button copies it', async () => {
+    const top = async selector => (await page.locator(`section.device:not([hidden]) ${selector}`).first().boundingBox()).y;
+    assert.ok(await top('.fix') < await top('.advice') && await top('.advice') < await top('.books'));
+    await page.click('section.device:not([hidden]) .fix button.copy');
+    await page.waitForSelector('section.device:not([hidden]) .fix button.copy:text-is("copied")');
+  });
+  await check('at 400 pixels nothing is wider than the page', async () => {
+    await page.setViewportSize({ width: 400, height: 800 });
+    const widths = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]);
+    assert.ok(widths[0] <= widths[1], `${widths[0]} of ${widths[1]} pixels`);
+    await shoot('narrow');
+    await page.setViewportSize({ width: 1400, height: 1000 });
+  });
   await check('nothing was asked of the network and nothing went wrong', () => assert.deepEqual(wrong, []));
 
   const dark = await open(page1, 'dark');

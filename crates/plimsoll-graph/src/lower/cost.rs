@@ -29,8 +29,7 @@ pub(crate) fn arithmetic(kernel: &Kernel) -> Arithmetic {
         Body::WithEpilogue(fused) => &fused.op,
         Body::Loop(_) | Body::Copy | Body::Wait => return Arithmetic::Elementwise,
     };
-    let half = kernel.reads.first().is_some_and(|read| read.dtype.size() == 2);
-    match (op, half) {
+    match (op, is_half(kernel)) {
         (Op::ProjectedCrossEntropy { .. }, true) => Arithmetic::ProjectionHalf,
         (Op::ProjectedCrossEntropy { .. }, false) => Arithmetic::Projection,
         (Op::Dot { .. } | Op::Lstm | Op::LstmGrad | Op::Gru | Op::GruGrad, true) => Arithmetic::MatrixHalf,

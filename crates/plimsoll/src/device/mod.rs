@@ -4,6 +4,7 @@
 
 pub mod profiles;
 pub(crate) mod target;
+mod visible;
 
 use crate::{Error, ErrorKind, Precision, Result};
 use plimsoll_cpu::CpuDevice;
@@ -112,16 +113,39 @@ impl DeviceName {
     }
 }
 
-/// The devices that are here, kind by kind; where a kind has none to show, why.
+/// The devices that are here and may be used, kind by kind; where a kind has none to show, why.
+///
+/// Where `PLIMSOLL_VISIBLE_DEVICES` is set, only the GPUs that it names, as in `cuda:0,cuda:2` or `0,2`, may be.
 pub fn here() -> Vec<(&'static str, Result<Vec<DeviceInfo>>)> {
-    BACKENDS.iter().map(|backend| (backend.name, (backend.list)())).collect()
+    let seen = |found: Vec<DeviceInfo>| -> Result<Vec<DeviceInfo>> {
+        found
+            .into_iter()
+            .filter_map(|device| match visible::check(&device.name) {
+                Err(hidden) if hidden.kind() == ErrorKind::Device => None,
+                checked => Some(checked.map(|()| device)),
+            })
+            .collect()
+    };
+    BACKENDS.iter().map(|backend| (backend.name, (backend.list)().and_then(seen))).collect()
 }
+
+/// The variables that hide GPUs, with what they say, where they are set: ours, and the one of the CUDA driver, which numbers
+/// those that it shows from 0.
+pub fn hidden_by() -> Vec<(&'static str, String)> {
+    let of_driver = || std::env::var_os(CUDA_VARIABLE).map(|value| value.to_string_lossy().into_owned());
+    let ours = visible::said().map(|said| (visible::VARIABLE, said));
+    ours.into_iter().chain(of_driver().map(|said| (CUDA_VARIABLE, said))).collect()
+}
+
+/// What the CUDA driver is told by which devices to show.
+const CUDA_VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 
 /// Opens a device.
 ///
 /// # Errors
-/// If it is not here or cannot be used.
+/// If it is not here, hidden, or cannot be used.
 pub(crate) fn open(name: &DeviceName, host: &CpuDevice, precision: Precision) -> Result<Rc<dyn Device>> {
+    visible::check(name)?;
     (BACKENDS[name.backend].open)(name.number, host, precision)
 }
 

@@ -31,7 +31,7 @@
 //!
 //! A `name` may be given as well; it is the file's if left out. A table `[efficiency]` says how near to these figures kernels
 //! of each kind come, as `plimsoll devices --calibrate --device cuda:0` measures it; without one they are those of the H200,
-//! which most GPUs are like.
+//! which most GPUs are like. So is `context_bytes`.
 
 mod calibrate;
 mod of_device;
@@ -115,16 +115,23 @@ pub(crate) fn of_device(device: &dyn Device, name: &DeviceName) -> Result<Profil
     Ok(Profile { memory_bytes: books.total_bytes, ..profile })
 }
 
-/// A profile of a GPU with a table of how near to its figures kernels come: that of the GPU that was measured, if it has none
-/// of its own.
-pub(crate) fn with_efficiency(profile: Profile) -> Result<Profile> {
-    if !profile.efficiency.is_empty() || !profile.copies.overlap || profile.name == CPU {
+/// Whether times by a profile were measured on its device, and not derived from a datasheet.
+pub(crate) fn is_measured(profile: &Profile) -> bool {
+    !profile.efficiency.is_empty() || !profile.copies.overlap || profile.name == CPU
+}
+
+/// A profile of a GPU with what was measured of another where it has nothing of its own: how near to its figures kernels
+/// come, and what the driver takes.
+pub(crate) fn completed(profile: Profile) -> Result<Profile> {
+    if is_measured(&profile) {
         return Ok(profile);
     }
     let measured = find_in(None, MEASURED_GPU)?;
+    let context_bytes =
+        if profile.context_bytes > 0 { profile.context_bytes } else { measured.context_bytes };
     let waits = profile.step_seconds > 0.0;
     let step_seconds = if waits { profile.step_seconds } else { measured.step_seconds };
-    Ok(Profile { step_seconds, efficiency: measured.efficiency, ..profile })
+    Ok(Profile { step_seconds, context_bytes, efficiency: measured.efficiency, ..profile })
 }
 
 /// All profiles, a person's own in the place of those built in under their names, and after them.

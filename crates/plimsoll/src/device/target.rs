@@ -6,7 +6,7 @@ use crate::{Error, ErrorKind, Precision, Result, device, devices};
 use plimsoll_cpu::CpuDevice;
 use plimsoll_device::{Device, PlanningTraits, ProfiledDevice};
 use plimsoll_graph::{Program, Step, lower, stage_inputs};
-use plimsoll_memory::SpillFile;
+use plimsoll_memory::{SpillFile, machine_bytes};
 use plimsoll_plan::{Copies, Effort, Offload, Options, Profile};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,10 +20,15 @@ pub(crate) const LEAST_LOGITS: usize = 1 << 20;
 pub(crate) const CPU: &str = "cpu";
 
 /// A device to plan for, what is known of its times, and the host's threads.
+#[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) device: Rc<dyn Device>,
     pub(crate) traits: PlanningTraits,
     pub(crate) profile: Profile,
+    /// Whether its times were measured.
+    pub(crate) is_measured: bool,
+    /// The bytes of its memory that may be taken, where that is known.
+    pub(crate) memory_bytes: Option<u64>,
     /// How long to look for better plans of each program, beyond what is done in any case.
     pub(crate) plan_seconds: f64,
     /// What prepares inputs and draws first weights; the device itself where that is the CPU.
@@ -40,7 +45,10 @@ impl Target {
         let elsewhere =
             settings.profile.as_ref().filter(|profile| profile.name != CPU && settings.device.is_cpu());
         let (device, profile): (Rc<dyn Device>, Profile) = match elsewhere {
-            Some(profile) => (Rc::new(ProfiledDevice::new(profile.clone())), profile.clone()),
+            Some(profile) => {
+                let complete = devices::completed(profile.clone())?;
+                (Rc::new(ProfiledDevice::new(complete)), profile.clone())
+            }
             None => {
                 let measured = match &settings.spill {
                     Some(folder) => Some(spill_bandwidth(folder, &settings.device)?),
@@ -60,9 +68,20 @@ impl Target {
                 (device, profile)
             }
         };
-        let profile = devices::with_efficiency(profile)?;
+        let is_measured = devices::is_measured(&profile);
+        let profile = devices::completed(profile)?;
         let traits = device.planning_traits();
-        Ok(Target { device, traits, profile, plan_seconds: settings.plan_seconds, host })
+        let all = if device.name() == CPU { machine_bytes() } else { Some(profile.memory_bytes) };
+        let memory_bytes = all.into_iter().chain(settings.limit).min();
+        Ok(Target {
+            device,
+            traits,
+            profile,
+            is_measured,
+            memory_bytes,
+            plan_seconds: settings.plan_seconds,
+            host,
+        })
     }
 
     /// Whether runs take the memory of this process: the CPU's do.

@@ -312,7 +312,7 @@ impl Eager {
                 (None, Some(slot)) => slot.clone(),
                 (None, None) => {
                     let ty = step.graph.ty(of.value);
-                    state.store(ty, &vec![0; ty.bytes()], Category::Optimizer, &of.name)?
+                    state.initial(&of.name, ty, of.initial, Category::Optimizer)?
                 }
             });
             if let Some(next) = of.next {
@@ -424,12 +424,17 @@ impl EagerState {
         Ok(self.tensor(self.store(ty, &bytes, Category::Random, "random")?))
     }
 
-    /// The first value of a parameter or statistic: that which compiled training begins with.
-    pub(crate) fn initial(&self, name: &str, shape: Shape, initial: Initial) -> Result<Stored> {
-        let ty = ValueType { shape, dtype: DType::F32 };
+    /// The first value of a state: that which compiled training begins with.
+    pub(crate) fn initial(
+        &self,
+        name: &str,
+        ty: ValueType,
+        initial: Initial,
+        category: Category,
+    ) -> Result<Stored> {
         let mut bytes = vec![0; ty.bytes()];
-        draw(&self.host, initial, self.seed, name, 0, &mut bytes);
-        self.store(ty, &bytes, Category::Parameters, name)
+        draw(&self.host, initial, self.seed, (name, ty.dtype), 0, &mut bytes);
+        self.store(ty, &bytes, category, name)
     }
 
     /// The states of an optimizer, taken out.

@@ -65,7 +65,7 @@ impl fmt::Display for DeviceUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:>10}  ({} arena, {} context and libraries, {} code and graphs)",
+            "{} ({} arena, {} context and libraries, {} code and graphs)",
             format_bytes(self.bytes()),
             format_bytes(self.arena_bytes),
             format_bytes(self.context_bytes),

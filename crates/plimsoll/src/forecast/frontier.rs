@@ -1,7 +1,8 @@
 //! The frontier between memory and time, to be read by people and programs.
 
+use crate::forecast::WIDTH;
 use crate::forecast::remedy::{Remedy, in_words};
-use plimsoll_memory::format_bytes;
+use plimsoll_memory::{Cell, Column, Table, format_bytes, wrapped};
 use serde_json::{Value, json};
 use std::fmt;
 
@@ -83,35 +84,42 @@ impl FrontierReport {
     }
 }
 
-impl fmt::Display for FrontierReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl FrontierReport {
+    /// The report as a chart of at most so many columns.
+    pub fn to_text(&self, width: usize) -> String {
+        use Column::{Bar, Cut, Right};
         let most = self.points.iter().map(|p| p.peak_bytes).max().unwrap_or(1).max(1);
         let fastest = self.points.iter().map(|p| p.step_seconds).fold(f64::INFINITY, f64::min);
-        writeln!(f, "    budget        peak  {:24}  step on {}", "", self.device)?;
+        let mut table = Table::new([Right, Right, Right, Right, Cut, Bar]);
+        let step = format!("step on {}", self.device);
+        table.row(["budget".into(), "peak".into(), step.into(), "".into(), "remedies".into()]);
         for point in &self.points {
-            let bar = "█".repeat((24.0 * point.peak_bytes as f64 / most as f64).round() as usize);
-            writeln!(
-                f,
-                "{:>10}  {:>10}  {bar:<24}  {:>9.3} ms {:>+7.1} %  {}",
-                format_bytes(point.budget_bytes),
-                format_bytes(point.peak_bytes),
-                1e3 * point.step_seconds,
-                100.0 * (point.step_seconds / fastest - 1.0),
-                if point.remedies.is_empty() { "as it is".into() } else { in_words(&point.remedies) }
-            )?;
+            let slower = 100.0 * (point.step_seconds / fastest - 1.0);
+            let remedies =
+                if point.remedies.is_empty() { "as it is".into() } else { in_words(&point.remedies) };
+            table.row([
+                format_bytes(point.budget_bytes).into(),
+                format_bytes(point.peak_bytes).into(),
+                format!("{:.3} ms", 1e3 * point.step_seconds).into(),
+                format!("{slower:+.1} %").into(),
+                remedies.into(),
+                Cell::Part(point.peak_bytes as f64 / most as f64),
+            ]);
         }
-        writeln!(
-            f,
-            "floor       {} ({} bytes), {}",
-            format_bytes(self.floor_bytes),
-            self.floor_bytes,
-            self.floor_reason
-        )?;
-        match (self.budget_bytes, self.fits()) {
-            (Some(budget), Some(true)) => writeln!(f, "{} fits", format_bytes(budget)),
-            (Some(budget), _) => writeln!(f, "{} does not fit", format_bytes(budget)),
-            _ => Ok(()),
-        }
+        let (floor, bytes) = (format_bytes(self.floor_bytes), self.floor_bytes);
+        let floor = format!("floor {floor} ({bytes} bytes), {}", self.floor_reason);
+        let answer = match (self.budget_bytes, self.fits()) {
+            (Some(budget), Some(true)) => format!("{} fits\n", format_bytes(budget)),
+            (Some(budget), _) => format!("{} does not fit\n", format_bytes(budget)),
+            _ => String::new(),
+        };
+        table.to_text(width) + &wrapped(&floor, width).join("\n") + "\n" + &answer
+    }
+}
+
+impl fmt::Display for FrontierReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_text(WIDTH))
     }
 }
 

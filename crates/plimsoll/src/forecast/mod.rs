@@ -1,21 +1,33 @@
 //! The forecast: what training will take, to the byte, before anything runs.
 
+mod brief;
 pub(crate) mod device_use;
 pub(crate) mod frontier;
 pub(crate) mod memory_trace;
+pub(crate) mod placement;
+pub(crate) mod plan_picture;
 pub(crate) mod process_use;
 pub(crate) mod remedy;
+pub(crate) mod room;
+pub(crate) mod summary;
 
 use crate::forecast::device_use::DeviceUse;
 use crate::forecast::process_use::ProcessUse;
 use crate::forecast::remedy::{Remedy, in_words};
+use crate::forecast::room::{Needs, Room};
 use crate::run::Compiled;
-use plimsoll_memory::{Category, Ledger, format_bytes};
+use plimsoll_memory::{Category, Cell, Column, Ledger, Table, cut_end, format_bytes, wrapped};
 use serde_json::{Value, json};
 use std::fmt;
 
 /// How many of the largest values a forecast names.
 const LARGEST: usize = 10;
+
+/// The columns that the names of figures take.
+const LABEL: usize = 12;
+
+/// The columns of a forecast that is printed without saying how many there are.
+const WIDTH: usize = 120;
 
 /// How many programs of a run it lists.
 const PROGRAMS: usize = 8;
@@ -49,6 +61,10 @@ pub struct Forecast {
     pub device_use: Option<DeviceUse>,
     /// What the process will take of the machine's memory, where the device is the CPU.
     pub process_use: Option<ProcessUse>,
+    /// The device, and the memory that there is.
+    pub room: Room,
+    /// Whether the device's times were measured there; else they are derived from its datasheet.
+    pub is_measured: bool,
     /// What else there is to say.
     pub notes: Vec<String>,
     /// The programs of the run: each step for each shape, in the parts that it is run in.
@@ -117,6 +133,8 @@ impl Forecast {
             host_bytes: plan.host_bytes,
             device_use: None,
             process_use: None,
+            room: Room::default(),
+            is_measured: true,
             notes: vec![],
             steps: vec![],
             plans: 0,
@@ -128,6 +146,44 @@ impl Forecast {
         (self.peak_bytes - self.lower_bound_bytes) as f64 / self.peak_bytes.max(1) as f64
     }
 
+    /// What the run needs of its device's memory: the arena and, where they are known, the driver's context, code and data.
+    pub fn needed_bytes(&self) -> u64 {
+        self.needs().of_device
+    }
+
+    /// What the run needs of that which a budget bounds: the arena and, on the CPU, the data.
+    pub fn bounded_bytes(&self) -> u64 {
+        self.needs().of_budget
+    }
+
+    /// Whether that is there, and the budget is kept; `None` where nothing says how much there is.
+    pub fn fits(&self) -> Option<bool> {
+        self.room.holds(self.needs())
+    }
+
+    /// Whether it fits, in a line.
+    pub fn answer(&self) -> String {
+        self.room.answer(self.needs())
+    }
+
+    fn needs(&self) -> Needs {
+        let device = self.device_use.map(|of| of.bytes());
+        let process = self.process_use.map(|of| of.bytes());
+        let beside = self.process_use.map_or(0, |of| of.data_bytes.saturating_add(of.batch_bytes));
+        Needs {
+            of_device: device.or(process).unwrap_or(self.peak_bytes),
+            of_budget: self.peak_bytes.saturating_add(beside),
+        }
+    }
+
+    /// Where the times are from, in words.
+    fn times_from(&self) -> String {
+        match self.is_measured {
+            true => "by the device's profile".into(),
+            false => format!("by the datasheet of {}, not measured", self.room.device),
+        }
+    }
+
     /// The forecast as data.
     pub fn to_json(&self) -> Value {
         let largest: Vec<Value> = self
@@ -136,6 +192,11 @@ impl Forecast {
             .map(|v| json!({"name": v.name, "shape": v.shape, "category": v.category.name(), "bytes": v.bytes}))
             .collect();
         json!({
+            "fits": self.fits(),
+            "needed_bytes": self.needed_bytes(),
+            "device": self.room.device,
+            "memory_bytes": self.room.memory_bytes,
+            "budget_bytes": self.room.budget_bytes,
             "peak_bytes": self.peak_bytes,
             "lower_bound_bytes": self.lower_bound_bytes,
             "fragmentation": self.fragmentation(),
@@ -145,6 +206,7 @@ impl Forecast {
             "trainable_parameters": self.trainable_parameters,
             "plan_seconds": self.plan_seconds,
             "step_seconds": self.step_seconds,
+            "times_measured": self.is_measured,
             "micro_batches": self.micro_batches,
             "remedies": self.remedies.iter().map(Remedy::to_json).collect::<Vec<_>>(),
             "host_bytes": self.host_bytes,
@@ -170,63 +232,120 @@ impl StepForecast {
     }
 }
 
-impl fmt::Display for Forecast {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "peak        {:>10}  ({} bytes; no placement needs fewer than {})",
-            format_bytes(self.peak_bytes),
-            self.peak_bytes,
-            format_bytes(self.lower_bound_bytes)
-        )?;
-        writeln!(f, "fragmentation {:>8.2} %", 100.0 * self.fragmentation())?;
-        writeln!(
-            f,
-            "{} kernels, {} trainable parameters, planned in {:.1} ms",
-            self.kernels,
-            self.trainable_parameters,
-            1e3 * self.plan_seconds
-        )?;
-        writeln!(f, "step        {:>10.3} ms by the device's profile", 1e3 * self.step_seconds)?;
-        for note in &self.notes {
-            writeln!(f, "note        {note}")?;
+impl Forecast {
+    /// All that the forecast says, in lines of at most so many columns.
+    pub fn to_text(&self, width: usize) -> String {
+        let mut text = format!("{}\n", cut_end(&self.answer(), width));
+        for (label, words) in self.figures() {
+            for (number, line) in wrapped(&words, width.saturating_sub(LABEL).max(1)).into_iter().enumerate()
+            {
+                let label = if number == 0 { label } else { "" };
+                text += &format!("{label:<LABEL$}{line}\n");
+            }
         }
+        text + "\nat the peak\n"
+            + &ledger_table(&self.ledger).to_text(width)
+            + "\nlargest at the peak\n"
+            + &self.largest_table().to_text(width)
+            + &self.programs_text(width)
+    }
+
+    /// The figures, each with its name.
+    fn figures(&self) -> Vec<(&'static str, String)> {
+        let mut figures = vec![
+            (
+                "peak",
+                format!(
+                    "{} ({} bytes; no placement needs fewer than {})",
+                    format_bytes(self.peak_bytes),
+                    self.peak_bytes,
+                    format_bytes(self.lower_bound_bytes)
+                ),
+            ),
+            ("holes", format!("{:.2} % of the peak", 100.0 * self.fragmentation())),
+            (
+                "plan",
+                format!(
+                    "{} kernels, {} trainable parameters, planned in {:.1} ms",
+                    self.kernels,
+                    self.trainable_parameters,
+                    1e3 * self.plan_seconds
+                ),
+            ),
+            ("step", format!("{:.3} ms {}", 1e3 * self.step_seconds, self.times_from())),
+        ];
+        figures.extend(self.notes.iter().map(|note| ("note", note.clone())));
         if !self.remedies.is_empty() {
-            writeln!(f, "remedies    {}", in_words(&self.remedies))?;
+            figures.push(("remedies", in_words(&self.remedies)));
         }
         if self.host_bytes > 0 {
-            let place = if self.process_use.is_some() { "in a file  " } else { "host       " };
-            writeln!(f, "{place} {:>10}", format_bytes(self.host_bytes))?;
+            let place = if self.process_use.is_some() { "in a file" } else { "host" };
+            figures.push((place, format_bytes(self.host_bytes)));
         }
-        if let Some(device_use) = &self.device_use {
-            writeln!(f, "device      {device_use}")?;
-        }
-        if let Some(process_use) = &self.process_use {
-            writeln!(f, "process     {process_use}")?;
-        }
-        writeln!(f, "\nat the peak")?;
-        write!(f, "{}", self.ledger)?;
-        writeln!(f, "\nlargest at the peak")?;
+        figures.extend(self.device_use.map(|of| ("device", of.to_string())));
+        figures.extend(self.process_use.map(|of| ("process", of.to_string())));
+        figures
+    }
+
+    fn largest_table(&self) -> Table {
+        let mut table = Table::new([Column::Right, Column::Left, Column::Cut, Column::Cut]).indent(2);
         for value in &self.largest {
-            writeln!(
-                f,
-                "  {:>10}  {:<12}{:<44} {}",
-                format_bytes(value.bytes),
-                value.category.name(),
-                value.name,
-                value.shape
-            )?;
+            let (bytes, category) = (format_bytes(value.bytes), value.category.name());
+            table.row([
+                bytes.into(),
+                category.into(),
+                value.name.as_str().into(),
+                value.shape.as_str().into(),
+            ]);
         }
-        if self.steps.len() > 1 {
-            writeln!(f, "\nprograms that share the arena")?;
-            for step in self.steps.iter().take(PROGRAMS) {
-                let part = step.part.map_or(String::new(), |part| format!(" ({part})"));
-                writeln!(f, "  {:>10}  {}{part}: {}", format_bytes(step.peak_bytes), step.name, step.inputs)?;
-            }
-            if self.steps.len() > PROGRAMS {
-                writeln!(f, "  {:>10}  {} more", "", self.steps.len() - PROGRAMS)?;
-            }
+        table
+    }
+
+    fn programs_text(&self, width: usize) -> String {
+        if self.steps.len() < 2 {
+            return String::new();
         }
-        Ok(())
+        let mut table = Table::new([Column::Right, Column::Cut]).indent(2);
+        for step in self.steps.iter().take(PROGRAMS) {
+            let part = step.part.map_or(String::new(), |part| format!(" ({part})"));
+            let name = format!("{}{part}: {}", step.name, step.inputs);
+            table.row([format_bytes(step.peak_bytes).into(), name.into()]);
+        }
+        if self.steps.len() > PROGRAMS {
+            table.row(["".into(), format!("{} more", self.steps.len() - PROGRAMS).into()]);
+        }
+        "\nprograms that share the arena\n".to_string() + &table.to_text(width)
+    }
+}
+
+/// The lines of a ledger that have bytes, with bars.
+fn ledger_table(ledger: &Ledger) -> Table {
+    let total = ledger.total().max(1) as f64;
+    let mut table = Table::new([Column::Left, Column::Right, Column::Right, Column::Bar]).indent(2);
+    for (category, bytes) in ledger.lines().filter(|&(_, bytes)| bytes > 0) {
+        let share = bytes as f64 / total;
+        let percent = format!("{:.1} %", 100.0 * share);
+        table.row([category.name().into(), format_bytes(bytes).into(), percent.into(), Cell::Part(share)]);
+    }
+    table
+}
+
+impl fmt::Display for Forecast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_text(WIDTH))
+    }
+}
+
+/// A time with three digits: `1.50 s`, `278 ms`.
+pub(crate) fn format_seconds(seconds: f64) -> String {
+    let (value, unit) = match seconds {
+        _ if seconds >= 0.9995 => (seconds, "s"),
+        _ if seconds >= 0.9995e-3 => (1e3 * seconds, "ms"),
+        _ => (1e6 * seconds, "µs"),
+    };
+    match value {
+        _ if value < 9.995 => format!("{value:.2} {unit}"),
+        _ if value < 99.95 => format!("{value:.1} {unit}"),
+        _ => format!("{value:.0} {unit}"),
     }
 }

@@ -22,8 +22,8 @@ pub struct ProcessUse {
 
 /// What a kernel of a loaded program takes: 1.8 KiB in the mean over the lengths of `gpt-varlen`.
 const KERNEL_BYTES: u64 = 2 << 10;
-/// A process that has trained next to nothing: 9 to 12 MiB on Linux.
-const CODE_BYTES: u64 = 12 << 20;
+/// A process that has trained next to nothing: 11 to 14 MiB on Linux.
+const CODE_BYTES: u64 = 14 << 20;
 
 impl ProcessUse {
     /// With an arena of so many bytes and programs of so many kernels in all.
@@ -71,6 +71,6 @@ impl fmt::Display for ProcessUse {
             .filter(|(bytes, _)| *bytes > 0)
             .map(|(bytes, of)| format!("{} {of}", format_bytes(bytes)))
             .collect();
-        write!(f, "{:>10}  ({})", format_bytes(self.bytes()), parts.join(", "))
+        write!(f, "{} ({})", format_bytes(self.bytes()), parts.join(", "))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::trainer::Trainer;
 use crate::{Error, ErrorKind, PredictedVsActual, Result};
-use plimsoll_data::{Dataset, Field, Source};
+use plimsoll_data::{Dataset, Field, Promise, Source};
 use plimsoll_device::Books;
 use plimsoll_memory::{format_bytes, peak_resident_bytes, resident_bytes};
 use serde_json::{Value, json};
@@ -121,25 +121,30 @@ impl Trainer {
 /// training's time.
 pub(crate) fn hold(data: &Dataset, held: usize) -> Result<Dataset> {
     let (samples, held) = (data.samples(), held.min(data.samples()));
-    let mut values = vec![];
-    for (index, field) in data.fields().iter().enumerate() {
-        let mut of_field = vec![0; field.bytes() * held];
-        for (sample, out) in of_field.chunks_exact_mut(field.bytes().max(1)).enumerate() {
-            data.source().read(sample, index, out)?;
+    let mut values: Vec<Vec<u8>> =
+        data.fields().iter().map(|field| Vec::with_capacity(field.bytes() * held)).collect();
+    let mut records = data.records(0)?;
+    for _ in 0..held {
+        let Some(record) = records.read()? else { break };
+        for (index, of_field) in values.iter_mut().enumerate() {
+            of_field.extend_from_slice(record.bytes(index));
         }
-        values.push(of_field);
     }
     let (fields, resident) = (data.fields().to_vec(), data.resident_bytes());
-    Ok(Dataset::new(Held { fields, samples, held, values, resident })?)
+    let promise = |field| data.source().map_or(Promise::Nothing, |source| source.promise(field));
+    let promises = (0..fields.len()).map(promise).collect();
+    Ok(Dataset::new(Held { fields, promises, samples, held, values, resident })?)
 }
 
 /// Samples in memory.
 struct Held {
     fields: Vec<Field>,
+    /// Those of the set that this stands for: it is looked at before training as that would be.
+    promises: Vec<Promise>,
     samples: usize,
     held: usize,
     values: Vec<Vec<u8>>,
-    /// What the set takes that this stands for: it is looked at before training as that would be.
+    /// What the set takes that this stands for.
     resident: u64,
 }
 
@@ -160,6 +165,10 @@ impl Source for Held {
 
     fn resident_bytes(&self) -> u64 {
         self.resident
+    }
+
+    fn promise(&self, field: usize) -> Promise {
+        self.promises.get(field).copied().unwrap_or(Promise::Nothing)
     }
 }
 

@@ -6,6 +6,7 @@ use crate::trainer::Trainer;
 use crate::{Error, ErrorKind, Result};
 use plimsoll_data::Dataset;
 use plimsoll_graph::program::Kernel;
+use plimsoll_memory::{Column, Table};
 use plimsoll_plan::{EfficiencyTable, Profile};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -134,11 +135,11 @@ impl KernelTimes {
         };
         json!({ "kernels": self.kernels.iter().map(kernel).collect::<Vec<_>>() })
     }
-}
 
-impl fmt::Display for KernelTimes {
-    /// Kernels of one kind on operands of one shape are a line, the most time first.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// The times as a table of at most so many columns: kernels of one kind on operands of one shape are a line, the most time
+    /// first.
+    pub fn to_text(&self, width: usize) -> String {
+        use Column::{Cut, Right};
         let mut kinds: BTreeMap<(&str, &str), Vec<&KernelTime>> = BTreeMap::new();
         for kernel in &self.kernels {
             kinds.entry((kernel.name, &kernel.operands)).or_default().push(kernel);
@@ -147,25 +148,30 @@ impl fmt::Display for KernelTimes {
         let mut kinds: Vec<Vec<&KernelTime>> = kinds.into_values().collect();
         kinds.sort_by(|a, b| seconds(b).total_cmp(&seconds(a)));
         let total: f64 = self.kernels.iter().map(|k| k.seconds).sum();
-        writeln!(f, "{:>10} {:>6} {:>5} {:>9} {:>8}  kernel", "ms", "part", "times", "GFLOP/s", "GB/s")?;
+        let mut table = Table::new([Right, Right, Right, Right, Right, Cut]);
+        table.row(["ms", "part", "times", "GFLOP/s", "GB/s", "kernel"].map(Into::into));
         for kernels in &kinds {
             let (seconds, first) = (seconds(kernels), kernels[0]);
             let rate = |of: fn(&KernelTime) -> u64| {
-                kernels.iter().map(|k| of(k) as f64).sum::<f64>() / seconds.max(1e-12) * 1e-9
+                let rate = kernels.iter().map(|k| of(k) as f64).sum::<f64>() / seconds.max(1e-12) * 1e-9;
+                format!("{rate:.0}").into()
             };
-            writeln!(
-                f,
-                "{:>10.3} {:>5.1}% {:>5} {:>9.0} {:>8.0}  {} ({}) {}",
-                1e3 * seconds,
-                100.0 * seconds / total.max(1e-12),
-                kernels.len(),
+            table.row([
+                format!("{:.3}", 1e3 * seconds).into(),
+                format!("{:.1}%", 100.0 * seconds / total.max(1e-12)).into(),
+                kernels.len().to_string().into(),
                 rate(|k| k.flops),
                 rate(|k| k.bytes),
-                first.name,
-                first.scope,
-                first.operands,
-            )?;
+                format!("{} ({}) {}", first.name, first.scope, first.operands).into(),
+            ]);
         }
-        writeln!(f, "{:>10.3} in all, {} kernels", 1e3 * total, self.kernels.len())
+        let kernels = self.kernels.len();
+        table.to_text(width) + &format!("{:.3} ms in all, {kernels} kernels\n", 1e3 * total)
+    }
+}
+
+impl fmt::Display for KernelTimes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_text(200))
     }
 }

@@ -6,13 +6,15 @@
 
 use crate::eager::{Eager, EagerState};
 use crate::layers::Layer;
+use crate::model::frozen::Frozen;
 use crate::model::trace::Trace;
 use crate::{DType, Error, ErrorKind, Init, Optimizer, Precision, Result, Shape, Tensor};
 use plimsoll_graph::op::Distribution;
 use plimsoll_graph::optimizer::UNNAMED;
 use plimsoll_graph::program::Role;
 use plimsoll_graph::step::State;
-use plimsoll_graph::{Graph, Op, Step, ValueId};
+use plimsoll_graph::{Graph, Op, Step, ValueId, ValueType};
+use plimsoll_memory::Category;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
@@ -48,8 +50,8 @@ pub struct Context {
     streams: Cell<u64>,
     /// In eager mode, the number of the forward pass that this is, once it has drawn.
     pass: Cell<Option<u64>>,
-    /// The optimizers of the run that is traced.
-    optimizers: OptimizerNames,
+    /// What is known of the run that is traced.
+    run: RunTraits,
     /// What is known of the whole that the step's batch is a part of.
     part: Option<BatchPart>,
 }
@@ -60,11 +62,23 @@ enum Place {
     Eager(Rc<EagerState>),
 }
 
+/// What all traces of one run share.
+#[derive(Clone, Default)]
+pub(crate) struct RunTraits {
+    pub(crate) optimizers: OptimizerNames,
+    pub(crate) frozen: Rc<Frozen>,
+}
+
 /// The optimizers of a run: each has a name that no other has, the same in all its steps.
 #[derive(Clone, Default)]
 pub(crate) struct OptimizerNames(Rc<RefCell<Vec<Optimizer>>>);
 
 impl OptimizerNames {
+    /// Those that have been used.
+    pub(crate) fn all(&self) -> Vec<Optimizer> {
+        self.0.borrow().clone()
+    }
+
     /// An optimizer with its name in the run.
     fn named(&self, optimizer: &Optimizer) -> Result<Optimizer> {
         let mut known = self.0.borrow_mut();
@@ -108,22 +122,22 @@ struct Variable {
 impl Context {
     /// A context that traces a model function into a step, for training or for inference.
     pub fn trace(training: bool, precision: Precision) -> Context {
-        Context::in_run(training, precision, &OptimizerNames::default())
+        Context::in_run(training, precision, &RunTraits::default())
     }
 
     /// A context that traces a step of a run.
-    pub(crate) fn in_run(training: bool, precision: Precision, optimizers: &OptimizerNames) -> Context {
-        Context::tracing(Trace::new(false), training, precision, optimizers)
+    pub(crate) fn in_run(training: bool, precision: Precision, run: &RunTraits) -> Context {
+        Context::tracing(Trace::new(false), training, precision, run)
     }
 
     /// A context that traces a step of inference on a part of a batch.
-    pub(crate) fn part_of_inference(precision: Precision, optimizers: &OptimizerNames) -> Context {
-        Context::tracing(Trace::new(true), false, precision, optimizers)
+    pub(crate) fn part_of_inference(precision: Precision, run: &RunTraits) -> Context {
+        Context::tracing(Trace::new(true), false, precision, run)
     }
 
-    fn tracing(trace: Trace, training: bool, precision: Precision, optimizers: &OptimizerNames) -> Context {
+    fn tracing(trace: Trace, training: bool, precision: Precision, run: &RunTraits) -> Context {
         let context = Context::new(training, precision, Place::Trace(Rc::new(trace)));
-        Context { optimizers: optimizers.clone(), ..context }
+        Context { run: run.clone(), ..context }
     }
 
     /// A context that runs a model function at once; it draws the random numbers of a pass, or of the next.
@@ -141,7 +155,7 @@ impl Context {
             variables: RefCell::default(),
             streams: Cell::new(0),
             pass: Cell::new(None),
-            optimizers: OptimizerNames::default(),
+            run: RunTraits::default(),
             part: None,
         }
     }
@@ -149,16 +163,11 @@ impl Context {
     /// A context that traces a training step on samples which are a part of a batch and draw what they would in the
     /// whole. `other` is a step of the same model on another number of samples: what it draws in another shape is
     /// drawn for samples.
-    pub(crate) fn trace_part(
-        precision: Precision,
-        optimizers: &OptimizerNames,
-        samples: usize,
-        other: &Step,
-    ) -> Context {
+    pub(crate) fn trace_part(precision: Precision, run: &RunTraits, samples: usize, other: &Step) -> Context {
         let shape = |op: &Op| if let Op::Random { shape, .. } = op { Some(*shape) } else { None };
         let others = other.graph.nodes().iter().filter_map(|node| shape(&node.op)).collect();
         let part = Some(BatchPart { samples, others });
-        Context { part, ..Context::tracing(Trace::new(true), true, precision, optimizers) }
+        Context { part, ..Context::tracing(Trace::new(true), true, precision, run) }
     }
 
     /// The trace, for what only a trace has.
@@ -176,6 +185,12 @@ impl Context {
     /// Whether layers should behave as in training (dropout, batch statistics).
     pub fn training(&self) -> bool {
         self.training
+    }
+
+    /// Whether the parameter `name` of the current scope is frozen in the run that is traced: layers with statistics of
+    /// such scopes behave as in inference.
+    pub fn is_frozen(&self, name: &str) -> bool {
+        self.run.frozen.has(&self.path(name))
     }
 
     /// The precision that parameters are given in.
@@ -373,6 +388,18 @@ impl Context {
         })
     }
 
+    /// Reports a sum over the samples of a batch under a name: where a batch is run in parts, theirs are added up.
+    ///
+    /// # Errors
+    /// As [`Context::output`].
+    pub fn output_sum(&self, name: &str, tensor: &Tensor) -> Result<()> {
+        self.output(name, tensor)?;
+        self.traced()?.extend(|step| {
+            step.sums.push(step.outputs.len() - 1);
+            Ok(())
+        })
+    }
+
     /// Has the step minimise a loss by an optimizer: it takes the gradients for the parameters in the optimizer's group
     /// and updates them. Several losses, by several optimizers, can be minimised in one step, as long as no two change the
     /// same parameter; losses of one optimizer are added up.
@@ -382,7 +409,7 @@ impl Context {
     pub fn minimise(&self, loss: &Tensor, optimizer: &Optimizer) -> Result<()> {
         let trace = self.traced()?;
         let value = loss.traced_in(trace)?;
-        let optimizer = self.optimizers.named(optimizer)?;
+        let optimizer = self.run.optimizers.named(optimizer)?;
         trace.extend(|step| Ok(step.minimise(value, &optimizer)?))
     }
 
@@ -523,7 +550,8 @@ impl Context {
         let trace = match &self.place {
             Place::Trace(trace) => trace,
             Place::Eager(eager) => {
-                let value = eager.initial(&path, shape, initial)?;
+                let ty = ValueType { shape, dtype: DType::F32 };
+                let value = eager.initial(&path, ty, initial, Category::Parameters)?;
                 let variable = crate::eager::Variable { value: value.clone(), trainable };
                 eager.variables.borrow_mut().insert(path, variable);
                 return Ok(eager.tensor(value));
@@ -533,6 +561,7 @@ impl Context {
             // The graph is in the scope already, so the input's own scope becomes the path as well.
             let value = step.graph.input(name, &shape, DType::F32)?;
             let (name, role) = (path.as_str().into(), Role::Parameter);
+            let trainable = trainable && !self.run.frozen.has(&path);
             step.states.push(State { name, role, value, next: None, initial, trainable });
             Ok((value, Tensor::traced(trace, &step.graph, value)))
         })?;

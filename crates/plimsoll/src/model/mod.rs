@@ -4,6 +4,7 @@
 //! mode; nothing here knows which.
 
 pub(crate) mod context;
+pub(crate) mod frozen;
 pub(crate) mod init;
 pub mod layers;
 pub mod loss;

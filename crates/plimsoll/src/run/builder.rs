@@ -4,7 +4,8 @@ use super::declared::{Declared, DeclaredStep, Input, Inputs, Outputs, Split};
 use super::fit::Planner;
 use super::{PlannedRun, Run, Settings};
 use crate::device::target::Target;
-use crate::model::context::OptimizerNames;
+use crate::model::context::RunTraits;
+use crate::model::frozen::Frozen;
 use crate::{Context, DeviceName, Error, ErrorKind, FrontierReport, Precision, Result, Shape};
 use plimsoll_plan::Profile;
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use std::rc::Rc;
 pub struct RunBuilder {
     steps: Vec<DeclaredStep>,
     precision: Precision,
+    pub(crate) frozen: Frozen,
     pub(crate) settings: Settings,
     /// The first thing that is wrong with the description.
     error: Option<Rc<str>>,
@@ -29,7 +31,13 @@ impl Default for RunBuilder {
 impl RunBuilder {
     /// A run without steps, on the CPU, in `f32`, from seed 0, without a budget.
     pub fn new() -> RunBuilder {
-        RunBuilder { steps: vec![], precision: Precision::F32, settings: Settings::default(), error: None }
+        RunBuilder {
+            steps: vec![],
+            precision: Precision::F32,
+            frozen: Frozen::default(),
+            settings: Settings::default(),
+            error: None,
+        }
     }
 
     /// Adds a step in which layers behave as in training. `function` is traced, once or more often; what it returns is
@@ -120,6 +128,21 @@ impl RunBuilder {
             Some(known) => known.split = split,
             None => self.wrong(format!("there is no step `{step}` to split")),
         }
+        self
+    }
+
+    /// Freezes the parameters whose names match one of these patterns (`*/bias`, `embedding`; see
+    /// [`plimsoll_graph::pattern`]) in all steps: they have no gradient, no slot and no decay, and batch norms whose
+    /// parameters are frozen run as in inference. To unfreeze them, another run takes over the states:
+    /// [`Run::take_states_from`].
+    pub fn freeze(mut self, patterns: impl IntoIterator<Item = impl Into<Box<str>>>) -> RunBuilder {
+        self.frozen.frozen.extend(patterns);
+        self
+    }
+
+    /// Freezes all parameters but those whose names match one of these patterns, whatever [`RunBuilder::freeze`] says.
+    pub fn train_only(mut self, patterns: impl IntoIterator<Item = impl Into<Box<str>>>) -> RunBuilder {
+        self.frozen.trained.extend(patterns);
         self
     }
 
@@ -264,7 +287,8 @@ impl RunBuilder {
                 return argument(format!("step `{}` cannot be run in 0 parts; use at least 1", step.name));
             }
         }
-        Ok(Declared { steps: self.steps, precision: self.precision, optimizers: OptimizerNames::default() })
+        let traits = RunTraits { frozen: Rc::new(self.frozen), ..RunTraits::default() };
+        Ok(Declared { steps: self.steps, precision: self.precision, traits })
     }
 
     fn wrong(&mut self, message: String) {

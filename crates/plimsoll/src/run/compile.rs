@@ -5,8 +5,9 @@ use crate::Result;
 use crate::device::target::Target;
 use plimsoll_device::CheckedProgram;
 use plimsoll_graph::program::Home;
+use plimsoll_graph::step::Named;
 use plimsoll_graph::{Program, Step, ValueType};
-use plimsoll_ir::Work;
+use plimsoll_ir::{LaunchSource, Work};
 use plimsoll_plan::{Costs, Fitted, Frontier, Offload, Remedies, check_remedies, plan};
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -21,6 +22,8 @@ pub(crate) struct Compiled {
     pub(crate) work: Work,
     /// What was done to fit it.
     pub(crate) remedies: Remedies,
+    /// The kernels that make again what was dropped, in rising order.
+    pub(crate) recomputing: Vec<u32>,
     /// The modelled seconds of a run.
     pub(crate) seconds: f64,
     /// How long lowering and planning took.
@@ -34,12 +37,21 @@ pub(crate) struct Compiled {
 /// What a step takes and gives: all that stepping needs to know once it is loaded.
 #[derive(Debug)]
 pub(crate) struct Signature {
-    /// The names and types of what is reported.
-    pub(crate) outputs: Vec<(Box<str>, ValueType)>,
+    /// What is reported.
+    pub(crate) outputs: Vec<OutputType>,
     /// What the numbers of each input must be below, where they are looked up by.
     pub(crate) limits: Vec<Option<InputLimit>>,
     /// The inputs whose labels are counted over the whole batch, in the order of the inputs that say how many there are.
     pub(crate) counted: Vec<usize>,
+}
+
+/// What is known of an output.
+#[derive(Debug)]
+pub(crate) struct OutputType {
+    pub(crate) name: Box<str>,
+    pub(crate) ty: ValueType,
+    /// Whether it is a sum over samples.
+    pub(crate) is_sum: bool,
 }
 
 /// What is kept of a step besides its kernels.
@@ -79,8 +91,13 @@ impl Lowered {
         let work = program.work(target.device.workspaces(&program)?);
         let costs = target.profile.costs(&work);
         let trainable = step.states.iter().filter(|state| state.trainable);
+        let output = |(position, of): (usize, &Named)| OutputType {
+            name: of.name.clone(),
+            ty: step.graph.ty(of.value),
+            is_sum: step.sums.contains(&position),
+        };
         let signature = Rc::new(Signature {
-            outputs: step.outputs.iter().map(|o| (o.name.clone(), step.graph.ty(o.value))).collect(),
+            outputs: step.outputs.iter().enumerate().map(output).collect(),
             limits: input_limits(step),
             counted: step.counted.inputs.clone(),
         });
@@ -114,7 +131,7 @@ impl Lowered {
         program.rematerializations = vec![];
         let program = CheckedProgram::new(program, plan)?;
         let plan_seconds = lower_seconds + start.elapsed().as_secs_f64();
-        Ok(Compiled::new(program, work, Remedies::default(), seconds, plan_seconds, about))
+        Ok(Compiled::new(program, work, (Remedies::default(), vec![]), seconds, plan_seconds, about))
     }
 
     /// All plans, from the most memory to the least.
@@ -144,10 +161,14 @@ impl Lowered {
         let start = Instant::now();
         check_remedies(&self.work, &fitted)?;
         let program = self.program.relaunched(&fitted.work, &fitted.sources, &fitted.origins);
+        let again =
+            |source: &LaunchSource| matches!(source, LaunchSource::Again(_) | LaunchSource::Rematerialize(_));
+        let recomputing = (0..).zip(&fitted.sources).filter(|(_, source)| again(source)).map(|(at, _)| at);
+        let recomputing: Vec<u32> = recomputing.collect();
         let Fitted { work, plan, remedies, seconds, .. } = fitted;
         let program = CheckedProgram::new(program, plan)?;
         let plan_seconds = self.lower_seconds + start.elapsed().as_secs_f64();
-        Ok(Compiled::new(program, work, remedies, seconds, plan_seconds, self.about.clone()))
+        Ok(Compiled::new(program, work, (remedies, recomputing), seconds, plan_seconds, self.about.clone()))
     }
 
     /// Where a plan has each of the states.
@@ -160,13 +181,22 @@ impl Compiled {
     fn new(
         program: CheckedProgram,
         work: Work,
-        remedies: Remedies,
+        (remedies, recomputing): (Remedies, Vec<u32>),
         seconds: f64,
         plan_seconds: f64,
         about: About,
     ) -> Compiled {
         let About { trainable_parameters, signature } = about;
-        Compiled { program, work, remedies, seconds, plan_seconds, trainable_parameters, signature }
+        Compiled {
+            program,
+            work,
+            remedies,
+            recomputing,
+            seconds,
+            plan_seconds,
+            trainable_parameters,
+            signature,
+        }
     }
 
     /// The bytes of its arena.

@@ -3,7 +3,7 @@
 //! A step is a function of a context and named inputs. It is traced anew for every shape, for the parts that a batch may
 //! be split into, and for each way the run is tried; all traces declare states by name, so that they mean the same ones.
 
-use crate::model::context::OptimizerNames;
+use crate::model::context::RunTraits;
 use crate::{Context, DType, Error, ErrorKind, Precision, Result, Shape, Tensor};
 use plimsoll_graph::Step;
 use std::rc::Rc;
@@ -75,17 +75,27 @@ impl Inputs {
 #[derive(Default)]
 pub struct Outputs {
     named: Vec<(String, Tensor)>,
+    sums: Vec<(String, Tensor)>,
+}
+
+impl Outputs {
+    /// And a sum over samples: where a batch is run in parts, theirs are added up.
+    pub fn with_sum(mut self, name: &str, sum: Tensor) -> Outputs {
+        self.sums.push((name.into(), sum));
+        self
+    }
 }
 
 impl<S: Into<String>, const N: usize> From<[(S, Tensor); N]> for Outputs {
     fn from(named: [(S, Tensor); N]) -> Outputs {
-        Outputs { named: named.into_iter().map(|(name, tensor)| (name.into(), tensor)).collect() }
+        let named = named.into_iter().map(|(name, tensor)| (name.into(), tensor)).collect();
+        Outputs { named, sums: vec![] }
     }
 }
 
 impl From<Vec<(String, Tensor)>> for Outputs {
     fn from(named: Vec<(String, Tensor)>) -> Outputs {
-        Outputs { named }
+        Outputs { named, sums: vec![] }
     }
 }
 
@@ -144,6 +154,8 @@ pub(crate) enum Kind {
     Accumulate,
     /// Updates parameters by the gradients of a window. The shapes are those it was traced with, and of no matter.
     Apply,
+    /// Counts what is not finite of some values, from the first to before the last, and changes nothing.
+    Examine { first: usize, last: usize },
 }
 
 impl Kind {
@@ -158,7 +170,7 @@ impl Kind {
 pub(crate) struct Declared {
     pub(crate) steps: Vec<DeclaredStep>,
     pub(crate) precision: Precision,
-    pub(crate) optimizers: OptimizerNames,
+    pub(crate) traits: RunTraits,
 }
 
 impl DeclaredStep {
@@ -256,12 +268,16 @@ impl Declared {
         let declared = &self.steps[key.step];
         let traced = match key.kind {
             Kind::Whole => {
-                let cx = Context::in_run(declared.training, self.precision, &self.optimizers);
+                let cx = Context::in_run(declared.training, self.precision, &self.traits);
                 declared.call(&cx, &key.shapes).and_then(|()| cx.take_step())
             }
             Kind::Part => {
-                let cx = Context::part_of_inference(self.precision, &self.optimizers);
+                let cx = Context::part_of_inference(self.precision, &self.traits);
                 declared.call(&cx, &key.shapes).and_then(|()| cx.take_step())
+            }
+            Kind::Examine { first, last } => {
+                let whole = Key { kind: Kind::Whole, ..key.clone() };
+                return Ok(self.trace(&whole)?.examination(first..last)?);
             }
             Kind::Accumulate => self.accumulate(declared, &key.shapes),
             Kind::Apply => self.accumulate(declared, &key.shapes).and_then(|step| Ok(step.end_of_window()?)),
@@ -272,9 +288,9 @@ impl Declared {
     /// A step that adds gradients to those of its window, without the optimizers' states.
     fn accumulate(&self, declared: &DeclaredStep, shapes: &InputShapes) -> Result<Step> {
         let samples = DeclaredStep::samples(shapes);
-        let other = Context::in_run(declared.training, self.precision, &self.optimizers);
+        let other = Context::in_run(declared.training, self.precision, &self.traits);
         declared.call(&other, &DeclaredStep::with_samples(shapes, samples + 1)?)?;
-        let cx = Context::trace_part(self.precision, &self.optimizers, samples, &other.take_unfinished()?);
+        let cx = Context::trace_part(self.precision, &self.traits, samples, &other.take_unfinished()?);
         declared.call(&cx, shapes)?;
         cx.take_accumulating(samples)
     }
@@ -292,6 +308,7 @@ impl DeclaredStep {
             named.push((input.name.clone(), tensor));
         }
         let outputs = (self.function)(cx, &Inputs { named })?;
-        outputs.named.iter().try_for_each(|(name, tensor)| cx.output(name, tensor))
+        outputs.named.iter().try_for_each(|(name, tensor)| cx.output(name, tensor))?;
+        outputs.sums.iter().try_for_each(|(name, sum)| cx.output_sum(name, sum))
     }
 }

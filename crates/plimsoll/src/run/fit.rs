@@ -11,7 +11,8 @@ use super::compile::{Compiled, Lowered};
 use super::declared::{Declared, DeclaredStep, Key, Kind, Split};
 use crate::device::target::{LEAST_LOGITS, Target};
 use crate::{Error, ErrorKind, Result};
-use plimsoll_graph::program::Home;
+use plimsoll_graph::program::{Home, Role};
+use plimsoll_graph::step::State;
 use plimsoll_graph::{StateTable, Step, chunk_loss};
 use plimsoll_plan::{Fitted, Offload};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -141,6 +142,11 @@ impl<'a> Planner<'a> {
             });
             traces.insert(key, traced);
         }
+        let states = traces.values().flat_map(|traced| &traced.states);
+        let mut parameters: Vec<&State> = states.filter(|state| state.role == Role::Parameter).collect();
+        parameters.sort_by_key(|state| &state.name);
+        let names: Vec<&str> = parameters.iter().map(|state| &*state.name).collect();
+        declared.traits.frozen.check(&declared.traits.optimizers.all(), &names)?;
         let traces = RefCell::new(traces);
         Ok(Planner { traces, ..Planner::of_known_steps(declared, target, exact, about) })
     }

@@ -7,33 +7,40 @@ mod advice;
 mod builder;
 mod compile;
 mod declared;
+mod examine;
 mod fit;
 mod frontier;
 mod limits;
 mod results;
 mod session;
+mod states;
 
 pub use builder::RunBuilder;
 pub(crate) use compile::Compiled;
 pub use declared::{Input, Inputs, Outputs};
 pub(crate) use declared::{InputShapes, Key};
-pub(crate) use limits::{count_labels, tightest};
+pub use examine::NotFinite;
+pub(crate) use limits::tightest;
+pub(crate) use results::EndedStep;
 pub use results::StepOutputs;
 pub(crate) use session::{LATER_KERNELS, TimedKernel, draw};
+pub use states::{StateInfo, TakenStates};
 
 use crate::device::target::Target;
 use crate::forecast::device_use::DeviceUse;
 use crate::forecast::process_use::ProcessUse;
 use crate::forecast::remedy::Remedy;
+use crate::forecast::room::Room;
 use crate::forecast::{Forecast, StepForecast};
 use crate::{Array, DType, DeviceName, Error, ErrorKind, Result, Shape};
 use compile::Signature;
 use declared::{Declared, DeclaredStep, Kind};
 use fit::{Fit, Planner, StepTraits};
+use limits::InputLimit;
+use plimsoll_data::{Element, Field, Record};
 use plimsoll_device::Books;
-use plimsoll_graph::program::Role;
 use plimsoll_plan::Profile;
-use results::{EndedStep, StepResult};
+use results::StepResult;
 use session::Session;
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
@@ -48,6 +55,8 @@ pub(crate) struct Settings {
     pub(crate) without_winograd: bool,
     pub(crate) seed: u64,
     pub(crate) budget: Option<u64>,
+    /// What of the device's memory may be taken, if not all of it.
+    pub(crate) limit: Option<u64>,
     /// What a budget of a CPU bounds beside the arena: data that is in memory, and the batch that is read.
     pub(crate) beside: u64,
     /// The folder for what rests in a file between its uses, on a CPU.
@@ -105,8 +114,9 @@ pub struct Run {
     parts: VecDeque<PartInFlight>,
     /// What came of the last run of each step.
     results: Vec<StepResult>,
-    /// Steps that have ended.
+    /// Steps that have ended, and what is left of others to note them in.
     ended: VecDeque<EndedStep>,
+    spare: Vec<EndedStep>,
     /// The labels of a batch, and how many of them count, where parts of it take means over the whole's.
     labels: Vec<u8>,
     counts: Vec<usize>,
@@ -155,19 +165,32 @@ struct PartInFlight {
     last: bool,
 }
 
-/// A state of a run.
-#[derive(Debug, Clone, PartialEq)]
-pub struct StateInfo {
-    /// What it is called.
-    pub name: String,
-    /// Its extents.
-    pub shape: Vec<usize>,
-    /// Its element type.
-    pub dtype: DType,
-    /// Whether it is a parameter or a statistic, which models are made of; else it is an optimizer's, or counts something.
-    pub of_model: bool,
-    /// Whether an optimizer changes it.
-    pub trainable: bool,
+/// An input of a step as it is given: its bytes are asked for by its position.
+struct Given {
+    name: String,
+    shape: Vec<usize>,
+    dtype: DType,
+}
+
+/// Arrays as inputs of a step.
+fn given(inputs: &[(&str, &Array)]) -> Vec<Given> {
+    let of = |(name, array): &(&str, &Array)| Given {
+        name: (*name).to_string(),
+        shape: array.shape().to_vec(),
+        dtype: array.dtype(),
+    };
+    inputs.iter().map(of).collect()
+}
+
+/// The element type of a field in a run.
+pub(crate) fn element_dtype(element: Element) -> DType {
+    match element {
+        Element::F32 => DType::F32,
+        Element::I32 => DType::I32,
+        Element::U8 => DType::U8,
+        Element::F64 => DType::F64,
+        Element::I64 => DType::I64,
+    }
 }
 
 impl Run {
@@ -205,6 +228,7 @@ impl Run {
                 Kind::Part => Some("a part of a batch"),
                 Kind::Accumulate => Some("a part that adds up gradients"),
                 Kind::Apply => Some("the update at the end"),
+                Kind::Examine { .. } => Some("a search for what is not finite"),
             },
             peak_bytes: compiled.peak_bytes(),
             kernels: compiled.program.plan().order.len(),
@@ -217,6 +241,12 @@ impl Run {
             remedies: Remedy::list(&main.remedies, self.fit.main_parts(), self.fit.choice.chunked),
             device_use: self.device_use,
             process_use: self.process_use(),
+            room: Room {
+                device: self.target.device.name(),
+                memory_bytes: self.target.memory_bytes,
+                budget_bytes: self.settings.budget,
+            },
+            is_measured: self.target.is_measured,
             notes: self.fit.brief.map(brief_note).into_iter().collect(),
             plan_seconds: programs.iter().map(|(_, compiled)| compiled.plan_seconds).sum(),
             steps: programs.iter().map(of_step).collect(),
@@ -242,80 +272,50 @@ impl Run {
     /// If there is no such step, an input is missing, has another type or a shape that the step was not compiled for,
     /// or holds numbers that something would be looked up by out of range; or if the device refuses.
     pub fn step(&mut self, name: &str, inputs: &[(&str, &Array)]) -> Result<StepOutputs> {
+        self.step_given(name, &given(inputs), |index| inputs[index].1.bytes())
+    }
+
+    /// Runs a step on a record of a data set, a batch most of the time, whose fields are the step's inputs by name. Its bytes
+    /// go straight to the inputs.
+    ///
+    /// # Errors
+    /// As [`Run::step`].
+    pub fn step_on(&mut self, name: &str, record: &Record) -> Result<StepOutputs> {
+        let of = |(at, field): (usize, &Field)| Given {
+            name: field.name().to_string(),
+            shape: record.shape(at).to_vec(),
+            dtype: element_dtype(field.element()),
+        };
+        let given: Vec<Given> = record.fields().iter().enumerate().map(of).collect();
+        self.step_given(name, &given, |index| record.bytes(index))
+    }
+
+    fn step_given<'b>(
+        &mut self,
+        name: &str,
+        given: &[Given],
+        bytes_of: impl Fn(usize) -> &'b [u8],
+    ) -> Result<StepOutputs> {
         let step = self.find(name)?;
-        let (order, shapes) = self.arrange(step, inputs)?;
+        let (order, shapes) = self.arrange(step, given)?;
         // All of it is looked at before any part of it is run.
         if let Some((_, compiled)) = self.fit.programs.iter().find(|(key, _)| key.step == step) {
-            for (limit, &given) in compiled.signature.limits.iter().zip(&order) {
-                let array = inputs[given].1;
-                limit.as_ref().map_or(Ok(()), |limit| limit.check_shaped(array.shape(), array.bytes()))?;
+            for (limit, &index) in compiled.signature.limits.iter().zip(&order) {
+                let check = |limit: &InputLimit| limit.check_shaped(&given[index].shape, bytes_of(index));
+                limit.as_ref().map_or(Ok(()), check)?;
             }
         }
-        self.begin(step, &shapes, &mut |part, index, bytes| {
-            let array = inputs[order[index]].1;
-            let sample = array.bytes().len() / array.shape().first().copied().unwrap_or(1).max(1);
-            let from = if array.shape().is_empty() { 0 } else { part.first * sample };
-            bytes.copy_from_slice(&array.bytes()[from..][..bytes.len()]);
+        self.begin(step, &shapes, &mut |part, index, out| {
+            let (shape, bytes) = (&given[order[index]].shape, bytes_of(order[index]));
+            let sample = bytes.len() / shape.first().copied().unwrap_or(1).max(1);
+            let from = if shape.is_empty() { 0 } else { part.first * sample };
+            out.copy_from_slice(&bytes[from..][..out.len()]);
             Ok(())
         })?;
         self.finish()?;
         self.ended.clear();
         let StepResult { names, arrays, .. } = &self.results[step];
         Ok(StepOutputs { named: names.iter().map(|n| n.to_string()).zip(arrays.iter().cloned()).collect() })
-    }
-
-    /// The states, in the order in which they were declared.
-    pub fn states(&self) -> Vec<StateInfo> {
-        let info = |(state, ty): &(plimsoll_graph::step::State, plimsoll_graph::ValueType)| StateInfo {
-            name: state.name.to_string(),
-            shape: ty.shape.to_vec(),
-            dtype: ty.dtype,
-            of_model: state.role == Role::Parameter,
-            trainable: state.trainable,
-        };
-        self.fit.choice.table.iter().map(info).collect()
-    }
-
-    /// The present value of a state.
-    ///
-    /// # Errors
-    /// If there is none of that name, or the device fails.
-    pub fn state(&mut self, name: &str) -> Result<Array> {
-        let index = self.find_state(name)?;
-        self.finish()?;
-        self.session()?.state(index)
-    }
-
-    /// Shows the bytes of a state, one piece after another, until `read` fails.
-    pub(crate) fn show_state(&mut self, name: &str, read: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let index = self.find_state(name)?;
-        self.finish()?;
-        self.session()?.show_state(index, read)
-    }
-
-    /// Overwrites a state.
-    ///
-    /// # Errors
-    /// If there is none of that name, shape and type, or the device fails.
-    pub fn set_state(&mut self, name: &str, value: &Array) -> Result<()> {
-        let index = self.find_state(name)?;
-        if let Some((_, ty)) = self.fit.choice.table.iter().nth(index)
-            && (ty.shape[..] != *value.shape() || ty.dtype != value.dtype())
-        {
-            let message = format!("`{name}` is {ty}, was given {value}");
-            return Err(Error::new(ErrorKind::Shape, message));
-        }
-        self.finish()?;
-        self.session()?.set_state(index, value.bytes())
-    }
-
-    fn find_state(&self, name: &str) -> Result<usize> {
-        let table = &self.fit.choice.table;
-        table.position(name).ok_or_else(|| {
-            let known: Vec<&str> = table.iter().map(|(state, _)| &*state.name).take(8).collect();
-            let message = format!("the run has no state `{name}`; it has {}, …", known.join(", "));
-            Error::new(ErrorKind::Name, message)
-        })
     }
 
     fn find(&self, name: &str) -> Result<usize> {
@@ -327,26 +327,27 @@ impl Run {
     }
 
     /// Which of the given arrays each input is, and the shapes, if the step was compiled for them.
-    fn arrange(&self, step: usize, given: &[(&str, &Array)]) -> Result<(Vec<usize>, InputShapes)> {
+    fn arrange(&self, step: usize, given: &[Given]) -> Result<(Vec<usize>, InputShapes)> {
         let declared = &self.declared.steps[step];
         let wrong = |kind, message: String| Err(Error::new(kind, message).in_step(&declared.name));
         let (mut order, mut shapes) = (vec![], vec![]);
         for input in &declared.inputs {
-            let Some(index) = given.iter().position(|(name, _)| *name == &*input.name) else {
+            let Some(index) = given.iter().position(|given| *given.name == *input.name) else {
                 return wrong(ErrorKind::Name, format!("the input `{}` is missing", input.name));
             };
-            let array = given[index].1;
-            if array.dtype() != input.dtype {
-                let message = format!("the input `{}` is {}, was given {array}", input.name, input.dtype);
+            let Given { shape, dtype, .. } = &given[index];
+            if *dtype != input.dtype {
+                let message =
+                    format!("the input `{}` is {}, was given {dtype}{shape:?}", input.name, input.dtype);
                 return wrong(ErrorKind::DType, message);
             }
             order.push(index);
-            shapes.push(Shape::new(array.shape())?);
+            shapes.push(Shape::new(shape)?);
         }
         if given.len() > declared.inputs.len() {
             let extra =
-                given.iter().find(|(name, _)| declared.inputs.iter().all(|input| &*input.name != *name));
-            let message = format!("there is no input `{}`", extra.map_or("", |(name, _)| name));
+                given.iter().find(|given| declared.inputs.iter().all(|input| *input.name != *given.name));
+            let message = format!("there is no input `{}`", extra.map_or("", |extra| &extra.name));
             return wrong(ErrorKind::Name, message);
         }
         let shapes: InputShapes = shapes.into();
@@ -513,7 +514,8 @@ impl Run {
         }
         session.collect(&mut |index, bytes| result.take(index, bytes, outputs, part, [first, last]))?;
         if last {
-            self.ended.push_back(EndedStep::new(&result.arrays));
+            let noted = self.spare.pop().unwrap_or_default().note(result);
+            self.ended.push_back(noted);
         }
         Ok(())
     }
@@ -523,14 +525,20 @@ impl Run {
         self.ended.pop_front()
     }
 
+    /// Takes back a step that has ended, to note another in.
+    pub(crate) fn reuse(&mut self, ended: EndedStep) {
+        self.spare.push(ended);
+    }
+
+    /// The first output of the last run of a step.
+    pub(crate) fn last_output(&self, step: usize) -> Result<&Array> {
+        let output = self.results.get(step).and_then(|result| result.arrays.first());
+        output.ok_or_else(|| Error::new(ErrorKind::Internal, "a step that was not run, which is a bug"))
+    }
+
     /// How often memory has been reserved.
     pub(crate) fn reservations(&self) -> u64 {
         self.session.as_ref().map_or(0, Session::reservations)
-    }
-
-    /// The element type of an input.
-    pub(crate) fn input_dtype(&self, step: usize, input: usize) -> DType {
-        self.declared.steps[step].inputs[input].dtype
     }
 
     /// Whether a step was compiled for inputs of these shapes.
@@ -553,14 +561,34 @@ impl Run {
         self.session()?.time_kernels(&main)
     }
 
+    /// How many parts batches of the main step are run in.
+    pub(crate) fn main_parts(&self) -> usize {
+        self.fit.main_parts()
+    }
+
     /// The program that needs the most memory.
     pub(crate) fn most(&self) -> &Compiled {
         self.fit.most()
     }
 
+    /// All programs, the main one first, in the order in which the forecast tells them.
+    pub(crate) fn programs(&self) -> impl Iterator<Item = &Compiled> {
+        self.fit.programs.iter().map(|(_, compiled)| &**compiled)
+    }
+
+    /// The program of the main step's largest shape: the one that is timed.
+    pub(crate) fn main(&self) -> &Compiled {
+        &self.fit.programs[0].1
+    }
+
     /// What times are weighed by.
     pub(crate) fn profile(&self) -> &Profile {
         &self.target.profile
+    }
+
+    /// What it was planned for.
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
     }
 
     pub(crate) fn host(&self) -> &plimsoll_cpu::CpuDevice {
@@ -591,6 +619,7 @@ impl PlannedRun {
             parts,
             results,
             ended,
+            spare: vec![],
             labels: vec![],
             counts: vec![],
             part_shapes,

@@ -1,6 +1,7 @@
 //! What comes of a step: the results of its parts put together, and handed out by name.
 
 use super::BatchPart;
+use super::compile::OutputType;
 use crate::{Array, DType, Error, ErrorKind, Result};
 use std::collections::BTreeMap;
 
@@ -9,33 +10,32 @@ use std::collections::BTreeMap;
 pub(super) struct StepResult {
     pub(super) names: Vec<Box<str>>,
     pub(super) arrays: Vec<Array>,
+    /// Whether each is a sum over samples.
+    are_sums: Vec<bool>,
     /// The float scalars of the parts so far, weighted.
     means: Vec<f64>,
 }
 
 impl StepResult {
     /// Makes room for the outputs of a step of so many samples, of which `part` comes now.
-    pub(super) fn prepare(
-        &mut self,
-        outputs: &[(Box<str>, plimsoll_graph::ValueType)],
-        samples: usize,
-        part: BatchPart,
-        first: bool,
-    ) {
+    pub(super) fn prepare(&mut self, outputs: &[OutputType], samples: usize, part: BatchPart, first: bool) {
         if !first {
             return;
         }
         self.arrays.resize(outputs.len(), Array::of_bytes(&[], DType::F32, vec![]));
+        self.are_sums.clear();
+        self.are_sums.extend(outputs.iter().map(|output| output.is_sum));
         self.means.clear();
         self.means.resize(outputs.len(), 0.0);
         if self.names.len() != outputs.len() {
-            self.names = outputs.iter().map(|(name, _)| name.clone()).collect();
+            self.names = outputs.iter().map(|output| output.name.clone()).collect();
         }
-        for (array, (_, ty)) in self.arrays.iter_mut().zip(outputs) {
+        for (array, OutputType { ty, is_sum, .. }) in self.arrays.iter_mut().zip(outputs) {
             let mut shape = [0; plimsoll_graph::MAX_RANK];
             let shape = &mut shape[..ty.shape.rank()];
             shape.copy_from_slice(&ty.shape);
             if part.samples != samples
+                && !is_sum
                 && let Some(extent) = shape.first_mut()
             {
                 *extent = samples;
@@ -50,11 +50,21 @@ impl StepResult {
         &mut self,
         index: usize,
         bytes: &[u8],
-        outputs: &[(Box<str>, plimsoll_graph::ValueType)],
+        outputs: &[OutputType],
         part: BatchPart,
         [first, last]: [bool; 2],
     ) {
-        let (Some(array), Some((_, ty))) = (self.arrays.get_mut(index), outputs.get(index)) else { return };
+        let (Some(array), Some(output)) = (self.arrays.get_mut(index), outputs.get(index)) else { return };
+        let OutputType { ty, is_sum, .. } = output;
+        if *is_sum {
+            let all = array.bytes_mut();
+            if first {
+                all.copy_from_slice(bytes);
+            } else {
+                add_to(ty.dtype, all, bytes);
+            }
+            return;
+        }
         let whole = first && last;
         if ty.shape.rank() > 0 || whole {
             let at = if whole { 0 } else { bytes.len() / part.samples.max(1) * part.first };
@@ -66,34 +76,60 @@ impl StepResult {
         }
         let value = scalar_of(ty.dtype, bytes);
         self.means[index] += if ty.dtype.is_float() { part.weight * value } else { value };
-        write_scalar(ty.dtype, self.means[index], array.bytes_mut());
+        write_scalar(ty.dtype, self.means[index], &mut array.bytes_mut()[..]);
     }
 }
 
-/// A step that has ended, and the `f32` scalars that it reported.
-#[derive(Debug, Clone, Copy)]
+/// A step that has ended, and the `f32` scalars and sums that it reported.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct EndedStep {
     scalars: [f32; EndedStep::MOST],
     count: usize,
+    /// The elements of all sums, and where those of each end.
+    sums: Vec<f64>,
+    ends: Vec<usize>,
 }
 
 impl EndedStep {
     /// More than these are not noted here; all are among the step's results.
     const MOST: usize = 16;
 
-    pub(super) fn new(arrays: &[Array]) -> EndedStep {
-        let mut ended = EndedStep { scalars: [0.0; EndedStep::MOST], count: 0 };
+    /// The results of a step, in the place of another that is no longer needed.
+    pub(super) fn note(mut self, of: &StepResult) -> EndedStep {
+        let arrays = &of.arrays;
+        (self.count, self.scalars) = (0, [0.0; EndedStep::MOST]);
+        self.sums.clear();
+        self.ends.clear();
         let scalars = arrays.iter().filter(|array| array.shape().is_empty()).filter_map(|a| a.item().ok());
-        for (slot, scalar) in ended.scalars.iter_mut().zip(scalars) {
+        for (slot, scalar) in self.scalars.iter_mut().zip(scalars) {
             *slot = scalar;
-            ended.count += 1;
+            self.count += 1;
         }
-        ended
+        for (array, _) in arrays.iter().zip(&of.are_sums).filter(|(_, is_sum)| **is_sum) {
+            let numbers = array.bytes().chunks_exact(array.dtype().size());
+            self.sums.extend(numbers.map(|bytes| scalar_of(array.dtype(), bytes)));
+            self.ends.push(self.sums.len());
+        }
+        self
+    }
+
+    /// The elements of each sum, in the order in which they were reported.
+    pub(crate) fn sums(&self) -> impl Iterator<Item = &[f64]> {
+        let start = |index: usize| index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        (0..self.ends.len()).map(move |index| &self.sums[start(index)..self.ends[index]])
     }
 
     /// The scalars, in the order in which they were reported.
     pub(crate) fn scalars(&self) -> &[f32] {
         &self.scalars[..self.count]
+    }
+}
+
+/// Adds the elements of some bytes to others.
+fn add_to(dtype: DType, sums: &mut [u8], bytes: &[u8]) {
+    let size = dtype.size();
+    for (sum, more) in sums.chunks_exact_mut(size).zip(bytes.chunks_exact(size)) {
+        write_scalar(dtype, scalar_of(dtype, sum) + scalar_of(dtype, more), sum);
     }
 }
 
@@ -114,16 +150,15 @@ fn scalar_of(dtype: DType, bytes: &[u8]) -> f64 {
 }
 
 /// Writes a number as a scalar.
-fn write_scalar(dtype: DType, value: f64, out: &mut Vec<u8>) {
-    out.clear();
+fn write_scalar(dtype: DType, value: f64, out: &mut [u8]) {
     match dtype {
-        DType::F32 => out.extend((value as f32).to_ne_bytes()),
-        DType::F64 => out.extend(value.to_ne_bytes()),
-        DType::BF16 => out.extend(half::bf16::from_f64(value).to_ne_bytes()),
-        DType::F16 => out.extend(half::f16::from_f64(value).to_ne_bytes()),
-        DType::I32 => out.extend((value as i32).to_ne_bytes()),
-        DType::I64 => out.extend((value as i64).to_ne_bytes()),
-        DType::U8 | DType::Bool => out.push(value as u8),
+        DType::F32 => out.copy_from_slice(&(value as f32).to_ne_bytes()),
+        DType::F64 => out.copy_from_slice(&value.to_ne_bytes()),
+        DType::BF16 => out.copy_from_slice(&half::bf16::from_f64(value).to_ne_bytes()),
+        DType::F16 => out.copy_from_slice(&half::f16::from_f64(value).to_ne_bytes()),
+        DType::I32 => out.copy_from_slice(&(value as i32).to_ne_bytes()),
+        DType::I64 => out.copy_from_slice(&(value as i64).to_ne_bytes()),
+        DType::U8 | DType::Bool => out.copy_from_slice(&[value as u8]),
     }
 }
 

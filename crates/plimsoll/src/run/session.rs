@@ -199,20 +199,27 @@ impl Session {
         shown
     }
 
-    /// Overwrites a state, of as many bytes. No run may be in flight.
-    pub(crate) fn set_state(&mut self, index: usize, bytes: &[u8]) -> Result<()> {
-        let mut write =
-            |first: usize, piece: &mut [u8]| piece.copy_from_slice(&bytes[first..][..piece.len()]);
-        Ok(self.memory.write_state(self.any, index, &mut write)?)
+    /// Overwrites a state: `write` is given one piece after another, and the byte of the state that it begins at, until it
+    /// fails. No run may be in flight.
+    pub(crate) fn write_state(
+        &mut self,
+        index: usize,
+        write: &mut dyn FnMut(usize, &mut [u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut written = Ok(());
+        self.memory.write_state(self.any, index, &mut |first, piece| {
+            if written.is_ok() {
+                written = write(first, piece);
+            }
+        })?;
+        written
     }
 
     fn initialize(&mut self, host: &CpuDevice, seed: u64) -> Result<()> {
         for (index, (state, ty)) in self.table.iter().enumerate() {
             let mut write = |first: usize, piece: &mut [u8]| match (ty.dtype, state.initial) {
                 (DType::I64, Initial::Seed) => piece[..8].copy_from_slice(&seed.to_ne_bytes()),
-                (DType::F32, initial) => draw(host, initial, seed, &state.name, first / 4, piece),
-                // Parameters and slots are f32; other states begin at zero.
-                _ => {}
+                (dtype, initial) => draw(host, initial, seed, (&state.name, dtype), first, piece),
             };
             self.memory.write_state(self.any, index, &mut write)?;
         }
@@ -220,17 +227,24 @@ impl Session {
     }
 }
 
-/// Gives a piece of an `f32` state, from its element `first` on and of zeros, its first values: functions of the seed, the state's name and the position alone, so
-/// that adding a layer leaves the others' first weights as they were.
+/// Gives a piece of a state of that name and type, from its byte `first` on and of zeros, its first values: functions of
+/// the seed, the state's name and the position alone, so that adding a layer leaves the others' first weights as they were.
+/// What is drawn is `f32`; `f64` states begin with a constant, those of other types at zero.
 pub(crate) fn draw(
     host: &CpuDevice,
     initial: Initial,
     seed: u64,
-    name: &str,
+    (name, dtype): (&str, DType),
     first: usize,
     zeros: &mut [u8],
 ) {
-    host.initialize(initial, seed, stream(name), first as u64, zeros);
+    match (dtype, initial) {
+        (DType::F32, initial) => host.initialize(initial, seed, stream(name), first as u64 / 4, zeros),
+        (DType::F64, Initial::Constant(value)) => {
+            zeros.as_chunks_mut().0.iter_mut().for_each(|number| *number = value.to_ne_bytes());
+        }
+        _ => {}
+    }
 }
 
 /// A number for a name (FNV-1a), with the upper half of the 32 bits a stream has set, where no op's are.

@@ -197,6 +197,8 @@ fn together_as_apart(device: &dyn Device) -> Result<String, Trouble> {
             let ty = step.graph.ty(state.value);
             data.states.push(match state.role {
                 Role::Parameter => numbers(ty.shape.elements(), 1 << 32),
+                // The factor of rates.
+                _ if ty.dtype == DType::F64 => 1f64.to_ne_bytes().to_vec(),
                 _ => vec![0; ty.shape.elements() * ty.dtype.size()],
             });
         }

@@ -167,7 +167,7 @@ impl Training {
         let spec = self.spec()?;
         let (data, _) = spec.datasets()?;
         let fit = |trainer: Trainer| -> Result<Trained, Trouble> {
-            let trained = trainer.fit(&data, None, &mut |_| {})?;
+            let trained = trainer.fit(&data, None, &mut ())?;
             let report = &trained.report;
             if report.arena_bytes != report.predicted_peak_bytes || report.allocations_after_first_step > 0 {
                 return Err(failed(format!(
@@ -221,7 +221,7 @@ mod tests {
             let spec = training.spec().unwrap_or_else(|e| panic!("{}: {}", training.name, e.message));
             let (data, _) = spec.datasets().expect("data");
             let trainer = spec.trainer().steps(2).threads(1);
-            let trained = trainer.fit(&data, None, &mut |_| {});
+            let trained = trainer.fit(&data, None, &mut ());
             let trained = trained.unwrap_or_else(|e| panic!("{}: {e}", training.name));
             assert_eq!(trained.report.arena_bytes, trained.report.predicted_peak_bytes, "{}", training.name);
         }

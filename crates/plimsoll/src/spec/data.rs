@@ -1,11 +1,13 @@
 //! The `[data]` of a workload: which source samples come from, and with what options.
 
-use super::read::{COUNT, Kind, SHAPE, TEXT, Table};
+use super::read::{BYTES, COUNT, FLAG, Kind, SHAPE, TEXT, Table};
 use crate::{Error, ErrorKind, Result};
 use plimsoll_data::sources::{Answer, Description, KINDS, Options, Tokens};
-use plimsoll_data::{Dataset, ErrorKind as DataErrorKind};
+use plimsoll_data::{Dataset, ErrorKind as DataErrorKind, RamBudget, Record};
 use std::cell::RefCell;
+use std::cmp::Reverse;
 use std::fmt::Display;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -13,8 +15,94 @@ use std::rc::Rc;
 #[derive(Debug, Clone)]
 pub(super) struct Data {
     source: Rc<dyn Description>,
-    /// The file that it reads, if it reads one.
-    file: Option<PathBuf>,
+    /// The files that it reads.
+    files: Vec<DataFile>,
+    stages: Stages,
+}
+
+/// What is done to the samples of every source, if it is asked for.
+#[derive(Debug, Clone, Default)]
+struct Stages {
+    /// How many samples there are at most.
+    take: Option<usize>,
+    /// How many samples that cannot be read may be left out.
+    skip_errors: Option<usize>,
+    /// The size of a buffer that samples are shuffled with.
+    shuffle_buffer: Option<usize>,
+    /// Bytes of RAM that all stages may hold together.
+    memory: Option<u64>,
+}
+
+/// Samples that cannot be read by number are shuffled with a buffer of so many, or fewer if they take more than so many
+/// bytes, or half of what all stages may hold.
+const USUAL_BUFFER: usize = 10_000;
+const USUAL_BUFFER_BYTES: u64 = 64 << 20;
+
+/// The keys of stages.
+const STAGE_KEYS: [&str; 4] = ["take", "skip_errors", "shuffle_buffer", "memory"];
+
+impl Stages {
+    fn read(table: &Table<'_>) -> Result<Stages> {
+        Ok(Stages {
+            take: table.find("take", COUNT)?,
+            skip_errors: table.find("skip_errors", COUNT)?,
+            shuffle_buffer: table.find("shuffle_buffer", COUNT)?,
+            memory: table.find("memory", BYTES)?,
+        })
+    }
+
+    /// What belongs to the samples themselves, before any is held out.
+    fn of_samples(&self, mut data: Dataset) -> plimsoll_data::Result<Dataset> {
+        if let Some(take) = self.take {
+            data = data.take(take);
+        }
+        Ok(data)
+    }
+
+    /// What is done on the way to a model, which needs to know how many samples there are.
+    fn after(&self, mut data: Dataset) -> plimsoll_data::Result<Dataset> {
+        if let Some(most) = self.skip_errors {
+            data = data.skip_errors(most as u64);
+        }
+        data = data.counted()?;
+        if data.samples() == 0 {
+            return Err(DataErrorKind::Empty { what: "there are no samples".to_string() }.into());
+        }
+        match self.memory {
+            Some(bytes) => data.within(RamBudget::bytes(bytes)),
+            None => Ok(data),
+        }
+    }
+
+    /// The samples to train on, which are to come in an order of their own each epoch.
+    fn to_train_on(&self, data: Dataset) -> plimsoll_data::Result<Dataset> {
+        let data = self.after(data)?;
+        match self.shuffle_buffer {
+            Some(buffer) => Ok(data.shuffle(buffer, SEED)),
+            None if is_by_number(&data) => Ok(data),
+            None => {
+                let bytes = self.memory.map_or(USUAL_BUFFER_BYTES, |memory| memory / 2);
+                let sample = Record::new(&data.fields().into()).held_bytes().max(1);
+                let buffer = usize::try_from(bytes / sample).unwrap_or(usize::MAX);
+                Ok(data.shuffle(buffer.clamp(1, USUAL_BUFFER), SEED))
+            }
+        }
+    }
+}
+
+/// Whether samples can be read in any order, so that they can be split, and shuffled without a buffer.
+fn is_by_number(data: &Dataset) -> bool {
+    data.shuffle_all(SEED).is_ok()
+}
+
+/// A file that a workload names.
+#[derive(Debug, Clone)]
+struct DataFile {
+    path: PathBuf,
+    /// Where the value that names it stands in the text.
+    span: Range<usize>,
+    /// That value with the absolute path in it; `None` if the path is not text.
+    absolute: Option<String>,
 }
 
 /// All runs hold out the same samples, whatever their seed, so that they can be compared.
@@ -26,13 +114,37 @@ const CHARACTER: Kind<char> = Kind {
 };
 
 impl Data {
-    /// Reads the section. Paths in it are relative to `folder`.
-    pub(super) fn read(table: &Table<'_>, folder: &Path) -> Result<Data> {
+    /// Reads the section. Paths in it are relative to `folder`; with `instead`, that file is read whatever it names.
+    pub(super) fn read(table: &Table<'_>, folder: &Path, instead: Option<&Path>) -> Result<Data> {
         let kind = table.need_choice("kind", &KINDS.map(|kind| (kind.name, kind)))?;
-        table.only(&[&["kind"], kind.keys].concat())?;
-        let keys = Keys { table, folder, file: RefCell::default() };
+        table.only(&[&["kind"], kind.keys, &STAGE_KEYS].concat())?;
+        let stages = Stages::read(table)?;
+        let keys = Keys { table, folder, instead, files: RefCell::default() };
         let source = (kind.describe)(&keys).map_err(data_error)?.into();
-        Ok(Data { source, file: keys.file.into_inner() })
+        let files = keys.files.into_inner();
+        if let (Some(instead), true) = (instead, files.is_empty()) {
+            let message = format!(
+                "the workload's data is {}, which is no file: {} cannot be read instead",
+                kind.name,
+                instead.display()
+            );
+            return Err(Error::new(ErrorKind::Data, message));
+        }
+        Ok(Data { source, files, stages })
+    }
+
+    /// The text that the section is in, with paths that do not depend on where it stands.
+    pub(super) fn with_absolute_paths(&self, text: &str) -> String {
+        let mut text = text.to_string();
+        let mut files: Vec<&DataFile> = self.files.iter().collect();
+        // What is replaced moves what follows it.
+        files.sort_by_key(|file| Reverse(file.span.start));
+        for DataFile { span, absolute, .. } in files {
+            if let Some(value) = absolute {
+                text.replace_range(span.clone(), &toml_text(value));
+            }
+        }
+        text
     }
 
     /// Whether what is to be predicted are classes, as opposed to numbers.
@@ -50,26 +162,49 @@ impl Data {
         self.source.tokens()
     }
 
+    /// All samples, in their own order.
+    pub(super) fn load_all(&self) -> Result<Dataset> {
+        let load = || self.stages.after(self.samples()?);
+        load().map_err(|error| self.blame(error))
+    }
+
     /// The samples to train on, and those held out if a fraction is.
     pub(super) fn load(&self, held_out: Option<f64>) -> Result<(Dataset, Option<Dataset>)> {
         let load = || -> plimsoll_data::Result<(Dataset, Option<Dataset>)> {
-            let all = self.source.open()?;
+            let all = self.samples()?;
             match held_out {
-                None => Ok((all, None)),
+                None => Ok((self.stages.to_train_on(all)?, None)),
+                Some(_) if !is_by_number(&all) => {
+                    let reason = "packed files and large tables are read in their order, so `held_out` cannot pick samples \
+                                  of them: unpack what is packed, or leave `held_out` out and evaluate with a file that \
+                                  has other samples";
+                    let path = self.files.first().map(|file| file.path.clone()).unwrap_or_default();
+                    let (sample, offset, reason) = (None, None, reason.to_string());
+                    Err(DataErrorKind::File { path, sample, offset, reason }.into())
+                }
                 Some(fraction) => {
                     let split = all.split(1.0 - fraction, SEED)?;
-                    Ok((split.train, Some(split.held_out)))
+                    Ok((self.stages.to_train_on(split.train)?, Some(self.stages.after(split.held_out)?)))
                 }
             }
         };
-        load().map_err(|error| {
-            let message = error.to_string();
-            let file = self.file.as_ref().map(|file| file.display().to_string());
-            match file.filter(|file| !message.contains(file)) {
-                Some(file) => Error::new(ErrorKind::Data, format!("{file}: {message}")).caused_by(error),
-                None => data_error(error),
-            }
-        })
+        load().map_err(|error| self.blame(error))
+    }
+
+    fn samples(&self) -> plimsoll_data::Result<Dataset> {
+        self.stages.of_samples(self.source.open()?)
+    }
+
+    /// The error about the data, which names the file.
+    fn blame(&self, error: plimsoll_data::Error) -> Error {
+        let message = error.to_string();
+        let file = self.files.first().map(|file| file.path.display().to_string());
+        // What is about a file, of which there may be several, says which.
+        let is_named = matches!(error.kind(), DataErrorKind::File { .. });
+        match file.filter(|file| !is_named && !message.contains(file)) {
+            Some(file) => Error::new(ErrorKind::Data, format!("{file}: {message}")).caused_by(error),
+            None => data_error(error),
+        }
     }
 }
 
@@ -85,8 +220,9 @@ fn data_error(error: plimsoll_data::Error) -> Error {
 struct Keys<'a> {
     table: &'a Table<'a>,
     folder: &'a Path,
-    /// The path that was asked for.
-    file: RefCell<Option<PathBuf>>,
+    instead: Option<&'a Path>,
+    /// The files that were asked for.
+    files: RefCell<Vec<DataFile>>,
 }
 
 impl Keys<'_> {
@@ -97,6 +233,30 @@ impl Keys<'_> {
     fn need<T>(&self, key: &'static str, kind: Kind<T>) -> plimsoll_data::Result<T> {
         self.table.need(key, kind).map_err(of_option)
     }
+
+    /// Keeps which file the value of a key names.
+    fn note(&self, key: &'static str, name: &str, path: &Path) {
+        let Some(value) = self.table.value(key) else { return };
+        let absolute = std::path::absolute(path).ok();
+        let absolute = absolute.and_then(|path| {
+            let text = value.get(TEXT).ok()?;
+            Some(text.replacen(name, path.to_str()?, 1))
+        });
+        self.files.borrow_mut().push(DataFile { path: path.to_path_buf(), span: value.span(), absolute });
+    }
+}
+
+/// Text as TOML has it, in quotes.
+fn toml_text(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            _ if character.is_control() => quoted += &format!("\\u{:04X}", u32::from(character)),
+            _ => quoted.push(character),
+        }
+    }
+    quoted + "\""
 }
 
 fn of_option(error: impl Display) -> plimsoll_data::Error {
@@ -106,6 +266,14 @@ fn of_option(error: impl Display) -> plimsoll_data::Error {
 impl Options for Keys<'_> {
     fn find_text(&self, key: &'static str) -> plimsoll_data::Result<Option<String>> {
         self.find(key, TEXT)
+    }
+
+    fn need_text(&self, key: &'static str) -> plimsoll_data::Result<String> {
+        self.need(key, TEXT)
+    }
+
+    fn find_flag(&self, key: &'static str) -> plimsoll_data::Result<Option<bool>> {
+        self.find(key, FLAG)
     }
 
     fn find_character(&self, key: &'static str) -> plimsoll_data::Result<Option<char>> {
@@ -128,10 +296,17 @@ impl Options for Keys<'_> {
         self.need(key, SHAPE)
     }
 
-    fn need_path(&self, key: &'static str) -> plimsoll_data::Result<PathBuf> {
-        let path = self.folder.join(self.need(key, TEXT)?);
-        *self.file.borrow_mut() = Some(path.clone());
-        Ok(path)
+    fn file(&self, key: &'static str, name: &str) -> PathBuf {
+        let path = self.instead.map_or_else(|| self.folder.join(name), Path::to_path_buf);
+        self.note(key, name, &path);
+        path
+    }
+
+    fn find_companion(&self, key: &'static str) -> plimsoll_data::Result<Option<PathBuf>> {
+        let Some(name) = self.find_text(key)? else { return Ok(None) };
+        let path = self.folder.join(&name);
+        self.note(key, &name, &path);
+        Ok(Some(path))
     }
 
     fn refuse(&self, key: Option<&'static str>, message: &str) -> plimsoll_data::Error {

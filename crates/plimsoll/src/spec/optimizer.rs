@@ -1,7 +1,7 @@
 //! The `[optimizer]` of a workload.
 
-use super::read::{COUNT, FLAG, FRACTION, NOT_NEGATIVE, POSITIVE, Table, WHOLE};
-use crate::{Clip, Optimizer, Result, Schedule};
+use super::read::{COUNT, FLAG, FRACTION, NOT_NEGATIVE, PATTERNS, POSITIVE, Table, WHOLE};
+use crate::{Clip, Group, Optimizer, Result, Schedule};
 
 #[derive(Clone, Copy)]
 enum Rule {
@@ -12,8 +12,8 @@ enum Rule {
     AdamW,
 }
 
-/// Reads the section.
-pub(super) fn read(table: &Table<'_>) -> Result<Optimizer> {
+/// Reads the section: the optimizer, and the patterns of parameters that groups freeze.
+pub(super) fn read(table: &Table<'_>) -> Result<(Optimizer, Vec<String>)> {
     let rule = table.need_choice(
         "kind",
         &[
@@ -30,7 +30,9 @@ pub(super) fn read(table: &Table<'_>) -> Result<Optimizer> {
         Rule::Adam => &["beta1", "beta2", "epsilon"],
         Rule::Adagrad | Rule::AdamW => &[],
     };
-    table.only(&[&["kind", "rate", "warmup", "schedule", "weight_decay", "clip"], constants].concat())?;
+    table.only(
+        &[&["kind", "rate", "warmup", "schedule", "weight_decay", "clip", "groups"], constants].concat(),
+    )?;
 
     let rate = read_rate(table)?;
     let mut optimizer = match rule {
@@ -56,14 +58,50 @@ pub(super) fn read(table: &Table<'_>) -> Result<Optimizer> {
     if let Some(strength) = table.find("weight_decay", NOT_NEGATIVE)? {
         optimizer = optimizer.weight_decay(strength);
     }
-    if let Some(clip) = table.value("clip") {
-        let clip = clip.table("`clip`", "a table, such as { norm = 1.0 }")?;
-        let (key, limit) =
-            clip.kind("clip", &[("value", Clip::Value as fn(f64) -> Clip), ("norm", Clip::GlobalNorm)])?;
-        clip.only(&[key])?;
-        optimizer = optimizer.clip(limit(clip.need(key, POSITIVE)?));
+    if let Some(clip) = read_clip(table)? {
+        optimizer = optimizer.clip(clip);
     }
-    Ok(optimizer)
+    let mut frozen = vec![];
+    for group in table.value("groups").map_or(Ok(vec![]), |groups| groups.list())? {
+        let group = group.table("[[optimizer.groups]]", "tables, such as [[optimizer.groups]]")?;
+        match group.find_or("frozen", FLAG, false)? {
+            true => {
+                group.only(&["match", "frozen"])?;
+                frozen.extend(group.need("match", PATTERNS)?);
+            }
+            false => optimizer = optimizer.group(read_group(&group)?),
+        }
+    }
+    Ok((optimizer, frozen))
+}
+
+fn read_group(table: &Table<'_>) -> Result<Group> {
+    table.only(&["match", "rate", "rate_scale", "warmup", "schedule", "weight_decay", "clip", "frozen"])?;
+    let mut group = Group::of(table.need("match", PATTERNS)?);
+    if table.value("rate").is_some() {
+        group = group.rate(read_rate(table)?);
+    } else if let Some(key) = ["warmup", "schedule"].iter().find_map(|key| table.value(key)) {
+        return Err(key.error("the schedule of a group is that of its own `rate`, which is not there"));
+    }
+    if let Some(scale) = table.find("rate_scale", POSITIVE)? {
+        group = group.rate_scale(scale);
+    }
+    if let Some(strength) = table.find("weight_decay", NOT_NEGATIVE)? {
+        group = group.weight_decay(strength);
+    }
+    match read_clip(table)? {
+        Some(clip) => Ok(group.clip(clip)),
+        None => Ok(group),
+    }
+}
+
+fn read_clip(table: &Table<'_>) -> Result<Option<Clip>> {
+    let Some(clip) = table.value("clip") else { return Ok(None) };
+    let clip = clip.table("`clip`", "a table, such as { norm = 1.0 }")?;
+    let (key, limit) =
+        clip.kind("clip", &[("value", Clip::Value as fn(f64) -> Clip), ("norm", Clip::GlobalNorm)])?;
+    clip.only(&[key])?;
+    Ok(Some(limit(clip.need(key, POSITIVE)?)))
 }
 
 /// How a learning rate goes on from where it starts.

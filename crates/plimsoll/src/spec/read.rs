@@ -190,6 +190,11 @@ impl<'a> Value<'a> {
         Ok(Table { document: self.document, name, span: self.inner.span(), entries })
     }
 
+    /// Where it stands in the document.
+    pub(crate) fn span(&self) -> Range<usize> {
+        self.inner.span()
+    }
+
     /// Whether it is text.
     pub(crate) fn is_text(&self) -> bool {
         self.inner.get_ref().is_str()
@@ -218,6 +223,10 @@ pub(crate) struct Kind<T> {
 
 pub(crate) const TEXT: Kind<String> =
     Kind { expected: "text in quotes", read: |v| v.as_str().map(String::from) };
+pub(crate) const BYTES: Kind<u64> = Kind {
+    expected: "a number of bytes, such as \"64MiB\"",
+    read: |v| plimsoll_memory::parse_bytes(v.as_str()?).ok(),
+};
 pub(crate) const FLAG: Kind<bool> = Kind { expected: "true or false", read: |v| v.as_bool() };
 pub(crate) const WHOLE: Kind<u64> = Kind { expected: "a whole number, 0 or more", read: whole };
 pub(crate) const COUNT: Kind<usize> = Kind { expected: "a whole number, at least 1", read: count };
@@ -230,6 +239,13 @@ pub(crate) const FRACTION: Kind<f64> =
 pub(crate) const SHAPE: Kind<Vec<usize>> = Kind {
     expected: "a list of whole numbers, each at least 1, such as [28, 28, 1]",
     read: |v| v.as_array()?.iter().map(|extent| count(extent.get_ref())).collect(),
+};
+pub(crate) const PATTERNS: Kind<Vec<String>> = Kind {
+    expected: "a list of names of parameters or scopes, with * for any characters, such as [\"*/bias\", \"head\"]",
+    read: |v| {
+        let patterns = v.as_array()?.iter().map(|pattern| pattern.get_ref().as_str().map(String::from));
+        patterns.collect::<Option<Vec<String>>>().filter(|patterns| !patterns.is_empty())
+    },
 };
 pub(crate) const PAIR: Kind<[usize; 2]> = Kind {
     expected: "a whole number, at least 1, or two: [down, across]",

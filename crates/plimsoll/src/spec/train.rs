@@ -1,8 +1,10 @@
 //! The `[train]` of a workload: how long, in what steps, within what.
 
 use super::data::Data;
-use super::read::{COUNT, FLAG, Kind, POSITIVE, SHAPE, TEXT, Table, WHOLE};
-use crate::{Buckets, DeviceName, Precision, Result, Trainer};
+use super::read::{COUNT, FLAG, Kind, NOT_NEGATIVE, PATTERNS, POSITIVE, SHAPE, TEXT, Table, WHOLE};
+use crate::{
+    Buckets, DeviceName, EarlyStopping, Every, Precision, ReduceOnPlateau, Result, Trainer, Watched,
+};
 use plimsoll_memory::parse_bytes;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -12,6 +14,8 @@ use std::path::PathBuf;
 pub(super) struct Train {
     pub(super) batch: usize,
     pub(super) micro_batches: usize,
+    /// Whether each epoch has the samples in another order.
+    shuffle: bool,
     pub(super) duration: Duration,
     pub(super) seed: u64,
     pub(super) precision: Precision,
@@ -24,6 +28,14 @@ pub(super) struct Train {
     pub(super) device: DeviceName,
     pub(super) threads: Option<usize>,
     pub(super) winograd: bool,
+    pub(super) validate: Option<Every>,
+    pub(super) checkpoint: Option<Every>,
+    pub(super) keep: Option<usize>,
+    pub(super) keep_best: Option<Watched>,
+    pub(super) early_stopping: Option<EarlyStopping>,
+    pub(super) reduce_on_plateau: Option<ReduceOnPlateau>,
+    pub(super) freeze: Vec<String>,
+    pub(super) train_only: Vec<String>,
 }
 
 /// How long to train.
@@ -72,6 +84,15 @@ impl Train {
             "spill",
             "device",
             "winograd",
+            "validate",
+            "checkpoint",
+            "keep",
+            "keep_best",
+            "early_stopping",
+            "reduce_on_plateau",
+            "freeze",
+            "train_only",
+            "shuffle",
         ])?;
         let batch = table.need("batch", COUNT)?;
         let duration = match (table.find("epochs", COUNT)?, table.find("steps", COUNT)?) {
@@ -95,17 +116,27 @@ impl Train {
             device: table.find_named("device")?.unwrap_or_default(),
             threads: None,
             winograd: table.find_or("winograd", FLAG, true)?,
+            validate: read_every(table, "validate")?,
+            checkpoint: read_every(table, "checkpoint")?,
+            keep: table.find("keep", COUNT)?,
+            keep_best: read_watched(table, "keep_best")?,
+            early_stopping: read_early_stopping(table)?,
+            reduce_on_plateau: read_reduce_on_plateau(table)?,
+            freeze: table.find_or("freeze", PATTERNS, vec![])?,
+            train_only: table.find_or("train_only", PATTERNS, vec![])?,
+            shuffle: table.find_or("shuffle", FLAG, true)?,
         })
     }
 
     /// The trainer that trains so.
     pub(super) fn apply(&self, mut trainer: Trainer) -> Trainer {
-        trainer = trainer.batch(self.batch).micro_batches(self.micro_batches);
+        trainer = trainer.batch(self.batch).micro_batches(self.micro_batches).shuffle(self.shuffle);
         trainer = trainer.seed(self.seed).precision(self.precision).on(self.device).winograd(self.winograd);
         trainer = match self.duration {
             Duration::Epochs(epochs) => trainer.epochs(epochs),
             Duration::Steps(steps) => trainer.steps(steps),
         };
+        trainer = trainer.freeze(self.freeze.clone()).train_only(self.train_only.clone());
         if let Some(lengths) = &self.lengths {
             trainer = trainer.lengths(lengths.clone());
         }
@@ -122,7 +153,82 @@ impl Train {
         if let Some(threads) = self.threads {
             trainer = trainer.threads(threads);
         }
+        if let Some(every) = self.validate {
+            trainer = trainer.validate(every);
+        }
+        if let Some(every) = self.checkpoint {
+            trainer = trainer.checkpoint(every);
+        }
+        if let Some(checkpoints) = self.keep {
+            trainer = trainer.keep(checkpoints);
+        }
+        if let Some(watched) = &self.keep_best {
+            trainer = trainer.keep_best(watched.clone());
+        }
+        if let Some(EarlyStopping { watched, patience, min_delta }) = self.early_stopping.clone() {
+            trainer = trainer.early_stopping(watched, patience, min_delta);
+        }
+        if let Some(ReduceOnPlateau { watched, patience, factor }) = self.reduce_on_plateau.clone() {
+            trainer = trainer.reduce_on_plateau(watched, patience, factor);
+        }
         trainer
+    }
+}
+
+/// How often something is done: a number of steps, or a word.
+fn read_every(table: &Table<'_>, key: &str) -> Result<Option<Every>> {
+    let Some(value) = table.value(key) else { return Ok(None) };
+    match value.is_text() {
+        true => value.named().map(Some),
+        false => value
+            .get(Kind {
+                expected: "a number of steps, \"epoch\", a time such as \"60s\", or \"never\"",
+                ..COUNT
+            })
+            .map(|steps| Some(Every::Steps(steps))),
+    }
+}
+
+/// A metric of held-out data, of which there must be some.
+fn read_watched(table: &Table<'_>, key: &str) -> Result<Option<Watched>> {
+    let Some(value) = table.value(key) else { return Ok(None) };
+    let metric = value.get(Kind { expected: "a metric in quotes, such as \"loss\"", ..TEXT })?;
+    need_held_out(table, key)?;
+    Ok(Some(metric.into()))
+}
+
+fn read_early_stopping(table: &Table<'_>) -> Result<Option<EarlyStopping>> {
+    let Some(value) = table.value("early_stopping") else { return Ok(None) };
+    let keys = value.table("`early_stopping`", "a table, such as { metric = \"loss\", patience = 5 }")?;
+    keys.only(&["metric", "patience", "min_delta"])?;
+    need_held_out(table, "early_stopping")?;
+    Ok(Some(EarlyStopping {
+        watched: keys.find_or("metric", TEXT, "loss".into())?.into(),
+        patience: keys.need("patience", COUNT)?,
+        min_delta: keys.find_or("min_delta", NOT_NEGATIVE, 0.0)?,
+    }))
+}
+
+fn read_reduce_on_plateau(table: &Table<'_>) -> Result<Option<ReduceOnPlateau>> {
+    let Some(value) = table.value("reduce_on_plateau") else { return Ok(None) };
+    let keys = value
+        .table("`reduce_on_plateau`", "a table, such as { metric = \"loss\", patience = 5, factor = 0.1 }")?;
+    keys.only(&["metric", "patience", "factor"])?;
+    need_held_out(table, "reduce_on_plateau")?;
+    Ok(Some(ReduceOnPlateau {
+        watched: keys.find_or("metric", TEXT, "loss".into())?.into(),
+        patience: keys.need("patience", COUNT)?,
+        factor: keys.find_or("factor", SHARE, 0.1)?,
+    }))
+}
+
+/// Refuses to decide by held-out data where there is none.
+fn need_held_out(table: &Table<'_>, key: &str) -> Result<()> {
+    match (table.find("held_out", SHARE)?, table.value(key)) {
+        (None, Some(value)) => {
+            Err(value.error(format!("`{key}` looks at held-out data, and there is none: set `held_out`")))
+        }
+        _ => Ok(()),
     }
 }
 

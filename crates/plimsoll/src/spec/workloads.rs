@@ -19,8 +19,8 @@ macro_rules! workloads {
 }
 
 /// All of them: first those that a laptop trains, then those to plan for machines that are larger.
-static WORKLOADS: [Workload; 14] = workloads! {
-    "digits" "mlp-small" "mlp-wide" "cnn-small" "gpt-small" "gpt-varlen" "lstm-seq"
+static WORKLOADS: [Workload; 17] = workloads! {
+    "digits" "mnist" "mnist-cnn" "moby-dick" "mlp-small" "mlp-wide" "cnn-small" "gpt-small" "gpt-varlen" "lstm-seq"
     "gpt2-124m" "gpt2-varlen" "gpt2-1.5b" "resnet50" "mlp-large" "vgg16" "unet"
 };
 

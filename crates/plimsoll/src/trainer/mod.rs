@@ -3,18 +3,36 @@
 mod advice;
 mod batch_reader;
 mod buckets;
+mod divergence;
+mod fit;
+mod inference;
+mod max_batch;
+mod measures;
+mod observe;
+mod parameters;
+mod policy;
 mod report;
+mod settings;
 mod steps;
 mod training;
 
+pub use advice::Alternative;
 pub use buckets::Buckets;
-pub use report::{LossScale, Trained, TrainingReport, Weight};
+pub use inference::Inference;
+pub use observe::{Control, Observer, Observers, Progress, Saved, Started, Validation};
+pub use parameters::Parameters;
+pub use policy::{EarlyStopping, Every, ReduceOnPlateau, Watched};
+pub use report::{DataWait, Ended, LossScale, Trained, TrainingReport, Weight};
 pub use training::Training;
 
 use crate::forecast::Forecast;
-use crate::forecast::frontier::{FrontierReport, MaxBatch};
+use crate::forecast::frontier::FrontierReport;
+use crate::forecast::summary::Summary;
 use crate::layers::Layer;
 use crate::loss::Loss;
+use crate::metric::Metric;
+use crate::model::frozen::Frozen;
+use crate::save::RunFolder;
 use crate::{DeviceName, Error, ErrorKind, Optimizer, Precision, Result};
 use plimsoll_data::Dataset;
 use plimsoll_memory::Ledger;
@@ -43,7 +61,7 @@ use std::rc::Rc;
 ///     .epochs(3);
 /// let mut training = trainer.compile(&data.train, Some(&data.held_out))?;
 /// println!("{}", training.forecast());
-/// let report = training.fit(&mut |_| {})?;
+/// let report = training.fit(&mut ())?;
 /// assert!(report.final_metrics["accuracy"] > 0.8);
 /// # let folder = std::env::temp_dir().join(format!("plimsoll-doc-trainer-{}", std::process::id()));
 /// training.save(&report, &mut RunFolder::open(&folder)?)?;
@@ -61,6 +79,7 @@ pub struct Trainer {
     seed: u64,
     precision: Precision,
     budget: Option<u64>,
+    limit: Option<u64>,
     spill: Option<PathBuf>,
     exact: bool,
     plan_seconds: f64,
@@ -71,9 +90,28 @@ pub struct Trainer {
     lengths: Option<RangeInclusive<usize>>,
     batches: Vec<usize>,
     buckets: Option<Buckets>,
-    accuracy: bool,
+    metrics: Vec<Metric>,
     shuffle: bool,
+    frozen: Frozen,
     weights: BTreeMap<String, Vec<f32>>,
+    validate: Every,
+    checkpoint: Every,
+    keep: usize,
+    early_stopping: Option<EarlyStopping>,
+    reduce_on_plateau: Option<ReduceOnPlateau>,
+    keep_best: Option<Watched>,
+}
+
+/// What becomes of checkpoints in the folder that training is to write into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// Training goes on from the last one that is complete; if there is none, it begins.
+    Resume,
+    /// Training begins. Checkpoints of training that has ended are removed; those of training that has not are not lost,
+    /// but an error.
+    Anew,
+    /// Training begins, and all checkpoints are removed.
+    Over,
 }
 
 /// How long to train.
@@ -81,25 +119,6 @@ pub struct Trainer {
 enum TrainingLength {
     Epochs(usize),
     Steps(usize),
-}
-
-/// Where a run stands.
-#[derive(Debug, Clone, Copy)]
-pub struct Progress {
-    /// The epoch, from 1.
-    pub epoch: usize,
-    /// How many epochs there will be.
-    pub epochs: usize,
-    /// Steps done.
-    pub step: usize,
-    /// How many steps there will be.
-    pub steps: usize,
-    /// The loss of the last step, before its update.
-    pub loss: f32,
-    /// Steps in a second, the first step left out.
-    pub steps_per_second: f64,
-    /// What the run holds.
-    pub memory: RunMemory,
 }
 
 /// What a run holds of memory.
@@ -124,7 +143,7 @@ impl Trainer {
     pub fn new(model: impl Layer + 'static, loss: Loss, optimizer: Optimizer) -> Trainer {
         Trainer {
             model: Rc::new(model),
-            accuracy: loss == Loss::SparseCrossEntropy,
+            metrics: (loss == Loss::SparseCrossEntropy).then(Metric::accuracy).into_iter().collect(),
             loss,
             optimizer,
             batch: 32,
@@ -133,6 +152,7 @@ impl Trainer {
             seed: 0,
             precision: Precision::F32,
             budget: None,
+            limit: None,
             spill: None,
             exact: false,
             plan_seconds: 0.0,
@@ -144,7 +164,14 @@ impl Trainer {
             batches: vec![],
             buckets: None,
             shuffle: true,
+            frozen: Frozen::default(),
             weights: BTreeMap::new(),
+            validate: Every::Epoch,
+            checkpoint: Every::Seconds(60.0),
+            keep: 2,
+            early_stopping: None,
+            reduce_on_plateau: None,
+            keep_best: None,
         }
     }
 
@@ -195,9 +222,22 @@ impl Trainer {
 
     /// The most bytes that training may take: on the CPU of RAM, for the arena, data that is in memory and the batch that
     /// is read; on a GPU of its memory, for the arena. What the program itself takes is told beside it in the forecast:
-    /// some 10 MiB on the CPU, the driver's context on a GPU.
+    /// some 14 MiB on the CPU, the driver's context on a GPU.
     pub fn budget(mut self, bytes: u64) -> Self {
         self.budget = Some(bytes);
+        self
+    }
+
+    /// Takes as many bytes as it needs, whatever budget was set before.
+    pub fn without_budget(mut self) -> Self {
+        self.budget = None;
+        self
+    }
+
+    /// What of the device's memory may be taken in all, the driver's context and code included, if not all of it: forecasts
+    /// then say whether training fits this ([`Forecast::fits`]), and [`Training::alternatives`] what would.
+    pub fn limit(mut self, bytes: u64) -> Self {
+        self.limit = Some(bytes);
         self
     }
 
@@ -272,10 +312,10 @@ impl Trainer {
         self
     }
 
-    /// Whether to report accuracy: the part of predictions whose largest logit is the label's. On for class
-    /// labels.
-    pub fn accuracy(mut self, report: bool) -> Self {
-        self.accuracy = report;
+    /// What to report beside the loss: of each step's batch while training, and of all held-out data. [`Metric::accuracy`]
+    /// for class labels, and nothing for numbers, unless this says otherwise.
+    pub fn metrics(mut self, metrics: impl IntoIterator<Item = Metric>) -> Self {
+        self.metrics = metrics.into_iter().collect();
         self
     }
 
@@ -285,10 +325,104 @@ impl Trainer {
         self
     }
 
+    /// Freezes the parameters whose names match one of these patterns, such as `embedding` or `*/bias`: they have no gradient,
+    /// no slot and no decay, and batch norms whose parameters are frozen run as in inference.
+    pub fn freeze(mut self, patterns: impl IntoIterator<Item = impl Into<Box<str>>>) -> Self {
+        self.frozen.frozen.extend(patterns);
+        self
+    }
+
+    /// Freezes all parameters but those whose names match one of these patterns, whatever [`Trainer::freeze`] says.
+    pub fn train_only(mut self, patterns: impl IntoIterator<Item = impl Into<Box<str>>>) -> Self {
+        self.frozen.trained.extend(patterns);
+        self
+    }
+
     /// First weights by name, in place of drawn ones.
     pub fn weights(mut self, weights: BTreeMap<String, Vec<f32>>) -> Self {
         self.weights = weights;
         self
+    }
+
+    /// How often held-out data is measured while training: after every epoch unless this says otherwise. It is measured in the
+    /// end in any case.
+    pub fn validate(mut self, every: Every) -> Self {
+        self.validate = every;
+        self
+    }
+
+    /// How often training into a folder saves a checkpoint: every minute unless this says otherwise. One more is saved in the
+    /// end and when training is interrupted.
+    pub fn checkpoint(mut self, every: Every) -> Self {
+        self.checkpoint = every;
+        self
+    }
+
+    /// How many checkpoints are kept, the best one not counted: the last two unless this says otherwise.
+    pub fn keep(mut self, checkpoints: usize) -> Self {
+        self.keep = checkpoints;
+        self
+    }
+
+    /// Ends training when a metric of held-out data has been no better than its best `patience` times in a row.
+    pub fn early_stopping(mut self, metric: impl Into<Watched>, patience: usize, min_delta: f64) -> Self {
+        self.early_stopping = Some(EarlyStopping { watched: metric.into(), patience, min_delta });
+        self
+    }
+
+    /// Multiplies all rates by `factor` whenever a metric of held-out data has been no better than its best `patience` times
+    /// in a row.
+    pub fn reduce_on_plateau(mut self, metric: impl Into<Watched>, patience: usize, factor: f64) -> Self {
+        self.reduce_on_plateau = Some(ReduceOnPlateau { watched: metric.into(), patience, factor });
+        self
+    }
+
+    /// Keeps the weights whose metric on held-out data was the best, instead of the last: training into a folder saves a
+    /// checkpoint of them.
+    pub fn keep_best(mut self, metric: impl Into<Watched>) -> Self {
+        self.keep_best = Some(metric.into());
+        self
+    }
+
+    /// Trains on `data` into a folder, and goes on from its last checkpoint, if it has one: whatever ended the run before, the
+    /// weights are those of a run that was never ended, to the bit.
+    ///
+    /// # Errors
+    /// As [`Training::fit_into`].
+    pub fn resume(
+        &self,
+        data: &Dataset,
+        held_out: Option<&Dataset>,
+        folder: &mut RunFolder,
+        observer: &mut dyn Observer,
+    ) -> Result<TrainingReport> {
+        self.compile(data, held_out)?.fit_into(folder, Start::Resume, observer)
+    }
+
+    /// What must be the same for training to go on from a checkpoint, and what may be another, by name.
+    fn identity(&self, data: &Dataset) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
+        let fields: Vec<String> =
+            data.fields().iter().map(|f| format!("{}{:?}", f.name(), f.shape())).collect();
+        let settings = [
+            ("seed", self.seed.to_string()),
+            ("batch", self.batch.to_string()),
+            ("precision", self.precision.to_string()),
+            ("shuffle", self.shuffle.to_string()),
+            ("loss", self.loss.to_string()),
+            ("lengths", format!("{:?}", self.lengths)),
+            ("batches", format!("{:?}", self.batches)),
+            ("buckets", format!("{:?}", self.buckets)),
+            ("samples", data.samples().to_string()),
+            ("fields", fields.join(", ")),
+        ];
+        let changeable = [
+            ("optimizer", self.optimizer.to_string()),
+            ("device", self.device.to_string()),
+            ("micro_batches", self.micro_batches.to_string()),
+        ];
+        let named =
+            |pairs: &[(&str, String)]| pairs.iter().map(|(n, v)| (n.to_string(), v.clone())).collect();
+        (named(&settings), named(&changeable))
     }
 
     /// Compiles training on `data`, every step and shape of it; `held_out` is only measured. Nothing is reserved before
@@ -309,7 +443,30 @@ impl Trainer {
         Ok(self.compile(data, held_out)?.forecast())
     }
 
-    /// Trains on `data`; `held_out` is only measured, at the end. `watch` is told of every step. The weights are copied to
+    /// What each layer makes of a batch of `data`, and what it takes of memory, down to so many levels of layers within layers.
+    ///
+    /// ```
+    /// use plimsoll::layers::{Dense, Flatten, Sequential};
+    /// use plimsoll::{Optimizer, Trainer, data, loss::Loss};
+    /// let data = data::Dataset::new(data::digits())?;
+    /// let model = Sequential::new().then(Flatten).then(Dense::new(10));
+    /// let summary = Trainer::new(model, Loss::SparseCrossEntropy, Optimizer::adam(1e-3)).summary(&data, 1)?;
+    /// assert_eq!(summary.total.parameters, 650);
+    /// assert_eq!(summary.total.weight_bytes, 4 * 650);
+    /// # Ok::<(), plimsoll::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Trainer::compile`].
+    pub fn summary(&self, data: &Dataset, depth: usize) -> Result<Summary> {
+        let mut training = self.compile(data, None)?;
+        let run = training.run();
+        let traced = self.cut_to(data).traced(data)?.take_unfinished()?;
+        let summary = Summary::new(&traced, run.main(), &run.states(), depth);
+        Ok(Summary { micro_batches: run.main_parts(), ..summary })
+    }
+
+    /// Trains on `data`; `held_out` is only measured, at the end. `observer` is told of every step. The weights are copied to
     /// be returned; [`Trainer::compile`] gives a training that can be saved from where they are.
     ///
     /// # Errors
@@ -319,10 +476,10 @@ impl Trainer {
         &self,
         data: &Dataset,
         held_out: Option<&Dataset>,
-        watch: &mut dyn FnMut(&Progress),
+        observer: &mut dyn Observer,
     ) -> Result<Trained> {
         let mut training = self.compile(data, held_out)?;
-        let report = training.fit(watch)?;
+        let report = training.fit(observer)?;
         Ok(Trained { report, weights: training.weights()?, memory: training.memory_trace() })
     }
 
@@ -337,31 +494,6 @@ impl Trainer {
         trainer.run(data, held_out)?.frontier()
     }
 
-    /// The largest batch that fits a budget, with and without remedies. Nothing is run.
-    ///
-    /// # Errors
-    /// If the model does not take the data.
-    pub fn max_batch(&self, data: &Dataset, held_out: Option<&Dataset>, budget: u64) -> Result<MaxBatch> {
-        if budget == 0 {
-            return Err(Error::new(ErrorKind::Argument, "nothing fits a budget of 0 bytes"));
-        }
-        let limit = LARGEST_BATCH.min(data.samples());
-        let target = self.run(data, held_out)?.target()?;
-        // Split far enough any batch fits that one sample does: the question is what fits at once.
-        let fits = |batch: usize, with_remedies: bool| {
-            let trainer = self.clone().batch(batch).micro_batches(1).exact(true);
-            trainer.run(data, held_out)?.fits(&target, budget, with_remedies)
-        };
-        let without = largest(limit, |batch| fits(batch, false))?;
-        let with = largest(limit, |batch| fits(batch, true))?;
-        Ok(MaxBatch {
-            budget_bytes: budget,
-            without_remedies: without,
-            with_remedies: with.max(without),
-            limit,
-        })
-    }
-
     /// The same trainer with batches of no more samples than there are.
     pub(crate) fn cut_to(&self, data: &Dataset) -> Trainer {
         let batch = self.batch.min(data.samples().max(1));
@@ -371,12 +503,8 @@ impl Trainer {
         Trainer { batch, micro_batches, ..self.clone() }
     }
 
-    /// Refuses data that cannot be trained on, where it is at hand to be looked at.
+    /// Refuses data that cannot be trained on. What its source vouches for is not read: files are checked as they are read.
     fn check_data(&self, data: &Dataset) -> Result<()> {
-        if data.resident_bytes() == 0 {
-            // Nothing is stored: samples are made on the fly, of finite numbers and valid classes.
-            return Ok(());
-        }
         data.check()?;
         if self.loss == Loss::SparseCrossEntropy
             && data.fields().len() == 2
@@ -425,26 +553,4 @@ impl Trainer {
             format!("lengths {start} to {end} of sequences of {longest}: give 1 or more, up to that");
         Err(Error::new(ErrorKind::Argument, message))
     }
-}
-
-/// Batches beyond this are not tried.
-const LARGEST_BATCH: usize = 1 << 20;
-
-/// The largest number up to `limit` for which `fits` holds; 0 if for none. It need not hold for all smaller ones:
-/// a product of few rows can take more workspace than one of many.
-fn largest(limit: usize, fits: impl Fn(usize) -> Result<bool>) -> Result<usize> {
-    let (mut good, mut bad) = (0, limit + 1);
-    for batch in (0..).map(|n| 1usize << n).take_while(|&batch| batch <= limit) {
-        if fits(batch)? {
-            good = batch;
-        } else if good > 0 {
-            bad = batch;
-            break;
-        }
-    }
-    while good > 0 && bad - good > 1 {
-        let middle = good.midpoint(bad);
-        if fits(middle)? { good = middle } else { bad = middle }
-    }
-    Ok(good)
 }

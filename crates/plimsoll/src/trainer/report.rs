@@ -5,6 +5,7 @@ use crate::forecast::remedy::Remedy;
 use crate::save::RunFolder;
 use crate::tensor_file::{Described, ShowTensor, write_tensors};
 use crate::{DType, Error, ErrorKind, PredictedVsActual, Result, Run};
+use plimsoll_data::Epoch;
 use plimsoll_graph::scaling;
 use plimsoll_memory::{Ledger, TraceFile};
 use serde_json::{Value, json};
@@ -27,7 +28,21 @@ pub struct TrainingReport {
     pub losses: Vec<f32>,
     /// Steps in a second, the first step left out.
     pub steps_per_second: f64,
-    /// Metrics on the held-out data after the last step; without such data, the last loss.
+    /// How many steps there were to be.
+    pub steps: usize,
+    /// Why it ended.
+    pub ended: Ended,
+    /// What else there is to say: checkpoints that could not be used, and what was done instead.
+    pub notes: Vec<String>,
+    /// The steps that an earlier run had done, where this one went on from its checkpoint.
+    pub resumed_from: Option<usize>,
+    /// What the metrics of held-out data are called.
+    pub metrics: Vec<String>,
+    /// Metrics of held-out data, with the steps after which they were measured.
+    pub validations: Vec<(usize, Vec<f64>)>,
+    /// The step whose weights are kept, where the best are.
+    pub best_step: Option<usize>,
+    /// Metrics on the held-out data of the weights that are kept; without such data, the last loss.
     pub final_metrics: BTreeMap<String, f64>,
     /// Samples in a step.
     pub batch: usize,
@@ -53,6 +68,63 @@ pub struct TrainingReport {
     pub device_use: Option<PredictedVsActual>,
     /// What was foretold of the process's memory, and the most that the system counted, where the device is the CPU.
     pub process_use: Option<PredictedVsActual>,
+    /// What was waited for data, where stages make the samples.
+    pub data_wait: Option<DataWait>,
+}
+
+/// What was waited for data, and what makes it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DataWait {
+    /// The seconds that steps waited for their batches.
+    pub seconds: f64,
+    /// The most bytes of RAM that the stages held together.
+    pub most_bytes: u64,
+    /// The stage that bounds how fast samples come, in the last epoch.
+    pub slowest_stage: String,
+}
+
+impl DataWait {
+    /// Adds what an epoch waited.
+    pub(super) fn add(&mut self, epoch: &Epoch<'_>) {
+        let Some(report) = epoch.report() else { return };
+        self.seconds += epoch.waited_seconds();
+        self.most_bytes = self.most_bytes.max(report.most_bytes);
+        if let Some(slowest) = report.slowest() {
+            self.slowest_stage.clone_from(&slowest.name);
+        }
+    }
+
+    /// It, if there was any epoch whose samples stages make.
+    pub(super) fn into_known(self) -> Option<DataWait> {
+        (!self.slowest_stage.is_empty()).then_some(self)
+    }
+
+    fn to_json(&self) -> Value {
+        json!({ "seconds": self.seconds, "most_bytes": self.most_bytes, "slowest_stage": self.slowest_stage })
+    }
+}
+
+/// Why training ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ended {
+    /// After its last step.
+    Finished,
+    /// Before it, because its metrics or an observer said so: what is there is the result.
+    Stopped(String),
+    /// To go on at another time.
+    Interrupted(String),
+}
+
+impl Ended {
+    /// As data: `how`, and `why` where there is a reason.
+    pub(crate) fn to_json(&self) -> Value {
+        match self {
+            Ended::Finished => json!({ "how": "finished" }),
+            Ended::Stopped(why) => json!({ "how": "stopped", "why": why }),
+            Ended::Interrupted(why) => json!({ "how": "interrupted", "why": why }),
+        }
+    }
 }
 
 /// What became of the scale of a loss.
@@ -85,6 +157,15 @@ impl TrainingReport {
             "ledger": self.ledger,
             "losses": self.losses,
             "steps": self.losses.len(),
+            "planned_steps": self.steps,
+            "ended": self.ended.to_json(),
+            "notes": self.notes,
+            "resumed_from": self.resumed_from,
+            "validations": self.validations.iter().map(|(step, values)| {
+                let metrics: BTreeMap<&String, &f64> = self.metrics.iter().zip(values).collect();
+                json!({ "step": step, "metrics": metrics })
+            }).collect::<Vec<_>>(),
+            "best_step": self.best_step,
             "steps_per_second": self.steps_per_second,
             "final_metrics": self.final_metrics,
             "batch": self.batch,
@@ -104,6 +185,7 @@ impl TrainingReport {
             "device_difference_percent": self.device_use.map(|of| of.difference_percent()),
             "predicted_process_bytes": self.process_use.map(|of| of.predicted_bytes),
             "process_peak_bytes": self.process_use.map(|of| of.used_bytes),
+            "data_wait": self.data_wait.as_ref().map(DataWait::to_json),
             "version": env!("CARGO_PKG_VERSION"),
         })
     }

@@ -3,11 +3,14 @@
 use super::batch_reader::BatchReader;
 use super::{Trainer, TrainingLength};
 use crate::device::target::CPU;
-use crate::run::{Input, Inputs, RunBuilder};
-use crate::{Context, DType, Error, ErrorKind, Result, Run, Tensor, metric};
-use plimsoll_data::{Dataset, Element, Field};
+use crate::metric::{Measured, Metric};
+use crate::model::context::RunTraits;
+use crate::run::{Input, Inputs, Outputs, RunBuilder, element_dtype};
+use crate::{Context, DType, Error, ErrorKind, Result, Run, Tensor};
+use plimsoll_data::{Dataset, Field};
 use plimsoll_graph::{Op, Step, random};
 use std::collections::HashSet;
+use std::rc::Rc;
 
 /// The name of the step that trains.
 pub(super) const TRAIN: &str = "train";
@@ -38,23 +41,13 @@ impl Trainer {
         let fields = two_fields(data)?;
         let samples = self.batch.min(data.samples());
         let (train, evaluate) = (self.clone(), self.clone());
-        let mut run = Run::builder()
-            .on(self.device)
-            .precision(self.precision)
-            .seed(self.seed)
-            .exact(self.exact)
-            .winograd(self.winograd)
-            .plan_seconds(self.plan_seconds)
-            .step(TRAIN, self.inputs(fields, samples), move |cx, inputs| {
-                let (loss, outputs) = train.forward(cx, inputs)?;
-                cx.minimise(&loss, &train.optimizer)?;
-                Ok(outputs)
-            });
-        run.settings.profile.clone_from(&self.profile);
-        run.settings.threads = self.threads;
-        run.settings.budget = self.budget;
-        run.settings.spill.clone_from(&self.spill);
-        run.settings.beside = self.host_use(data, held_out).map_or(0, |of| of.data + of.batch);
+        let mut run = self.new_run(data, held_out);
+        run = run.step(TRAIN, self.inputs(fields, samples), move |cx, inputs| {
+            let (loss, outputs) = train.forward(cx, inputs, &train.metrics)?;
+            cx.minimise(&loss, &train.optimizer)?;
+            Ok(outputs)
+        });
+        run.frozen.clone_from(&self.frozen);
         run =
             if self.micro_batches > 1 { run.split(TRAIN, self.micro_batches) } else { run.may_split(TRAIN) };
         for (samples, length) in self.training_shapes(data) {
@@ -63,9 +56,8 @@ impl Trainer {
         if let Some(held_out) = held_out {
             let fields = two_fields(held_out)?;
             let at_once = self.batch.min(held_out.samples()).max(1);
-            run = run.inference(EVALUATE, self.inputs(fields, at_once), move |cx, inputs| {
-                Ok(evaluate.forward(cx, inputs)?.1)
-            });
+            let inputs = self.inputs(fields, at_once);
+            run = run.inference(EVALUATE, inputs, move |cx, inputs| evaluate.measured(cx, inputs));
             let rest = held_out.samples() % at_once;
             if rest > 0 {
                 run = self.with_shapes(run, EVALUATE, fields, rest, self.longest());
@@ -73,6 +65,29 @@ impl Trainer {
             run = run.may_split(EVALUATE);
         }
         Ok(run)
+    }
+
+    /// A run with nothing in it yet, on the device and within the budget that this trainer has.
+    pub(super) fn new_run(&self, data: &Dataset, held_out: Option<&Dataset>) -> RunBuilder {
+        let mut run = Run::builder()
+            .on(self.device)
+            .precision(self.precision)
+            .seed(self.seed)
+            .exact(self.exact)
+            .winograd(self.winograd)
+            .plan_seconds(self.plan_seconds);
+        run.settings.profile.clone_from(&self.profile);
+        run.settings.threads = self.threads;
+        run.settings.budget = self.budget;
+        run.settings.limit = self.limit;
+        run.settings.spill.clone_from(&self.spill);
+        run.settings.beside = self.host_use(data, held_out).map_or(0, |of| of.data + of.batch);
+        run
+    }
+
+    /// What is measured of held-out data.
+    pub(super) fn measured(&self, cx: &Context, inputs: &Inputs) -> Result<Outputs> {
+        Ok(self.forward(cx, inputs, &self.held_out_metrics())?.1)
     }
 
     /// What training takes of RAM beside its arena, where RAM is what its budget bounds.
@@ -83,7 +98,10 @@ impl Trainer {
         }
         let samples = held_out.map_or(0, Dataset::samples).max(data.samples()).min(self.batch);
         let batch = if self.lengths.is_some() { BatchReader::whole_bytes(data.fields(), samples) } else { 0 };
-        Some(HostUse { data: data.resident_bytes_with(held_out), batch: batch as u64 })
+        let ahead = |data: &Dataset| data.batches(samples.max(1)).map_or(0, |batches| batches.ahead_bytes());
+        let ahead = ahead(data).max(held_out.map_or(0, ahead));
+        let held = data.held_bytes_with(held_out).saturating_add(ahead);
+        Some(HostUse { data: held, batch: batch as u64 })
     }
 
     fn inputs(&self, fields: &[Field; 2], samples: usize) -> Vec<Input> {
@@ -118,15 +136,22 @@ impl Trainer {
     }
 
     /// Traces the model and its metrics; returns the loss, and what is reported.
-    fn forward(&self, cx: &Context, inputs: &Inputs) -> Result<(Tensor, Vec<(String, Tensor)>)> {
+    fn forward(&self, cx: &Context, inputs: &Inputs, metrics: &[Metric]) -> Result<(Tensor, Outputs)> {
         let [x, y] = inputs.all()?;
         let prediction = self.model.forward(cx, x)?;
         let loss = self.loss.of(&prediction, y)?;
-        let mut outputs = vec![("loss".to_string(), loss.clone())];
-        if self.accuracy {
-            outputs.push(("accuracy".into(), metric::accuracy(&prediction, y)?));
+        let measured = Measured { prediction: &prediction, target: y, loss: &loss, kind: self.loss };
+        let mut outputs = Outputs::from([("loss", loss.clone())]);
+        for metric in metrics {
+            let sums = cx.scope("metrics", |_| metric.sums(&measured))?;
+            outputs = outputs.with_sum(&format!("{metric}/sums"), sums);
         }
         Ok((loss, outputs))
+    }
+
+    /// What is measured on held-out data: the loss, and the metrics.
+    pub(super) fn held_out_metrics(&self) -> Vec<Metric> {
+        [Metric::loss()].into_iter().chain(self.metrics.iter().cloned()).collect()
     }
 
     /// The training step on a full batch of `data`, as it is before lowering.
@@ -134,8 +159,14 @@ impl Trainer {
     /// # Errors
     /// If the model does not take the data.
     pub fn step(&self, data: &Dataset) -> Result<Step> {
+        self.traced(data)?.take_step()
+    }
+
+    /// The trace of the training step on a full batch, before gradients are taken.
+    pub(super) fn traced(&self, data: &Dataset) -> Result<Context> {
         let samples = self.batch.min(data.samples());
-        let cx = Context::trace(true, self.precision);
+        let traits = RunTraits { frozen: Rc::new(self.frozen.clone()), ..RunTraits::default() };
+        let cx = Context::in_run(true, self.precision, &traits);
         let fields = two_fields(data)?;
         let [input, target] = fields;
         let shape = |field: &Field| batch_shape(field, samples, self.longest());
@@ -145,7 +176,7 @@ impl Trainer {
         let loss = self.loss.of(&prediction, &y)?;
         cx.output("loss", &loss)?;
         cx.minimise(&loss, &self.optimizer)?;
-        cx.take_step()
+        Ok(cx)
     }
 
     /// The shape of what the model makes of a batch of the data.
@@ -154,6 +185,19 @@ impl Trainer {
         let (input, samples) = (&data.fields()[0], self.batch.min(data.samples()));
         let x = cx.input(input.name(), &batch_shape(input, samples, self.longest()), dtype(input))?;
         Ok(self.model.forward(&cx, &x)?.shape().to_vec())
+    }
+
+    /// The step of inference on so many samples like those of `data`, as it is before lowering: from the data's first field
+    /// to `prediction`.
+    ///
+    /// # Errors
+    /// If the model does not take the data.
+    pub fn prediction_step(&self, data: &Dataset, samples: usize) -> Result<Step> {
+        let [input, _] = two_fields(data)?;
+        let cx = Context::trace(false, self.precision);
+        let x = cx.input(input.name(), &batch_shape(input, samples, self.longest()), dtype(input))?;
+        cx.output("prediction", &self.model.forward(&cx, &x)?)?;
+        cx.take_step()
     }
 
     /// The samples and lengths that training comes to besides the largest: the last batch of an epoch, and the lengths
@@ -238,6 +282,18 @@ impl Trainer {
 
 /// The input and the target of a data set.
 pub(super) fn two_fields(data: &Dataset) -> Result<&[Field; 2]> {
+    if let Some(open) = data.fields().iter().find(|field| !field.is_fixed()) {
+        let message = format!(
+            "samples to train on have one shape, and this field is {open}: pack sequences into rows of one length (`pack`), \
+             or make them the same (`map`)"
+        );
+        return Err(Error::new(ErrorKind::Data, message));
+    }
+    if data.samples() == 0 {
+        let message = "how many samples an epoch has is not known before they are made: count them once \
+                       (`Dataset::counted`), or say how many are one (`repeat_forever` and `take`)";
+        return Err(Error::new(ErrorKind::Data, message));
+    }
     data.fields().try_into().map_err(|_| {
         let names: Vec<&str> = data.fields().iter().map(Field::name).collect();
         let message = format!(
@@ -250,7 +306,7 @@ pub(super) fn two_fields(data: &Dataset) -> Result<&[Field; 2]> {
     })
 }
 
-fn batch_shape(field: &Field, samples: usize, length: Option<usize>) -> Vec<usize> {
+pub(super) fn batch_shape(field: &Field, samples: usize, length: Option<usize>) -> Vec<usize> {
     let mut shape = vec![samples];
     shape.extend(field.shape());
     if let (Some(length), true) = (length, shape.len() > 1) {
@@ -259,10 +315,6 @@ fn batch_shape(field: &Field, samples: usize, length: Option<usize>) -> Vec<usiz
     shape
 }
 
-fn dtype(field: &Field) -> DType {
-    match field.element() {
-        Element::F32 => DType::F32,
-        Element::I32 => DType::I32,
-        Element::U8 => DType::U8,
-    }
+pub(super) fn dtype(field: &Field) -> DType {
+    element_dtype(field.element())
 }

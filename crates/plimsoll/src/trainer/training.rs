@@ -1,27 +1,33 @@
 //! Training under way: a loop over a run.
 
 use super::batch_reader::BatchReader;
-use super::report::{Clock, save};
+use super::fit::{Before, Fitting};
+use super::measures::Measures;
+use super::report::save;
 use super::steps::two_fields;
-use super::{LossScale, Progress, RunMemory, Trainer, TrainingLength, TrainingReport, Weight};
+use super::{Ended, Observer, Start, Trainer, TrainingReport, Weight};
+use crate::checkpoint::{Checkpoint, Checkpoints, Manifest};
+use crate::device::target::Target;
 use crate::forecast::Forecast;
 use crate::forecast::memory_trace;
+use crate::forecast::placement::placement_text;
+use crate::forecast::plan_picture::PlanPicture;
 use crate::forecast::process_use::ProcessUse;
-use crate::loss::Loss;
-use crate::run::{InputShapes, LATER_KERNELS, TimedKernel, count_labels};
+use crate::logs::StepTrace;
+use crate::run::{FillPart, InputShapes, LATER_KERNELS, TimedKernel};
 use crate::save::RunFolder;
 use crate::tensor_file::Described;
-use crate::{DType, Error, ErrorKind, PredictedVsActual, Result, Run, Shape};
-use plimsoll_data::{Batch, Dataset};
+use crate::{DType, Error, ErrorKind, Result, Run, Shape};
+use plimsoll_data::{Batch, Dataset, Position};
 use plimsoll_memory::TraceFile;
 use std::collections::BTreeMap;
 
 /// Training that is compiled: its forecast is what it will reserve.
 pub struct Training<'a> {
-    trainer: Trainer,
-    data: &'a Dataset,
-    held_out: Option<&'a Dataset>,
-    run: Run,
+    pub(super) trainer: Trainer,
+    pub(super) data: &'a Dataset,
+    pub(super) held_out: Option<&'a Dataset>,
+    pub(super) run: Run,
     notes: Vec<String>,
     reader: Option<BatchReader>,
     /// The shapes of steps that have come up, by samples and length.
@@ -29,7 +35,7 @@ pub struct Training<'a> {
 }
 
 /// The positions of the steps in their run.
-const TRAINING: usize = 0;
+pub(super) const TRAINING: usize = 0;
 const EVALUATION: usize = 1;
 
 impl<'a> Training<'a> {
@@ -38,19 +44,29 @@ impl<'a> Training<'a> {
         data: &'a Dataset,
         held_out: Option<&'a Dataset>,
     ) -> Result<Training<'a>> {
+        let cut = trainer.cut_to(data);
+        cut.check_shapes(data)?;
+        cut.check_data(data)?;
+        if let Some(held_out) = held_out {
+            cut.check_data(held_out)?;
+        }
+        let target = cut.run(data, held_out)?.target()?;
+        match Training::on(trainer, data, held_out, target.clone()) {
+            Err(refused) => Err(cut.advised(data, held_out, &target, refused)?),
+            planned => planned,
+        }
+    }
+
+    /// Training on data that has been looked at, planned for a target.
+    pub(super) fn on(
+        trainer: &Trainer,
+        data: &'a Dataset,
+        held_out: Option<&'a Dataset>,
+        target: Target,
+    ) -> Result<Training<'a>> {
         let asked = trainer.batch;
         let trainer = trainer.cut_to(data);
-        trainer.check_shapes(data)?;
-        trainer.check_data(data)?;
-        if let Some(held_out) = held_out {
-            trainer.check_data(held_out)?;
-        }
-        let described = trainer.run(data, held_out)?;
-        let target = described.target()?;
-        let run = match described.compile_for(&target) {
-            Ok(compiled) => compiled.on(target),
-            Err(refused) => return Err(trainer.advised(data, held_out, &target, refused)?),
-        };
+        let run = trainer.run(data, held_out)?.compile_for(&target)?.on(target);
         let mut notes = vec![];
         if asked > trainer.batch {
             notes
@@ -90,97 +106,122 @@ impl<'a> Training<'a> {
         &mut self.run
     }
 
-    /// Trains; `watch` is told of every step.
+    /// Trains; `observer` is told of every step, and may end training. Nothing is written to a disk:
+    /// [`Training::fit_into`] does that.
     ///
     /// # Errors
-    /// If memory cannot be reserved, data cannot be read, or a loss is not finite.
-    pub fn fit(&mut self, watch: &mut dyn FnMut(&Progress)) -> Result<TrainingReport> {
-        self.open()?;
-        let forecast = self.forecast();
-        let mean = memory_trace::mean_ledger(self.run.most());
-        let trainer = self.trainer.clone();
-        let batches = self.data.batches(trainer.batch)?;
-        let batches = if trainer.shuffle { batches.shuffled(trainer.seed) } else { batches };
-        let per_epoch = batches.per_epoch();
-        let (epochs, steps) = match trainer.length {
-            TrainingLength::Epochs(epochs) => (epochs, epochs * per_epoch),
-            TrainingLength::Steps(steps) => (steps.div_ceil(per_epoch.max(1)), steps),
-        };
-        let mut losses = Vec::with_capacity(steps);
-        let mut clock = Clock::start();
-        let mut first = None;
-        let mut ended = |training: &mut Training<'_>| {
-            while let Some(ended) = training.run.ended() {
-                let loss = ended.scalars().first().copied().unwrap_or(f32::NAN);
-                let epoch = losses.len() / per_epoch.max(1);
-                if !loss.is_finite() {
-                    return Err(diverged(loss, losses.len(), epoch));
-                }
-                losses.push(loss);
-                clock.step_done();
-                let arena_bytes = training.run.reserved_bytes().unwrap_or(0);
-                let (_, first_bytes) = *first.get_or_insert((training.run.reservations(), arena_bytes));
-                watch(&Progress {
-                    epoch: epoch + 1,
-                    epochs,
-                    step: losses.len(),
-                    steps,
-                    loss,
-                    steps_per_second: clock.steps_per_second(),
-                    memory: RunMemory {
-                        peak: forecast.ledger,
-                        mean,
-                        arena_bytes,
-                        host_bytes: forecast.host_bytes,
-                        budget_bytes: trainer.budget,
-                        grown_bytes: arena_bytes - first_bytes,
-                    },
-                });
+    /// If memory cannot be reserved, data cannot be read, a loss is not finite, or an observer fails.
+    pub fn fit(&mut self, observer: &mut dyn Observer) -> Result<TrainingReport> {
+        if self.trainer.keep_best.is_some() {
+            let message = "the best weights are kept as a checkpoint: train into a folder to keep them";
+            return Err(Error::new(ErrorKind::Argument, message));
+        }
+        Ok(Fitting::new(self, observer, Before::default(), None)?.run()?.0)
+    }
+
+    /// Trains, and writes into a folder what is needed to go on after any end: checkpoints as often as the trainer says,
+    /// and in the end what [`Training::save`] does. `start` says what becomes of checkpoints that are there.
+    ///
+    /// If an observer interrupts training, a checkpoint is saved, and no weights and no report: they come when training
+    /// has gone on to its end.
+    ///
+    /// # Errors
+    /// As [`Training::fit`]; if a file cannot be written; or if the folder has a checkpoint that is of other training, or
+    /// would be lost.
+    pub fn fit_into(
+        &mut self,
+        folder: &mut RunFolder,
+        start: Start,
+        observer: &mut dyn Observer,
+    ) -> Result<TrainingReport> {
+        let checkpoints = Checkpoints::of(folder);
+        let before = self.begin_from(&checkpoints, start)?;
+        let disk = Some((checkpoints, &mut *folder));
+        let (report, unsaved) = Fitting::new(self, observer, before, disk)?.run()?;
+        if !matches!(report.ended, Ended::Interrupted(_)) {
+            let saved = self.save(&report, folder);
+            unsaved.map_or(saved, Err)?;
+        }
+        Ok(report)
+    }
+
+    /// Takes over the states of a checkpoint, if training is to go on from one, and returns what was done until then.
+    fn begin_from(&mut self, checkpoints: &Checkpoints, start: Start) -> Result<Before> {
+        let (latest, damaged) = checkpoints.latest();
+        let mut notes: Vec<String> =
+            damaged.iter().map(|error| format!("a checkpoint was passed over: {error}")).collect();
+        match (start, latest) {
+            (Start::Resume, Some(checkpoint)) => {
+                notes.extend(checkpoint.manifest.check(&self.manifest(0, 0, 1), &checkpoint.path)?);
+                self.open()?;
+                checkpoint.restore(&mut self.run, false)?;
+                let position = &checkpoint.manifest.data_position;
+                let position =
+                    (!position.is_empty()).then(|| Position::from_numbers(position)).transpose()?;
+                let history = checkpoint.history()?;
+                Ok(Before { history, checkpoint: Some(checkpoint.path), notes, position })
             }
-            Ok(())
-        };
-        for (number, batch) in
-            (0..epochs).flat_map(|epoch| batches.epoch(epoch as u64)).take(steps).enumerate()
-        {
-            self.train(&batch, number)?;
-            ended(self)?;
+            (Start::Resume, None) => Ok(Before { notes, ..Before::default() }),
+            (Start::Anew, Some(Checkpoint { path, manifest })) if !manifest.is_finished() => {
+                let message = format!(
+                    "{} is of training that has come to step {} of {}: resume it (--resume), or start over and lose it \
+                     (--restart)",
+                    path.display(),
+                    manifest.step,
+                    manifest.steps
+                );
+                Err(Error::new(ErrorKind::File, message))
+            }
+            (Start::Anew | Start::Over, _) => {
+                checkpoints.remove_all()?;
+                Ok(Before::default())
+            }
         }
-        self.finish()?;
-        ended(self)?;
-        let steps_per_second = clock.steps_per_second();
-        let mut final_metrics = BTreeMap::new();
-        if self.held_out.is_some() {
-            final_metrics = self.evaluate()?;
-        } else if let Some(&last) = losses.last() {
-            final_metrics.insert("loss".into(), f64::from(last));
-        }
-        let reservations = self.run.reservations();
-        Ok(TrainingReport {
-            predicted_peak_bytes: forecast.peak_bytes,
-            arena_bytes: self.run.reserved_bytes().unwrap_or(0),
-            allocations_after_first_step: reservations - first.map_or(reservations, |(before, _)| before),
-            ledger: forecast.ledger,
-            losses,
-            steps_per_second,
-            final_metrics,
-            batch: trainer.batch,
-            micro_batches: forecast.micro_batches,
-            budget_bytes: trainer.budget,
-            remedies: forecast.remedies,
-            host_bytes: forecast.host_bytes,
-            seed: trainer.seed,
-            device: trainer.device.to_string(),
-            threads: self.threads(),
-            precision: trainer.precision.to_string(),
-            loss_scale: LossScale::of(&mut self.run)?,
-            device_use: PredictedVsActual::of(forecast.device_use, self.run.books()),
-            process_use: PredictedVsActual::of_process(forecast.process_use),
-        })
+    }
+
+    /// What a checkpoint after so many steps says of this training.
+    pub(super) fn manifest(&self, step: usize, steps: usize, steps_per_epoch: usize) -> Manifest {
+        let mut manifest = Manifest::new(step as u64, steps as u64, steps_per_epoch as u64);
+        (manifest.settings, manifest.changeable) = self.trainer.identity(self.data);
+        manifest
+    }
+
+    /// What the main step has placed where: every state and large buffer with its home, offset and bytes, and where each kernel
+    /// runs, in lines of at most so many columns.
+    pub fn placement(&self, width: usize) -> String {
+        let elsewhere = if self.run.target().is_process() { "file" } else { "host" };
+        placement_text(self.run.main(), &self.run.target().device.name(), elsewhere, width)
     }
 
     /// What the step that needs the most memory does with it.
     pub fn memory_trace(&self) -> TraceFile {
-        memory_trace::of_plan(self.run.most(), self.trainer.budget, self.run.forecast().micro_batches)
+        memory_trace::of_plan(self.run.most(), self.trainer.budget, self.run.main_parts())
+    }
+
+    /// The plan of the step that needs the most memory, to be drawn.
+    pub fn plan_picture(&self) -> PlanPicture {
+        PlanPicture::of_run(&self.run, &self.forecast(), self.trainer.budget)
+    }
+
+    /// Times the kernels of the training step on its first full batch and lays them out as a trace. This trains on that
+    /// batch a few times more: whatever is to be kept of the weights must have been saved before.
+    ///
+    /// # Errors
+    /// As [`Training::fit`].
+    pub fn step_trace(&mut self) -> Result<StepTrace> {
+        let batches = self.data.batches(self.trainer.batch)?;
+        let Some(batch) = batches.epoch(0).next() else {
+            return Err(Error::new(ErrorKind::Data, "there is no batch to run"));
+        };
+        self.finish()?;
+        self.begin(TRAINING, &batch, self.trainer.longest())?;
+        let mut seconds: Vec<Vec<f64>> = vec![];
+        for _ in 0..StepTrace::REPEATS {
+            let timed = self.time_kernels()?;
+            seconds.push(timed.iter().map(|kernel| kernel.seconds).collect());
+        }
+        let picture = PlanPicture::of_main(&self.run, &self.forecast(), self.trainer.budget);
+        Ok(StepTrace::new(picture, &seconds))
     }
 
     /// Parameters and statistics by name, copied: to save them, [`Training::save`] takes no second copy of them.
@@ -268,19 +309,34 @@ impl<'a> Training<'a> {
 
     /// Begins to train on a batch in the step of that number. On a device that runs beside the host it may end later.
     pub(crate) fn train(&mut self, batch: &Batch<'_>, number: usize) -> Result<()> {
-        let samples = self.trainer.samples(number, batch.samples());
-        let length = self.trainer.length(number);
-        let batch = batch.part(0, samples);
+        let (batch, length) = self.cut(batch, number);
         self.begin(TRAINING, &batch, length)
     }
 
+    /// What the step of that number takes of a batch, and the length that its sequences are cropped to.
+    pub(super) fn cut<'b>(&self, batch: &Batch<'b>, number: usize) -> (Batch<'b>, Option<usize>) {
+        let samples = self.trainer.samples(number, batch.samples());
+        (batch.part(0, samples), self.trainer.length(number))
+    }
+
     fn begin(&mut self, step: usize, batch: &Batch<'_>, length: Option<usize>) -> Result<()> {
+        self.with_inputs(batch, length, |run, shapes, fill| run.begin(step, shapes, fill))
+    }
+
+    /// Gives the run the shapes of a batch, and what writes its inputs.
+    pub(super) fn with_inputs<T>(
+        &mut self,
+        batch: &Batch<'_>,
+        length: Option<usize>,
+        take: impl FnOnce(&mut Run, &InputShapes, FillPart<'_>) -> Result<T>,
+    ) -> Result<T> {
         self.open()?;
         let bucket = length.map(|length| self.trainer.bucket(length));
         let shapes = self.shapes_of(batch.samples(), bucket)?;
-        let Some(reader) = &mut self.reader else { return Ok(()) };
-        self.run.begin(step, &shapes, &mut |part, input, out| {
-            reader.fill(&batch.part(part.first, part.samples), input, length, out)
+        let reader = &mut self.reader;
+        take(&mut self.run, &shapes, &mut |part, input, out| match reader {
+            Some(reader) => reader.fill(&batch.part(part.first, part.samples), input, length, out),
+            None => Ok(()),
         })
     }
 
@@ -302,40 +358,20 @@ impl<'a> Training<'a> {
     }
 
     /// The metrics on the held-out data with the present weights.
-    fn evaluate(&mut self) -> Result<BTreeMap<String, f64>> {
+    pub(super) fn evaluate(&mut self) -> Result<BTreeMap<String, f64>> {
         let Some(held_out) = self.held_out else { return Ok(BTreeMap::new()) };
         self.finish()?;
-        let (mut sums, mut weights) = ([0.0; 2], 0.0);
+        let mut measures = Measures::new(self.trainer.held_out_metrics());
         let at_once = self.trainer.batch.min(held_out.samples()).max(1);
         for batch in held_out.batches(at_once)?.epoch(0) {
             self.begin(EVALUATION, &batch, self.trainer.longest())?;
             self.finish()?;
-            let Some(ended) = self.run.ended() else { continue };
-            let weight = self.counted(&batch)?;
-            for (sum, &value) in sums.iter_mut().zip(ended.scalars()) {
-                *sum += f64::from(value) * weight;
+            if let Some(ended) = self.run.ended() {
+                measures.add(&ended);
+                self.run.reuse(ended);
             }
-            weights += weight;
         }
-        let mean = |sum: f64| sum / weights.max(1.0);
-        let mut metrics = BTreeMap::from([("loss".to_string(), mean(sums[0]))]);
-        if self.trainer.accuracy {
-            metrics.insert("accuracy".into(), mean(sums[1]));
-        }
-        Ok(metrics)
-    }
-
-    /// How much a batch counts in means over several: by its labels that are not negative, if it has labels.
-    fn counted(&mut self, batch: &Batch<'_>) -> Result<f64> {
-        let shapes = self.shapes_of(batch.samples(), self.trainer.longest())?;
-        let dtype = self.run.input_dtype(EVALUATION, 1);
-        let Some(reader) = &mut self.reader else { return Ok(0.0) };
-        if self.trainer.loss != Loss::SparseCrossEntropy {
-            return Ok(batch.samples() as f64);
-        }
-        let mut labels = vec![0; shapes[1].elements() * dtype.size()];
-        reader.fill(batch, 1, self.trainer.longest(), &mut labels)?;
-        Ok(count_labels(dtype, &labels) as f64)
+        Ok(measures.take().iter().cloned().collect())
     }
 
     /// Runs the step for a full batch, the largest there is, once more: its kernels in the plan's order, with the seconds
@@ -344,14 +380,4 @@ impl<'a> Training<'a> {
         self.finish()?;
         self.run.time_kernels()
     }
-}
-
-fn diverged(loss: f32, step: usize, epoch: usize) -> Error {
-    let message = format!(
-        "the loss is {loss} in step {} of epoch {}: training has diverged; lower the learning rate, clip \
-         gradients, or look for inputs outside of the range the model expects",
-        step + 1,
-        epoch + 1
-    );
-    Error::new(ErrorKind::Diverged, message)
 }

@@ -29,7 +29,8 @@ pub(super) struct Analysis<'a> {
     pub(super) writes: &'a [Operand],
     /// For each write, the reads that it may replace.
     pub(super) replaces: Vec<Vec<usize>>,
-    /// For each register, the register whose value it has: itself, unless it is a cast that changes nothing.
+    /// For each register, the register whose value it has: itself, unless it is a cast that changes nothing or a choice that
+    /// is decided.
     pub(super) alias: Vec<usize>,
     /// Whether a result depends on it.
     pub(super) needed: Vec<bool>,
@@ -48,11 +49,13 @@ pub(super) struct Analysis<'a> {
 }
 
 impl<'a> Analysis<'a> {
+    /// With `decided`, the read of that number is one truth for all elements, and known.
     pub(super) fn new(
         body: &'a Loop,
         reads: &'a [Operand],
         writes: &'a [Operand],
         in_place: &[(usize, usize)],
+        decided: Option<(u16, bool)>,
     ) -> Analysis<'a> {
         let registers = body.instructions.len();
         let mut analysis = Analysis {
@@ -60,7 +63,7 @@ impl<'a> Analysis<'a> {
             reads,
             writes,
             replaces: replaced(reads, writes, in_place),
-            alias: aliases(body),
+            alias: aliases(body, decided),
             needed: vec![false; registers],
             class: vec![Class::Constant; registers],
             walks: vec![],
@@ -292,15 +295,46 @@ fn replaced(reads: &[Operand], writes: &[Operand], in_place: &[(usize, usize)]) 
         .collect()
 }
 
-fn aliases(body: &Loop) -> Vec<usize> {
+fn aliases(body: &Loop, decided: Option<(u16, bool)>) -> Vec<usize> {
     let mut alias: Vec<usize> = (0..body.instructions.len()).collect();
     for (register, instruction) in body.instructions.iter().enumerate() {
-        if let Scalar::Cast(from) = instruction.scalar {
-            let from = alias[usize::from(from)];
-            if functions::cast(body.instructions[from].dtype, instruction.dtype, Isa::Portable).is_none() {
-                alias[register] = from;
+        match (instruction.scalar, decided) {
+            (Scalar::Cast(from), _) => {
+                let from = alias[usize::from(from)];
+                if functions::cast(body.instructions[from].dtype, instruction.dtype, Isa::Portable).is_none()
+                {
+                    alias[register] = from;
+                }
             }
+            (Scalar::Select(truth, yes, no), Some((read, holds))) if is_load(body, truth, read) => {
+                let chosen = usize::from(if holds { yes } else { no });
+                if body.instructions[chosen].level == instruction.level {
+                    alias[register] = alias[chosen];
+                }
+            }
+            _ => {}
         }
     }
     alias
+}
+
+fn is_load(body: &Loop, register: u16, read: u16) -> bool {
+    body.instructions[usize::from(register)].scalar == Scalar::Load { read }
+}
+
+/// The read, if there is one, that is one truth for all elements and that something is selected by.
+pub(super) fn truth_for_all(body: &Loop, reads: &[Operand]) -> Option<u16> {
+    let is_one = |read: u16| {
+        let Operand { view, dtype, .. } = &reads[usize::from(read)];
+        let rank = view.shape.rank();
+        let stays = |(&extent, &stride): (&usize, &usize)| extent <= 1 || stride == 0;
+        *dtype == DType::Bool && view.shape[..].iter().zip(&view.strides[..rank]).all(stays)
+    };
+    body.instructions.iter().find_map(|instruction| match instruction.scalar {
+        Scalar::Select(truth, ..) => match body.instructions[usize::from(truth)].scalar {
+            Scalar::Load { read } if is_one(read) => Some(read),
+            _ => None,
+        },
+        _ => None,
+    })
 }

@@ -107,7 +107,9 @@ impl FusedEpilogue {
         let before = rows.start * self.pitch + columns.start * self.size;
         // The place of the op's result among the reads is that of the op's last operand, which is not looked at.
         let call = Call { reads: &call.reads[self.operands - 1..], ..*call };
-        let geometry = &self.fused.geometry;
+        // SAFETY: as the caller vouches for.
+        let fused = unsafe { self.fused.decided(&call) };
+        let geometry = &fused.geometry;
         // Where everything is dense, rows and columns are one axis, and all columns are taken.
         let ([rows, columns], tile) = match geometry.tile[..] {
             [down, across] => ([rows, columns], [down, across]),
@@ -116,7 +118,7 @@ impl FusedEpilogue {
         };
         // SAFETY: the caller vouches for the addresses and the memory.
         unsafe {
-            let mut at = self.fused.worker(&call, memory, Some(values.wrapping_sub(before)));
+            let mut at = fused.worker(&call, memory, Some(values.wrapping_sub(before)));
             for row in rows.clone().step_by(tile[0]) {
                 for column in columns.clone().step_by(tile[1]) {
                     let mut part = Part { start: [0; MAX_RANK], extents: [1; MAX_RANK] };

@@ -55,6 +55,16 @@ pub(crate) fn prepare(
 struct Fused {
     geometry: Geometry,
     steps: Steps,
+    otherwise: Option<Otherwise>,
+}
+
+/// The same loop where a truth does not hold that is one for all elements, and by which it selects. Whether it holds is
+/// looked at once and not for each element, since updates select so: by whether the loss is finite.
+struct Otherwise {
+    /// The read that has the truth, and its byte there.
+    read: usize,
+    offset: usize,
+    fused: Box<Fused>,
 }
 
 impl Fused {
@@ -65,9 +75,30 @@ impl Fused {
         in_place: &[(usize, usize)],
         isa: Isa,
     ) -> Fused {
-        let analysis = Analysis::new(body, reads, writes, in_place);
-        let steps = Emitter::new(&analysis, isa).emit();
-        Fused { geometry: analysis.geometry, steps }
+        let fused = |decided: Option<(u16, bool)>, otherwise: Option<Otherwise>| {
+            let analysis = Analysis::new(body, reads, writes, in_place, decided);
+            let steps = Emitter::new(&analysis, isa).emit();
+            Fused { geometry: analysis.geometry, steps, otherwise }
+        };
+        let Some(read) = analysis::truth_for_all(body, reads) else { return fused(None, None) };
+        let otherwise = Otherwise {
+            read: usize::from(read),
+            offset: reads[usize::from(read)].view.offset,
+            fused: Box::new(fused(Some((read, false)), None)),
+        };
+        fused(Some((read, true)), Some(otherwise))
+    }
+
+    /// The loop for what is in memory now.
+    ///
+    /// # Safety
+    /// As for [`Routine::run`].
+    unsafe fn decided(&self, call: &Call<'_>) -> &Fused {
+        match &self.otherwise {
+            // SAFETY: the read is there, and a truth is a byte.
+            Some(other) if unsafe { *call.reads[other.read].add(other.offset) } == 0 => &other.fused,
+            _ => self,
+        }
     }
 
     /// The bytes of the table of places, which is at the beginning of a worker's memory.
@@ -75,9 +106,10 @@ impl Fused {
         (self.steps.slots.len() * size_of::<Place>()).next_multiple_of(64)
     }
 
-    /// The bytes of one worker's memory. Two workers' never share a pair of cache lines.
+    /// The bytes of one worker's memory, however a truth turns out. Two workers' never share a pair of cache lines.
     fn memory(&self) -> usize {
-        (self.table() + self.steps.memory).next_multiple_of(128)
+        let own = (self.table() + self.steps.memory).next_multiple_of(128);
+        self.otherwise.as_ref().map_or(own, |other| own.max(other.fused.memory()))
     }
 
     fn tasks(&self, threads: usize) -> usize {
@@ -89,17 +121,24 @@ impl Fused {
 
 impl Routine for Fused {
     fn workspace(&self, threads: usize) -> usize {
-        self.memory() * if self.tasks(threads) > 1 { threads } else { self.tasks(threads) }
+        let workers = |fused: &Fused| match fused.tasks(threads) {
+            tasks if tasks > 1 => threads,
+            tasks => tasks,
+        };
+        let other = self.otherwise.as_ref().map_or(0, |other| workers(&other.fused));
+        self.memory() * workers(self).max(other)
     }
 
     unsafe fn run(&self, call: &Call<'_>) {
-        let tiles = self.geometry.tiles();
-        let tasks = self.tasks(call.pool.threads());
+        // SAFETY: as the caller vouches for.
+        let fused = unsafe { self.decided(call) };
+        let tiles = fused.geometry.tiles();
+        let tasks = fused.tasks(call.pool.threads());
         let task = |worker: usize, task: usize| {
             let bound = |task: usize| tiles * task / tasks;
             // SAFETY: the caller vouches for the addresses; no two calls at a time have the same worker, and
             // so the same part of the workspace; tiles of different tasks are different elements.
-            unsafe { self.task(call, worker, bound(task)..bound(task + 1)) };
+            unsafe { fused.task(call, worker, bound(task)..bound(task + 1)) };
         };
         if tasks <= 1 {
             (0..tasks).for_each(|index| task(0, index));
@@ -171,7 +210,7 @@ impl Fused {
 impl Worker<'_> {
     /// Works on one tile.
     unsafe fn tile(&mut self, part: Part) {
-        let Fused { geometry, steps } = self.loops;
+        let Fused { geometry, steps, .. } = self.loops;
         self.part = part;
         self.rows = geometry.rows(&part);
         // SAFETY: the places are set for each chunk before steps are taken on it.

@@ -6,7 +6,7 @@ use crate::testing::scalar::{Scalar as Value, reduce_row};
 use crate::testing::{self, Numbers};
 use plimsoll_graph::op::{Binary, Comparison, Distribution, Reduction, Unary};
 use plimsoll_graph::program::{BufferId, Instruction, Level, Loop, Operand, Register, Scalar, View};
-use plimsoll_graph::{DType, Shape, random};
+use plimsoll_graph::{DType, MAX_RANK, Shape, random};
 use proptest::prelude::*;
 
 /// A loop with its operands and their contents.
@@ -308,6 +308,9 @@ impl Generator {
                 self.push(Scalar::Compare(comparison, a, b), DType::Bool, level);
             }
             9 => {
+                if level == Level::Element && self.numbers.chance(50) {
+                    self.truth_for_all();
+                }
                 if let Some(condition) = self.register(Some(DType::Bool), level) {
                     self.push(Scalar::Select(condition, a, b), dtype, level);
                 }
@@ -330,6 +333,16 @@ impl Generator {
             }
             _ => {}
         }
+    }
+
+    /// Loads one truth for all elements.
+    fn truth_for_all(&mut self) {
+        let read = self.case.reads.len() as u16;
+        let (buffer, domain) = (BufferId(read.into()), self.case.body.domain);
+        let view = View { strides: [0; MAX_RANK], ..View::dense(domain) };
+        self.case.reads.push(Operand { buffer, dtype: DType::Bool, view });
+        self.contents(DType::Bool, 1);
+        self.push(Scalar::Load { read }, DType::Bool, Level::Element);
     }
 
     fn random(&mut self) {

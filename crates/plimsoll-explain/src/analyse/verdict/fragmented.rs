@@ -21,6 +21,15 @@ fn at_failure(facts: &Facts<'_>) -> Option<Verdict> {
     let (refused, live, bound) = (facts.refused?, facts.live?, facts.bound?);
     let free = bound.bytes.saturating_sub(live);
     let largest = facts.largest_free();
+    if facts.layout.is_none() && facts.device.trace.is_none() {
+        let idle = facts.reserved.unwrap_or(0).saturating_sub(live);
+        let most = facts.device.capacity.is_some_and(|capacity| refused > capacity / 2);
+        // Holes are what is wrong if they make up for what the device lacks; of one request for most of the device, the
+        // request is.
+        if idle < refused / 4 || most && idle < refused {
+            return None;
+        }
+    }
     // A hole that is large enough was refused for another reason: another pool, another stream.
     if live.saturating_add(refused) > bound.bytes
         || facts.is_nearly_full()
@@ -37,23 +46,57 @@ fn at_failure(facts: &Facts<'_>) -> Option<Verdict> {
         format_bytes(refused),
         format_bytes(free)
     );
+    if let Some((sentence, proof)) = by_a_message(facts, refused, live) {
+        return Some(Verdict { kind: VerdictKind::Fragmented, sentence, proof });
+    }
+    let exact = |bytes: u64| if facts.is_exact() { format!(" ({bytes} bytes)") } else { String::new() };
     let mut proof = vec![
-        format!("requested: {} ({refused} bytes)", format_bytes(refused)),
+        format!("requested: {}{}", format_bytes(refused), exact(refused)),
         format!(
-            "free in all: {} ({free} bytes), of the {} available to the pool less {} in use",
+            "free in all: {}{}, of the {} available to the pool less {} in use",
             format_bytes(free),
+            exact(free),
             format_bytes(bound.bytes),
             format_bytes(live)
         ),
     ];
     if let Some(largest) = largest {
-        proof.push(format!("largest hole: {} ({largest} bytes)", format_bytes(largest)));
+        proof.push(format!("largest hole: {}{}", format_bytes(largest), exact(largest)));
     }
     if let Some(layout) = &facts.layout {
         proof.extend(holes(layout));
         proof.extend(pins(facts, layout, refused));
     }
     Some(Verdict { kind: VerdictKind::Fragmented, sentence, proof })
+}
+
+/// What a message tells: that the pool keeps enough that is not in use, and could not serve the request from it.
+fn by_a_message(facts: &Facts<'_>, refused: u64, live: u64) -> Option<(String, Vec<String>)> {
+    let told = facts.layout.is_none() && facts.device.trace.is_none() && facts.largest_free().is_none();
+    let reserved = facts.reserved.filter(|_| told)?;
+    let idle = reserved.saturating_sub(live);
+    let beside = match facts.device.device_free {
+        Some(free) if idle < refused => {
+            format!(", and {} are free beside it: together enough", format_bytes(free))
+        }
+        _ => ": enough".into(),
+    };
+    let sentence = format!(
+        "Fragmented: the pool keeps {} that are not in use{beside} for the {} requested, but in pieces that are too small.",
+        format_bytes(idle),
+        format_bytes(refused)
+    );
+    let free = facts
+        .device
+        .device_free
+        .map_or(String::new(), |free| format!("; free on the device: {}", format_bytes(free)));
+    let proof = vec![format!(
+        "reserved by the pool: {}; in use: {}{free}; requested: {}",
+        format_bytes(reserved),
+        format_bytes(live),
+        format_bytes(refused)
+    )];
+    Some((sentence, proof))
 }
 
 fn without_failure(facts: &Facts<'_>) -> Option<Verdict> {

@@ -7,6 +7,7 @@
 
 use super::parse::{Size, after, index_in, number, number_before, short, size, size_after, word};
 use crate::read::budget::{Budget, Charge, PIECE};
+use crate::recording::PoolPicture;
 use plimsoll_memory::{Frame, Layout, OwnerId, Owners, Piece, PieceState, Segment, SegmentClass};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -57,6 +58,8 @@ pub(super) struct Dump {
     pub(super) peak: Option<Size>,
     largest: Option<Size>,
     pub(super) growth: Option<bool>,
+    /// The map that ends it.
+    pub(super) picture: Option<PoolPicture>,
     /// Whether its last part was seen.
     pub(super) complete: bool,
 }
@@ -93,13 +96,18 @@ impl Dump {
             peak: None,
             largest: None,
             growth: None,
+            picture: None,
             complete: false,
         }
     }
 
     /// Takes a line if it is of a dump; says whether it was.
     fn line(&mut self, line: &str) -> bool {
-        self.chunk(line) || self.region(line) || self.summary(line) || self.statistic(line)
+        self.chunk(line)
+            || self.region(line)
+            || self.summary(line)
+            || self.statistic(line)
+            || is_heading(line)
     }
 
     fn chunk(&mut self, line: &str) -> bool {
@@ -158,6 +166,10 @@ impl Dump {
     }
 
     fn summary(&mut self, line: &str) -> bool {
+        if let Some(asked) = after(line, "Bin for ").filter(|rest| rest.contains(" was ")).and_then(size) {
+            self.asked = self.asked.or(Some(asked.0));
+            return true;
+        }
         if let Some((before, rest)) = line.split_once(" Chunks of size ")
             && let (Some(count), Some(bytes)) = (number_before(before), number(rest))
         {
@@ -204,18 +216,33 @@ impl Dump {
             "Reserved:",
             "PeakAllocated:",
         ];
-        let Some((label, rest)) = LABELS.iter().find_map(|&label| {
-            let at = line.find(label)?;
-            let starts_word = !line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
-            let rest = &line[at + label.len()..];
-            (starts_word && rest.starts_with(' ')).then_some((label, rest))
-        }) else {
-            return false;
-        };
-        let Some((value, rest)) = size(rest) else { return false };
-        if !(rest.trim().is_empty() || rest.starts_with('\\')) {
-            return false;
+        // One to a line, or all on one where line ends were lost.
+        let (mut rest, mut any) = (line, false);
+        while let Some((label, behind)) = LABELS
+            .iter()
+            .filter_map(|&label| {
+                let at = rest.find(label)?;
+                let starts_word = !rest[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+                let behind = &rest[at + label.len()..];
+                (starts_word && behind.starts_with(' ')).then_some((at, label, behind))
+            })
+            .min_by_key(|&(at, ..)| at)
+            .map(|(_, label, behind)| (label, behind))
+        {
+            let Some((value, behind)) = size(behind) else { return any };
+            let ends = behind.trim().is_empty()
+                || behind.starts_with('\\')
+                || LABELS.iter().any(|label| behind.trim_start().starts_with(label));
+            if !ends {
+                return any;
+            }
+            self.keep(label, value);
+            (rest, any) = (behind, true);
         }
+        any
+    }
+
+    fn keep(&mut self, label: &str, value: Size) {
         match label {
             // The limit may have been told to the byte before.
             "Limit:" => self.limit = self.limit.filter(|known| known.exact).or(Some(value)),
@@ -226,7 +253,6 @@ impl Dump {
             "MaxAllocSize:" => self.complete = true,
             _ => {}
         }
-        true
     }
 
     /// Bytes in use, the best that is told.
@@ -280,6 +306,11 @@ impl Dump {
                 *bytes = bytes.saturating_add(chunk.bytes);
                 *count += 1;
             }
+        }
+        let listed = by_owner.values().fold(0_u64, |sum, held| sum.saturating_add(held.0));
+        if live.is_some_and(|live| !live.may_be(listed)) {
+            // Of some of the chunks nothing follows for all.
+            by_owner.clear();
         }
         let regions = self.regions.iter().map(|region| region.0).try_fold(0_u64, u64::checked_add);
         let regions = regions.filter(|&bytes| bytes > 0).map(Size::exact);
@@ -471,6 +502,7 @@ impl Dumps {
         if is_map(line, self.open[index].1.complete) {
             let (_, mut dump) = self.open.remove(index);
             dump.complete = true;
+            dump.picture = picture(line);
             self.close(dump);
             return true;
         }
@@ -553,12 +585,26 @@ impl Dumps {
     }
 }
 
+/// Whether a line only says that figures follow.
+fn is_heading(line: &str) -> bool {
+    line.contains("bfc_allocator") && line.contains("] Stats:")
+}
+
 /// Whether a line is the map that ends a dump: a hundred of `*`, `x` and `_`.
 fn is_map(line: &str, after_figures: bool) -> bool {
     let last = line.trim_end().rsplit(' ').next().unwrap_or("");
     let last = last.rsplit(':').next().unwrap_or(last);
     (after_figures || line.contains("bfc_allocator"))
         && (last.len() == 100 && last.bytes().all(|b| matches!(b, b'*' | b'_' | b'x')))
+}
+
+/// How full the pool is in its map: `*` is in use, `x` freed and not yet, `_` free.
+fn picture(line: &str) -> Option<PoolPicture> {
+    let map = line.trim_end().as_bytes();
+    let map = &map[map.len().checked_sub(100)?..];
+    let used = map.iter().filter(|&&b| b != b'_').count() as u8;
+    let largest_gap = map.split(|&b| b != b'_').map(<[u8]>::len).max()? as u8;
+    Some(PoolPicture { used, largest_gap })
 }
 
 /// The number of the device a pool is on.

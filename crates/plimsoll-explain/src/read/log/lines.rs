@@ -29,11 +29,27 @@ pub(super) struct Lines<R> {
     long: bool,
     /// Whether the last line of the stream was cut.
     cut: bool,
+    /// The start of the last line that was passed over.
+    passed: Vec<u8>,
 }
 
 impl<R: BufRead> Lines<R> {
     pub(super) fn new(input: R) -> Self {
-        Self { input, buffer: Vec::new(), number: 1, ended: false, long: false, cut: false }
+        Self {
+            input,
+            buffer: Vec::new(),
+            number: 1,
+            ended: false,
+            long: false,
+            cut: false,
+            passed: Vec::new(),
+        }
+    }
+
+    /// The start of the last line that was passed over, once: most lines begin with the time.
+    pub(super) fn take_passed(&mut self) -> Option<String> {
+        let passed = std::mem::take(&mut self.passed);
+        (!passed.is_empty()).then(|| String::from_utf8_lossy(&passed).into_owned())
     }
 
     /// The number of the line handed out last, counted as an editor does.
@@ -52,6 +68,11 @@ impl<R: BufRead> Lines<R> {
         let end = words.find(searched).map_or(searched.len(), |found| found.start());
         let lines = memchr::memrchr2(b'\n', b'\r', &searched[..end]).map_or(0, |last| last + 1);
         self.number += memchr::memchr_iter(b'\n', &searched[..lines]).count() as u64;
+        if lines > 1 {
+            let start = memchr::memrchr2(b'\n', b'\r', &searched[..lines - 1]).map_or(0, |last| last + 1);
+            self.passed.clear();
+            self.passed.extend_from_slice(&searched[start..lines.min(start + 64)]);
+        }
         self.input.consume(lines);
         Ok(())
     }
@@ -99,7 +120,7 @@ impl<R: BufRead> Lines<R> {
             self.buffer.retain(|&b| b != 0);
         }
         let (number, cut) = (self.number(), self.cut);
-        Ok(Some(Line { number, text: without_colours(String::from_utf8_lossy(&self.buffer)), cut }))
+        Ok(Some(Line { number, text: plain(String::from_utf8_lossy(&self.buffer)), cut }))
     }
 }
 
@@ -110,6 +131,32 @@ fn is_closed(text: &[u8]) -> bool {
         [.., last] => *last == b'}',
         [] => true,
     }
+}
+
+/// The text without terminal escapes, and without the escapes of HTML that a page was copied with.
+pub(super) fn plain(text: Cow<'_, str>) -> Cow<'_, str> {
+    let text = without_colours(text);
+    if !text.contains('&') {
+        return text;
+    }
+    const ESCAPES: [(&str, &str); 8] = [
+        ("&gt;", ">"),
+        ("&lt;", "<"),
+        ("&quot;", "\""),
+        ("&#34;", "\""),
+        ("&#39;", "'"),
+        ("&#x27;", "'"),
+        ("&nbsp;", " "),
+        // Last: what it uncovers was meant as it stands.
+        ("&amp;", "&"),
+    ];
+    let mut plain = text;
+    for (escaped, character) in ESCAPES {
+        if plain.contains(escaped) {
+            plain = Cow::Owned(plain.replace(escaped, character));
+        }
+    }
+    plain
 }
 
 /// The text without terminal escapes.

@@ -112,6 +112,27 @@ pub(super) fn index_in(name: &str) -> Option<u32> {
     number(&name[start..])?.try_into().ok()
 }
 
+/// The time at the start of a line, with its date where that stands before it.
+pub(super) fn time(line: &str) -> Option<String> {
+    let start = line.get(..line.len().min(64)).or_else(|| line.get(..32))?;
+    let digit = |b: &u8| b.is_ascii_digit();
+    let at = start
+        .as_bytes()
+        .windows(8)
+        .position(|w| w[2] == b':' && w[5] == b':' && [0, 1, 3, 4, 6, 7].iter().all(|&at| digit(&w[at])))?;
+    let fraction = start[at + 8..]
+        .strip_prefix(['.', ','])
+        .map_or("", |rest| rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or(""));
+    let date = at.checked_sub(11).and_then(|from| start.get(from..at - 1));
+    let date = date.filter(|date| {
+        let bytes = date.as_bytes();
+        bytes[4] == bytes[7] && !digit(&bytes[4]) && bytes.iter().filter(|b| digit(b)).count() == 8
+    });
+    let time = &start[at..at + 8];
+    let time = if fraction.is_empty() { time.to_string() } else { format!("{time}.{fraction}") };
+    Some(date.map_or(time.clone(), |date| format!("{date} {time}")))
+}
+
 /// Python's last traceback, as far as it has been seen.
 #[derive(Debug, Default)]
 pub(super) struct Traceback {

@@ -2,6 +2,7 @@
 //! all that a person has, and it tells the device's capacity, what others hold, and the pool's two figures.
 
 use super::parse::{Size, after, number, short, size, size_after, size_before};
+use crate::program::{Backend, Platform, Program};
 use crate::recording::{Device, Failure};
 
 /// A message may be wrapped over this many lines by whatever printed it.
@@ -21,6 +22,8 @@ const BEGINNINGS: [&str; 5] = [
 #[derive(Debug)]
 struct Gathering {
     text: String,
+    /// Its lines, as they stand.
+    pieces: Vec<String>,
     lines: usize,
     at: u64,
     caller: Option<String>,
@@ -42,8 +45,6 @@ pub(super) struct Messages {
     gathering: Option<Gathering>,
     pub(super) found: Vec<Message>,
     pub(super) count: u64,
-    /// The line of an out-of-memory error that gives no sizes.
-    pub(super) without_sizes: Option<u64>,
 }
 
 impl Messages {
@@ -56,7 +57,8 @@ impl Messages {
             let from =
                 (start.saturating_sub(48)..=start).find(|&at| line.is_char_boundary(at)).unwrap_or(start);
             let text = cut(&line[from..]).to_string();
-            self.gathering = Some(Gathering { text, lines: 1, at, caller: caller() });
+            let pieces = vec![cut(line).to_string()];
+            self.gathering = Some(Gathering { text, pieces, lines: 1, at, caller: caller() });
         } else if let Some(gathering) = &mut self.gathering {
             let over = gathering.lines >= MOST_LINES || gathering.text.len() >= MOST_BYTES;
             if over || line.contains("Traceback (most recent") {
@@ -65,9 +67,8 @@ impl Messages {
                 gathering.lines += 1;
                 gathering.text.push(' ');
                 gathering.text.push_str(cut(line));
+                gathering.pieces.push(cut(line).to_string());
             }
-        } else if line.contains("CUDA error: out of memory") || line.contains("cuda runtime error (2)") {
-            self.without_sizes = Some(at);
         }
     }
 
@@ -88,14 +89,17 @@ impl Messages {
         let count = self.count;
         self.end();
         if let Some(last) = self.found.last_mut().filter(|_| self.count > count) {
-            last.cut = is_cut;
+            let Device { capacity, live, reserved, device_free, .. } = &last.device;
+            // What stands behind these figures is advice.
+            let told = [capacity, live, reserved, device_free].iter().all(|figure| figure.is_some());
+            last.cut = is_cut && !told;
         }
     }
 
     /// Ends the message that is being gathered.
     fn end(&mut self) {
-        let Some(Gathering { text, at, caller, .. }) = self.gathering.take() else { return };
-        let Some(mut device) = understand(&text) else { return };
+        let Some(Gathering { text, pieces, at, caller, .. }) = self.gathering.take() else { return };
+        let Some(mut device) = understand_wrapped(&text, &pieces) else { return };
         if let Some(failure) = &mut device.failure {
             failure.op = caller;
         }
@@ -110,19 +114,96 @@ impl Messages {
 /// Whether a message goes on to the figure that its wording ends with.
 fn has_last_figure(text: &str) -> bool {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let Some(asked) = after(&text, "ried to allocate ") else { return false };
     let inside =
         |marker: &str| after(&text, marker).is_some_and(|rest| rest.contains(|c: char| c.is_ascii_digit()));
+    if text.contains("Requested : ") {
+        return inside("memory fraction) : ");
+    }
+    let Some(asked) = after(&text, "ried to allocate ") else { return false };
     text.contains("is reserved by PyTorch but unallocated")
         || after(asked, "(").is_some_and(|rest| rest.contains(')') && asked.contains(';'))
-        || text.contains("max allowed: ") && text.contains(" on private pool")
-        || text.contains("memory fraction) : ") && inside("memory fraction) : ")
-        || text.contains("you tried to allocate ") && asked.contains(" bytes")
+        || text.contains("max allowed: ")
+            && (text.contains(" on private pool") || text.contains(" on shared pool"))
+        || text.contains("you tried to allocate ")
+            && (asked.contains(" bytes") || asked.contains("Buy new RAM"))
 }
 
 fn cut(line: &str) -> &str {
     let end = (0..=line.len().min(MOST_BYTES)).rev().find(|&at| line.is_char_boundary(at));
     &line[..end.unwrap_or(0)]
+}
+
+/// What a message says that may be wrapped: between words, or at a column wherever that is. The reading that makes most
+/// sense is taken.
+fn understand_wrapped(text: &str, pieces: &[String]) -> Option<Device> {
+    let told = |device: &Option<Device>| {
+        let known = |device: &Device| {
+            let figures = [
+                device.capacity,
+                device.live,
+                device.reserved,
+                device.device_free,
+                device.process,
+                device.limit,
+            ];
+            1 + figures.iter().flatten().count() + device.others.len() + usize::from(device.index.is_some())
+        };
+        device.as_ref().map_or(0, known)
+    };
+    let plain = understand(text);
+    if pieces.len() < 2 {
+        return plain;
+    }
+    // Where lines are broken at a column, they are all as long; a single break tells nothing by its length.
+    let first = pieces[0].chars().count();
+    let alike = pieces.iter().take_while(|piece| piece.chars().count() == first).count();
+    let within = |at: usize| {
+        let inside = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric() || c == '.');
+        inside(pieces[at].chars().last())
+            && pieces.get(at + 1).is_some_and(|next| inside(next.chars().next()))
+    };
+    let mut joined = String::new();
+    for (at, piece) in pieces.iter().enumerate() {
+        joined.push_str(piece);
+        if at >= alike || alike == 1 && !within(at) {
+            joined.push(' ');
+        }
+    }
+    let joined = understand(&joined);
+    // Where a break between words is undone, words are lost; where one within a figure is not, the figure is another.
+    if told(&joined) >= told(&plain) { joined } else { plain }
+}
+
+/// What drives the device that a message is of.
+fn backend(text: &str) -> Option<Backend> {
+    let before = &text[..text.find(" out of memory")?];
+    Some(match before.rsplit([' ', ':']).next()? {
+        "CUDA" | "cuda" => Backend::Cuda,
+        "HIP" => Backend::Hip,
+        "XPU" => Backend::Xpu,
+        "backend" => Backend::Mps,
+        word if word.len() >= 2 && word.chars().all(|c| c.is_ascii_uppercase()) => Backend::Other,
+        _ => return None,
+    })
+}
+
+/// What the wording gives away of the version: it has changed with nearly every release.
+fn version(text: &str, device: &mut Device) {
+    let program = &mut device.program;
+    program.backend = program.backend.or(backend(text));
+    let (from, before) = match () {
+        () if text.contains("PYTORCH_ALLOC_CONF=") => (Some((2, 9)), None),
+        () if text.contains("ALLOC_CONF=expandable_segments") => (Some((2, 2)), None),
+        () if text.contains(" total capacty of") => (Some((2, 1)), Some((2, 3))),
+        () if text.contains(" has a total capacity of") => (Some((2, 2)), None),
+        () if text.contains("If reserved memory is >> allocated") => (Some((1, 10)), Some((2, 1))),
+        () if text.contains(" total capacity;") && text.contains(" cached)") => (None, Some((1, 4))),
+        () if text.contains(" total capacity;") => (Some((1, 4)), Some((2, 1))),
+        () => (None, None),
+    };
+    let names = ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"];
+    program.settings_variable = names.into_iter().find(|name| text.contains(name));
+    program.complete(&Program { version_from: from, version_before: before, ..Program::default() });
 }
 
 /// What a message says; `None` if it is not one after all.
@@ -139,12 +220,17 @@ fn understand(text: &str) -> Option<Device> {
         device.name = "mps".into();
         device.limit = bytes(size_after(&text, "max allowed: "));
         device.reserved = bytes(size_after(&text, "MPS allocated: "));
-        let others = size_after(&text, "other allocations: ");
-        device.others.extend(others.map(|size| ("other allocations".to_string(), size.bytes)));
+        device.live = device.reserved;
+        // What Metal holds for this process beside PyTorch's pool.
+        let beside = size_after(&text, "other allocations: ").map_or(0, |size| size.bytes);
+        device.process = device.reserved.map(|reserved| reserved.saturating_add(beside));
+        device.program =
+            Program { backend: Some(Backend::Mps), platform: Some(Platform::MacOs), ..Program::default() };
         return device.limit.map(|_| device);
     }
     if text.contains("you tried to allocate ") {
         device.name = "cpu".into();
+        device.program.backend = Some(Backend::Cpu);
         return text.contains("llocat").then_some(device);
     }
     if text.contains("would exceed allowed memory") {
@@ -171,13 +257,17 @@ fn understand(text: &str) -> Option<Device> {
         let capacity = after(&text, " has a total capac").and_then(|rest| after(rest, "ty of "));
         device.capacity = capacity.and_then(size).map(|(size, _)| size.bytes);
         device.device_free = bytes(after(&text, "of which ").and_then(|rest| size_before(rest, " is free")));
-        device.process = bytes(size_after(&text, "this process has "));
+        // A device that is shared in slices reports a figure that has wrapped around.
+        let possible =
+            |bytes: &u64| device.capacity.is_none_or(|capacity| *bytes <= capacity.saturating_mul(16));
+        device.process = bytes(size_after(&text, "this process has ")).filter(possible);
         device.limit = bytes(size_before(&text, " allowed;"));
         device.live = bytes(size_before(&text, " is allocated by PyTorch"));
         let idle = bytes(size_before(&text, " is reserved by PyTorch but unallocated"));
         device.reserved = device.live.zip(idle).map(|(live, idle)| live.saturating_add(idle));
         others(&text, &mut device);
     }
+    version(&text, &mut device);
     device.name = match device.index {
         Some(index) => format!("GPU {index}"),
         None => "GPU".into(),
@@ -217,11 +307,17 @@ fn others(text: &str, device: &mut Device) {
         let taken: u64 = device.others.iter().map(|other| other.1).fold(0, u64::saturating_add);
         let all = taken.saturating_add(reserved).saturating_add(device.device_free.unwrap_or(0));
         if all > capacity.saturating_add(capacity / 200)
-            && let Some(own) = device.others.iter().position(|other| other.1 >= reserved)
+            && let Some(own) = closest(&device.others, reserved)
         {
             device.process = Some(device.others.remove(own).1);
         }
     }
+}
+
+/// The process that holds at least what the pool has, and the least beyond.
+fn closest(others: &[(String, u64)], reserved: u64) -> Option<usize> {
+    let holds = others.iter().enumerate().filter(|(_, other)| other.1 >= reserved - reserved / 200);
+    holds.min_by_key(|(_, other)| other.1).map(|(at, _)| at)
 }
 
 #[cfg(test)]

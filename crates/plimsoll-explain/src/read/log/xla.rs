@@ -74,6 +74,16 @@ pub(super) struct RuntimeMessages {
     pub(super) exhausted: Option<Exhausted>,
     /// A request for the pool itself that the device refused. The program may have gone on with less.
     pub(super) driver: Option<Exhausted>,
+    /// Whether that was logged as an error, as it was until TensorFlow 2.1.
+    pub(super) driver_is_error: bool,
+    /// The least that the device refused so.
+    pub(super) driver_least: Option<u64>,
+    /// A request that the program could do without, and where it was logged.
+    pub(super) not_a_failure: Option<(String, u64)>,
+    /// An error that does not say what was requested, and where it was logged.
+    pub(super) without_size: Option<(String, u64)>,
+    /// What the program that failed needs in all, by XLA's buffer assignment.
+    pub(super) program_bytes: Option<u64>,
     /// What XLA's program would hold at its peak.
     pub(super) buffers: Vec<ListedBuffer>,
     /// What was in use, by op.
@@ -175,6 +185,14 @@ impl RuntimeMessages {
     fn device_error(&mut self, line: &str, at: u64) {
         let exhausted =
             |asked| Exhausted { asked, elements: None, allocator: None, device: None, op: None, at };
+        let wrote = line.contains("CUDA_ERROR_OUT_OF_MEMORY") && line.contains("failed to allocate ");
+        if wrote {
+            self.tensorflow |= !line.contains("external/") && line.contains("tensorflow/");
+            self.driver_is_error |= line.contains(": E ") || line.starts_with('E');
+            let least = size_after(line, "failed to allocate ").map(|size| size.bytes);
+            self.driver_least =
+                self.driver_least.map_or(least, |known| Some(known.min(least.unwrap_or(known))));
+        }
         if let Some((used, rest)) = after(line, "out of memory in memory space hbm. Used ").and_then(size) {
             self.capacity = size_after(rest, " of ");
             self.exhausted = Some(Exhausted { allocator: Some("TPU hbm".into()), ..exhausted(used) });
@@ -188,6 +206,17 @@ impl RuntimeMessages {
 
     fn error(&mut self, line: &str, at: u64) {
         self.device_error(line, at);
+        if line.contains("this is not a failure") || line.contains("Garbage collection: ") {
+            self.not_a_failure.get_or_insert_with(|| (short(line.trim()), at));
+            self.tensorflow |= line.contains("tensorflow/");
+            return;
+        }
+        if line.contains("failed to allocate memory") && !line.contains("FATAL") {
+            self.without_size.get_or_insert_with(|| (short(line.trim()), at));
+        }
+        if let Some(all) = size_after(line, "total allocation:") {
+            self.program_bytes = Some(all.bytes);
+        }
         if let Some(rest) = after(line, "OOM when allocating tensor with shape[") {
             self.tensorflow = true;
             let Some((elements, rest)) = shape(rest) else { return };
@@ -207,10 +236,13 @@ impl RuntimeMessages {
             self.lines_since = 0;
             return;
         }
-        const REFUSALS: [&str; 3] = [
+        const REFUSALS: [&str; 6] = [
             "ut of memory while trying to allocate ",
             "RESOURCE_EXHAUSTED: Out of memory allocating ",
             "Failed to allocate request for ",
+            "INTERNAL: Failed to allocate ",
+            "esource exhausted: Out of memory allocating ",
+            "ut of memory trying to allocate ",
         ];
         let refused = REFUSALS.iter().find_map(|words| after(line, words)).and_then(size);
         if let Some((asked, rest)) = refused {

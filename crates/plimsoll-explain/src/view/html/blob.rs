@@ -5,6 +5,7 @@
 
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
+use plimsoll_page::base64_group;
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -55,11 +56,6 @@ impl Blob {
     }
 }
 
-/// Bytes as base64.
-pub(super) fn base64(bytes: &[u8]) -> String {
-    bytes.chunks(3).flat_map(Base64::encode).map(char::from).collect()
-}
-
 /// A writer of base64.
 struct Base64<'a> {
     out: &'a mut dyn Write,
@@ -68,19 +64,8 @@ struct Base64<'a> {
 }
 
 impl Base64<'_> {
-    fn encode(group: &[u8]) -> [u8; 4] {
-        const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-        let at = |index: usize| u32::from(group.get(index).copied().unwrap_or(0));
-        let bits = at(0) << 16 | at(1) << 8 | at(2);
-        let digit = |index: usize| match index <= group.len() {
-            true => DIGITS[(bits >> (18 - 6 * index) & 63) as usize],
-            false => b'=',
-        };
-        [digit(0), digit(1), digit(2), digit(3)]
-    }
-
     fn finish(self) -> io::Result<()> {
-        if self.held.is_empty() { Ok(()) } else { self.out.write_all(&Self::encode(&self.held)) }
+        if self.held.is_empty() { Ok(()) } else { self.out.write_all(&base64_group(&self.held)) }
     }
 }
 
@@ -88,7 +73,7 @@ impl Write for Base64<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.held.extend_from_slice(bytes);
         let whole = self.held.len() - self.held.len() % 3;
-        let text: Vec<u8> = self.held[..whole].chunks(3).flat_map(Self::encode).collect();
+        let text: Vec<u8> = self.held[..whole].chunks(3).flat_map(base64_group).collect();
         self.held.drain(..whole);
         self.out.write_all(&text)?;
         Ok(bytes.len())
@@ -104,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_is_as_the_standard_gives_it() {
+    fn base64_is_the_same_written_byte_by_byte() {
         for (plain, encoded) in
             [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")]
         {

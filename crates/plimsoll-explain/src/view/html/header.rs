@@ -1,8 +1,7 @@
 //! What is read first on a page: verdicts with their proof, closed books, advice. Plain HTML, for each device.
 
 use super::{View, escape};
-use crate::explanation::{Advice, Books, Explanation, Verdict, VerdictKind};
-use crate::moment::Moment;
+use crate::explanation::{Advice, Explanation, Verdict, VerdictKind};
 use crate::recording::{Device, Recording};
 use plimsoll_memory::format_bytes;
 use plimsoll_memory::quoted;
@@ -40,10 +39,21 @@ pub(super) fn write(recording: &Recording, views: &[View<'_>], out: &mut dyn Wri
                     out,
                     r#"<p class="moment">Verdicts, books, map and holders are <b>{moment}</b>.</p>"#
                 )?;
-                explanation.verdicts.iter().try_for_each(|v| verdict(v, out))?;
-                figures(explanation, view.device, out)?;
-                books(&explanation.books, explanation.snapshot.moment, out)?;
+                if let Some((first, rest)) = explanation.verdicts.split_first() {
+                    verdict(first, explanation.advice.first(), out)?;
+                    if !rest.is_empty() {
+                        writeln!(
+                            out,
+                            r#"<details class="also"><summary>Also: {} more</summary>"#,
+                            rest.len()
+                        )?;
+                        rest.iter().try_for_each(|v| verdict(v, None, out))?;
+                        writeln!(out, "</details>")?;
+                    }
+                }
                 advice(&explanation.advice, out)?;
+                figures(explanation, view.device, out)?;
+                books(explanation, out)?;
             }
             None => view.device.map_or(Ok(()), |device| recorded_figures(device, out))?,
         }
@@ -93,7 +103,8 @@ pub(super) fn widths() -> String {
     (0..=WIDTHS).map(|step| format!(".w{step}{{width:{}%}}", percent(step))).collect()
 }
 
-fn verdict(verdict: &Verdict, out: &mut dyn Write) -> io::Result<()> {
+/// A headline, the fix right under it with a button that copies it, and what shows it.
+fn verdict(verdict: &Verdict, fix: Option<&Advice>, out: &mut dyn Write) -> io::Result<()> {
     let (kind, words) = match verdict.kind {
         VerdictKind::Incomplete => ("incomplete", "Incomplete"),
         VerdictKind::TooBig => ("too-big", "Too big"),
@@ -103,10 +114,22 @@ fn verdict(verdict: &Verdict, out: &mut dyn Write) -> io::Result<()> {
         VerdictKind::TransientPeak => ("transient-peak", "Transient peak"),
         VerdictKind::LimitLow => ("limit-low", "Limit low"),
         VerdictKind::OtherProcess => ("other-process", "Other process"),
+        VerdictKind::RefusedWithRoom => ("refused-with-room", "Refused with room"),
+        VerdictKind::HostMemory => ("host-memory", "Host memory"),
+        VerdictKind::NotMemory => ("not-memory", "Not memory"),
+        VerdictKind::Full => ("full", "Full"),
         VerdictKind::Healthy => ("healthy", "Healthy"),
     };
     writeln!(out, r#"<article class="verdict {kind}"><h2><span class="kind">{words}</span>"#)?;
     writeln!(out, "<span>{}</span></h2>", text(&verdict.sentence))?;
+    if let Some(fix) = fix.filter(|fix| fix.would_survive != Some(false)) {
+        let (change, because) = (text(&fix.change), text(&fix.because));
+        writeln!(out, r#"<p class="fix"><b>Fix:</b> <code>{change}</code>"#)?;
+        writeln!(
+            out,
+            r#"<button type="button" class="copy" aria-label="Copy the fix">copy</button><br>{because}</p>"#
+        )?;
+    }
     let (first, more) = verdict.proof.split_at(verdict.proof.len().min(FACTS));
     let list = |facts: &[String], out: &mut dyn Write| {
         let items: String = facts.iter().map(|fact| format!("<li>{}</li>", text(fact))).collect();
@@ -125,12 +148,14 @@ fn verdict(verdict: &Verdict, out: &mut dyn Write) -> io::Result<()> {
 
 /// The figures of the moment that is explained, and the bounds that hold at any.
 fn figures(explanation: &Explanation, device: Option<&Device>, out: &mut dyn Write) -> io::Result<()> {
-    let snapshot = &explanation.snapshot;
+    let (snapshot, exact) = (&explanation.snapshot, explanation.is_exact());
+    let figure = |name: &str, value: Option<u64>, out: &mut dyn Write| match value {
+        Some(value) if !exact => writeln!(out, "<div><dt>{name}</dt><dd>{}</dd></div>", format_bytes(value)),
+        value => figure(name, value, out),
+    };
     writeln!(out, r#"<dl class="figures">"#)?;
     if let Some(refused) = &snapshot.refused {
-        let about = if refused.exact { "" } else { "about " };
-        let asked = bytes(refused.requested);
-        writeln!(out, "<div><dt>Asked for and refused</dt><dd>{about}{asked}</dd></div>")?;
+        figure("Asked for and refused", Some(refused.requested), out)?;
     }
     figure(&format!("In use {}", snapshot.moment), snapshot.live_bytes, out)?;
     figure(&format!("Reserved {}", snapshot.moment), snapshot.reserved_bytes, out)?;
@@ -158,8 +183,13 @@ fn figure(name: &str, value: Option<u64>, out: &mut dyn Write) -> io::Result<()>
     }
 }
 
-fn books(books: &Books, moment: Moment, out: &mut dyn Write) -> io::Result<()> {
-    if books.lines.is_empty() {
+fn books(explanation: &Explanation, out: &mut dyn Write) -> io::Result<()> {
+    let (books, moment, exact) = (&explanation.books, explanation.snapshot.moment, explanation.is_exact());
+    let bytes = |count: u64| if exact { bytes(count) } else { format_bytes(count) };
+    let to_the_byte =
+        |count: u64| if exact { format!("{} bytes", grouped(count)) } else { format_bytes(count) };
+    // Books in which nothing is known are none.
+    if books.total_bytes == 0 || books.lines.iter().all(|line| line.name == "unknown") {
         return Ok(());
     }
     writeln!(out, r#"<div class="books"><h3>Books of {}, {moment}</h3><div class="bar">"#, text(&books.of))?;
@@ -167,11 +197,11 @@ fn books(books: &Books, moment: Moment, out: &mut dyn Write) -> io::Result<()> {
         let share = percent(line.bytes, books.total_bytes);
         write!(
             out,
-            r#"<i class="swatch-{} {}" title="{}: {} bytes, {share:.1} %"></i>"#,
+            r#"<i class="swatch-{} {}" title="{}: {}, {share:.1} %"></i>"#,
             number % 12,
             width(share),
             text(&line.name),
-            grouped(line.bytes)
+            to_the_byte(line.bytes)
         )?;
     }
     writeln!(
@@ -202,6 +232,18 @@ fn books(books: &Books, moment: Moment, out: &mut dyn Write) -> io::Result<()> {
 fn advice(advice: &[Advice], out: &mut dyn Write) -> io::Result<()> {
     if advice.is_empty() {
         return Ok(());
+    }
+    if advice.iter().all(|advice| advice.would_survive.is_none() && advice.peak_reserved_bytes.is_none()) {
+        // Nothing could be replayed, so there are no columns to fill.
+        let items = advice
+            .iter()
+            .map(|advice| format!("<li><b>{}</b><br>{}</li>", text(&advice.change), text(&advice.because)));
+        let items: String = items.collect();
+        let note = "The effect of each is not known: there is no trace to replay.";
+        return writeln!(
+            out,
+            r#"<div class="advice"><h3>What to change</h3><ul>{items}</ul><p class="hint">{note}</p></div>"#
+        );
     }
     let most = advice.iter().filter_map(|a| a.peak_reserved_bytes).max().unwrap_or(0);
     writeln!(

@@ -31,7 +31,8 @@ function choose(number) {
   state.grouping = Math.min(state.grouping, device.groupings.length - 1);
   state.moment = device.explained?.moment ?? device.end;
 
-  element('timeline-section').hidden = false;
+  // A message has nothing to explore: its verdict, fix and books are the page.
+  element('timeline-section').hidden = !(trace || layouts.length || byOwner);
   const absent = trace ? trace.moments === 0 ? 'Nothing happened while this was recorded.' : null
     : layouts.length ? 'This recording has the layout of one moment, and no events before it: there is no timeline.'
       : byOwner ? 'This recording has the live bytes by call stack at one moment, and no events before it: there is no timeline.'
@@ -218,6 +219,19 @@ for (const button of document.querySelectorAll('button.overlay')) {
     timeline.draw();
     legend(state.moment);
     if (!pressed) element('timeline-section').scrollIntoView({ behavior: 'smooth', block: 'center' });
+  });
+}
+for (const button of document.querySelectorAll('button.copy')) {
+  const fix = button.parentElement.querySelector('code');
+  button.addEventListener('click', async () => {
+    try {
+      await navigator.clipboard.writeText(fix.textContent);
+    } catch {
+      // A page from a file may not use the clipboard: then the text is marked, to be copied by hand.
+      getSelection().selectAllChildren(fix);
+      document.execCommand('copy');
+    }
+    button.textContent = 'copied';
   });
 }
 element('flame-search').addEventListener('input', event => flame.find(event.target.value));

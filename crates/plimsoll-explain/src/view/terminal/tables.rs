@@ -13,13 +13,19 @@ const SHARE: usize = 9;
 /// Columns that bars have at least.
 const BAR: usize = 10;
 
-pub(super) fn books(books: &Books, moment: Moment, printer: &mut Printer<'_>) -> io::Result<()> {
-    if books.lines.is_empty() {
+pub(super) fn books(
+    books: &Books,
+    moment: Moment,
+    is_exact: bool,
+    printer: &mut Printer<'_>,
+) -> io::Result<()> {
+    // Books in which nothing is known are none.
+    if books.total_bytes == 0 || books.lines.iter().all(|line| line.name == "unknown") {
         return Ok(());
     }
     printer.heading(&format!("books of {}, {moment}", books.of))?;
     let total = books.total_bytes;
-    let exact = thousands(total).len().max("bytes".len()) + 2;
+    let exact = if is_exact { thousands(total).len().max("bytes".len()) + 2 } else { 0 };
     let widest = books.lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
     let room = printer.width().saturating_sub(2 + SIZE + exact + SHARE + 2);
     // Long names go on beneath, so that there is room for bars.
@@ -27,7 +33,8 @@ pub(super) fn books(books: &Books, moment: Moment, printer: &mut Printer<'_>) ->
     let bars = room.saturating_sub(name).min(32);
     let row = |title: &str, bytes: u64| {
         let (size, share) = (format_bytes(bytes), share(bytes, total));
-        format!("  {title:<name$}{size:>SIZE$}{:>exact$}{share:>SHARE$}", thousands(bytes))
+        let to_the_byte = if is_exact { thousands(bytes) } else { String::new() };
+        format!("  {title:<name$}{size:>SIZE$}{to_the_byte:>exact$}{share:>SHARE$}")
     };
     for line in &books.lines {
         let mut title = wrap(&line.name, name).into_iter();
@@ -49,6 +56,15 @@ pub(super) fn advice(advice: &[Advice], printer: &mut Printer<'_>) -> io::Result
         return Ok(());
     }
     printer.heading("what to change")?;
+    let tried = |advice: &Advice| advice.would_survive.is_some() || advice.peak_reserved_bytes.is_some();
+    if !advice.iter().any(tried) {
+        // Nothing could be replayed, so there are no columns to fill.
+        for advice in advice {
+            printer.item(Ink::Strong, &advice.change)?;
+            printer.text(4, Ink::Faint, &advice.because)?;
+        }
+        return printer.text(2, Ink::Faint, "the effect of each is not known: there is no trace to replay");
+    }
     let width = printer.width() - 2 - SURVIVES - PEAK;
     let head = format!("  {:<width$}{:>SURVIVES$}{:>PEAK$}", "change", "survives", "peak reserved");
     let head = printer.paint(Ink::Faint, &head);

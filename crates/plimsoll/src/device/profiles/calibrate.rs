@@ -12,7 +12,7 @@ use plimsoll_graph::op::{Attention, Conv2d};
 use plimsoll_graph::program::{Body, Buffer, BufferId, Home, Keep, Kernel, Operand, Role, View};
 use plimsoll_graph::step::Initial;
 use plimsoll_graph::{DType, Op, Program, Shape, Step, lower};
-use std::fs;
+use plimsoll_memory::machine_bytes;
 use std::time::{Duration, Instant};
 
 /// Runs that are not counted, so that caches and clocks have settled.
@@ -30,7 +30,7 @@ const USUAL_MEMORY: u64 = 8 << 30;
 /// Measures this machine as so many threads use it, all if that is `None`, in a few seconds and under 300 MiB. Other programs that run
 /// meanwhile make it look slower.
 ///
-/// The memory is all that Linux says there is; on other systems, where nothing in the standard library tells,
+/// The memory is all that Linux says there is for this process; on other systems, where nothing in the standard library tells,
 /// it is taken to be 8 GiB.
 ///
 /// # Errors
@@ -51,7 +51,7 @@ pub fn calibrate(threads: Option<usize>) -> Result<Profile> {
             1 => "this machine's processor, 1 thread, measured".into(),
             threads => format!("this machine's processor, {threads} threads, measured"),
         },
-        memory_bytes: memory_bytes(),
+        memory_bytes: machine_bytes().unwrap_or(USUAL_MEMORY),
         alignment: ALIGNMENT as u64,
         workspace_bytes: workspaces.into_iter().max().unwrap_or(0),
         context_bytes: 0,
@@ -254,13 +254,6 @@ fn stream() -> Result<Step> {
     let y = step.graph.mul_scalar(x, 0.5)?;
     step.output("y", y);
     Ok(step)
-}
-
-fn memory_bytes() -> u64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kibibytes = total.and_then(|total| total.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    kibibytes.map_or(USUAL_MEMORY, |kibibytes| kibibytes << 10)
 }
 
 /// To the three digits that a measurement is good for.

@@ -4,7 +4,7 @@ use super::Layer;
 use crate::{Context, DType, ErrorKind, Init, Result, Tensor};
 
 /// Normalises each channel (last axis) over all other axes: in training by the batch's own statistics, in
-/// inference by their running means, which training keeps. A batch with one value for each channel, as a last batch of
+/// inference, and where its parameters are frozen, by their running means, which training keeps. A batch with one value for each channel, as a last batch of
 /// one sample may be, has no variance: running statistics stay as they are.
 #[derive(Debug, Clone)]
 pub struct BatchNorm {
@@ -47,11 +47,12 @@ impl Default for BatchNorm {
 impl Layer for BatchNorm {
     fn forward(&self, cx: &Context, x: &Tensor) -> Result<Tensor> {
         let channels = last_extent(cx, "batch_norm", x)?;
+        let frozen = cx.is_frozen("gamma") && cx.is_frozen("beta");
         let gamma = cx.parameter("gamma", &[channels], Init::Ones)?;
         let beta = cx.parameter("beta", &[channels], Init::Zeros)?;
         let running_mean = cx.statistic("mean", &[channels], Init::Zeros)?;
         let running_variance = cx.statistic("variance", &[channels], Init::Ones)?;
-        if !cx.training() {
+        if !cx.training() || frozen {
             // In `f32`, as the training kernel computes inside.
             let [x32, gamma, beta] = [x, &gamma, &beta].map(|t| t.cast(DType::F32));
             let deviation = running_variance.add_scalar(self.epsilon)?.rsqrt()?;

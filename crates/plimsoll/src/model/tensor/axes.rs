@@ -1,7 +1,7 @@
 //! Methods that move elements around: shapes, parts, joins.
 
 use super::{Tensor, apply_one};
-use crate::{ErrorKind, Result};
+use crate::{DType, ErrorKind, Result};
 use plimsoll_graph::Op;
 use plimsoll_graph::op::Pad;
 use std::ops::Range;
@@ -77,6 +77,20 @@ impl Tensor {
     /// If there are none, or they differ beside that axis.
     pub fn concat(tensors: &[&Tensor], axis: usize) -> Result<Tensor> {
         apply_one(tensors, |g, v| g.concat(v, axis))
+    }
+
+    /// A table `[rows, ..]` of zeros to which the rows of this are added, each at the integer of `indices` in its place. What
+    /// is outside is left out.
+    ///
+    /// # Errors
+    /// If the indices are not `i32` or `i64`, or their shape is not that of the first axes.
+    pub fn scatter_add(&self, indices: &Tensor, rows: usize) -> Result<Tensor> {
+        apply_one(&[indices, self], |g, v| g.apply(Op::ScatterAdd { rows }, v))
+    }
+
+    /// The index along an axis of a shape, as `i32`.
+    pub(crate) fn iota(&self, shape: &[usize], axis: usize) -> Result<Tensor> {
+        apply_one(&[self], |g, _| g.iota(shape, axis, DType::I32))
     }
 
     /// Rows of this table `[rows, ..]` by integer indices of any shape. An index outside gives NaN.

@@ -1,0 +1,149 @@
+//! Where the members of a `.npz` file are. It is a ZIP file; a member that is not compressed is a `.npy` file that lies in
+//! it as it is, and is read from there.
+//!
+//! Format: <https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT>, of which NumPy uses the records below, and those
+//! of 64 bits for what has 4 GiB or more.
+
+use super::bytes::Bytes;
+use crate::Result;
+use std::ops::Range;
+
+const END: &[u8; 4] = b"PK\x05\x06";
+const END_BYTES: u64 = 22;
+const LONGEST_COMMENT: u64 = u16::MAX as u64;
+const LOCATOR_64: &[u8; 4] = b"PK\x06\x07";
+const LOCATOR_64_BYTES: u64 = 20;
+const END_64: &[u8; 4] = b"PK\x06\x06";
+const END_64_BYTES: u64 = 56;
+const ENTRY: &[u8; 4] = b"PK\x01\x02";
+const ENTRY_BYTES: usize = 46;
+const MEMBER: &[u8; 4] = b"PK\x03\x04";
+const MEMBER_BYTES: u64 = 30;
+/// The mark of the 64-bit numbers of an entry, and of a 32-bit number that stands there instead.
+const NUMBERS_64: u16 = 1;
+const SEE_64: u64 = u32::MAX as u64;
+/// The largest list of members that is read.
+const LONGEST_LIST: u64 = 16 << 20;
+
+/// The bytes of the member with this name, which may leave out `.npy`.
+pub(super) fn find(file: &Bytes, name: &str) -> Result<Range<u64>> {
+    let (start, length) = list(file)?;
+    if length > LONGEST_LIST {
+        let reason = format!("its list of members has {length} bytes; at most {LONGEST_LIST} are read");
+        return Err(file.error(None, Some(start), reason));
+    }
+    let list = file.read_vec(start, length)?;
+    let (mut at, mut known) = (0, Vec::new());
+    while at < list.len() {
+        let place = start + at as u64;
+        let spoiled = || file.error(None, Some(place), "the list of members is spoiled");
+        let entry =
+            list.get(at..at + ENTRY_BYTES).filter(|entry| entry.starts_with(ENTRY)).ok_or_else(spoiled)?;
+        let [name_bytes, extra, comment] = [28, 30, 32].map(|at| usize::from(u16_at(entry, at)));
+        let end = at + ENTRY_BYTES + name_bytes + extra + comment;
+        let rest = list.get(at + ENTRY_BYTES..end).ok_or_else(spoiled)?;
+        at = end;
+        let member = String::from_utf8_lossy(&rest[..name_bytes]);
+        let member = member.strip_suffix(".npy").unwrap_or(&member);
+        if member == name.strip_suffix(".npy").unwrap_or(name) {
+            return member_range(file, name, entry, &rest[name_bytes..][..extra]);
+        }
+        known.push(format!("{member:?}"));
+    }
+    known.truncate(12);
+    Err(file.error(None, None, format!("it has no member {name:?}; there are: {}", known.join(", "))))
+}
+
+/// Where the list of members begins, and its bytes.
+fn list(file: &Bytes) -> Result<(u64, u64)> {
+    let tail = file.len().min(END_BYTES + LONGEST_COMMENT);
+    let first = file.len() - tail;
+    let bytes = file.read_vec(first, tail)?;
+    let is_end = |at: &usize| {
+        let record = &bytes[*at..];
+        record.starts_with(END)
+            && record.len() >= END_BYTES as usize
+            && usize::from(u16_at(record, 20)) == record.len() - END_BYTES as usize
+    };
+    let Some(end) = (0..bytes.len()).rev().find(is_end) else {
+        return Err(file.error(
+            None,
+            Some(file.len()),
+            "it does not end as a .npz file does: it is cut off or none",
+        ));
+    };
+    let (length, start) = (u64::from(u32_at(&bytes[end..], 12)), u64::from(u32_at(&bytes[end..], 16)));
+    if length != SEE_64 && start != SEE_64 {
+        return Ok((start, length));
+    }
+    let spoiled = |at: u64| file.error(None, Some(at), "the end of the .npz file is spoiled");
+    let end = first + end as u64;
+    let locator_at = end.checked_sub(LOCATOR_64_BYTES).ok_or_else(|| spoiled(end))?;
+    let locator = file.read_vec(locator_at, LOCATOR_64_BYTES)?;
+    if !locator.starts_with(LOCATOR_64) {
+        return Err(spoiled(locator_at));
+    }
+    let at = u64_at(&locator, 8);
+    let record = file.read_vec(at, END_64_BYTES)?;
+    if !record.starts_with(END_64) {
+        return Err(spoiled(at));
+    }
+    Ok((u64_at(&record, 48), u64_at(&record, 40)))
+}
+
+/// The bytes of the member that an entry is about.
+fn member_range(file: &Bytes, name: &str, entry: &[u8], extra: &[u8]) -> Result<Range<u64>> {
+    let fail = |at: Option<u64>, reason: String| file.error(None, at, reason);
+    let (is_encrypted, method) = (u16_at(entry, 8) & 1 == 1, u16_at(entry, 10));
+    if is_encrypted || method != 0 {
+        let what = if is_encrypted { "encrypted" } else { "compressed" };
+        let reason = format!(
+            "the member {name:?} is {what}, so that its samples cannot be read one by one; save it with numpy.savez \
+             instead of numpy.savez_compressed"
+        );
+        return Err(fail(None, reason));
+    }
+    let [unpacked, packed, local] = [24, 20, 42].map(|at| u64::from(u32_at(entry, at)));
+    // In this order the numbers stand that have no room above.
+    let mut wide = numbers_64(extra).iter().map(|&number| u64::from_le_bytes(number));
+    let mut widened = |number: u64| if number == SEE_64 { wide.next().unwrap_or(number) } else { number };
+    let (_, length, local) = (widened(unpacked), widened(packed), widened(local));
+    let head = file.read_vec(local, MEMBER_BYTES)?;
+    if !head.starts_with(MEMBER) {
+        return Err(fail(Some(local), format!("the member {name:?} does not begin here, as the list says")));
+    }
+    let names = u64::from(u16_at(&head, 26)) + u64::from(u16_at(&head, 28));
+    let start = local + MEMBER_BYTES + names;
+    match start.checked_add(length) {
+        Some(end) if end <= file.len() => Ok(start..end),
+        _ => Err(fail(
+            Some(start),
+            format!("the member {name:?} has {length} bytes, more than the file has here"),
+        )),
+    }
+}
+
+/// The 64-bit numbers among what is said of a member besides.
+fn numbers_64(mut extra: &[u8]) -> &[[u8; 8]] {
+    while extra.len() >= 4 {
+        let (mark, length) = (u16_at(extra, 0), usize::from(u16_at(extra, 2)));
+        let Some(content) = extra.get(4..4 + length) else { break };
+        if mark == NUMBERS_64 {
+            return content.as_chunks().0;
+        }
+        extra = &extra[4 + length..];
+    }
+    &[]
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from(u16_at(bytes, at)) | u32::from(u16_at(bytes, at + 2)) << 16
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}

@@ -1,0 +1,32 @@
+//! Files of records that have different lengths: lines of text, or messages with their length before them.
+//!
+//! A [`format`] says where a record ends and what it holds. From that come two readers: [`RecordFiles`], by number,
+//! over an [`index`] that one pass makes; and [`Streamed`], in order, for files that are packed. [`dataset`] takes the one
+//! that files allow.
+
+pub(crate) mod format;
+pub(crate) mod index;
+pub(crate) mod input;
+pub(crate) mod key;
+mod packing;
+mod record_files;
+mod streamed;
+
+pub use key::Key;
+pub use record_files::RecordFiles;
+pub use streamed::Streamed;
+
+use crate::{Dataset, RamBudget, Result};
+use format::Format;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The records of files: by number, or if any file is packed, in their order and not counted.
+pub(super) fn dataset(paths: &[PathBuf], format: Arc<dyn Format>) -> Result<Dataset> {
+    for path in paths {
+        if input::Input::open(path, |start| format.recognises(start))?.is_packed() {
+            return Streamed::new(paths.to_vec(), format).dataset();
+        }
+    }
+    Dataset::new(RecordFiles::open(paths, format, RamBudget::UNLIMITED)?)
+}

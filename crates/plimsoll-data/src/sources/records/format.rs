@@ -1,0 +1,163 @@
+//! What the formats of record files have in common: where a record ends, and how what it says comes into the bytes of
+//! the one who asks. The reader by number, the reader of streams and the check of a whole file share it, so that they
+//! agree.
+
+use super::input::Input;
+use crate::{ErrorKind, Field, Record, Result};
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How records lie in a file, and which fields are taken from them.
+pub(crate) trait Format: Debug + Send + Sync {
+    /// What is taken from a record.
+    fn fields(&self) -> &Arc<[Field]>;
+
+    /// Reads what stands in a file before its first record.
+    fn begin(&self, input: &mut Input) -> Result<()> {
+        let _ = input;
+        Ok(())
+    }
+
+    /// Finds records.
+    fn framing(&self) -> Framing;
+
+    /// Writes what a record says. Allocates nothing unless it fails, or a record is the first so large.
+    fn parse(&self, record: &[u8], out: &mut Out<'_>) -> std::result::Result<(), Fault>;
+
+    /// Whether every record is parsed when a file is opened, so that none can turn out to be wrong later.
+    fn is_checked_when_opened(&self) -> bool;
+
+    /// The number of classes of the field at this position, if records with any other number are refused.
+    fn classes(&self, position: usize) -> Option<usize> {
+        let _ = position;
+        None
+    }
+
+    /// Whether an input that begins so is surely of this format, whatever else it could be taken for.
+    fn recognises(&self, start: &[u8]) -> bool {
+        let _ = start;
+        false
+    }
+
+    /// The error for files that have no records.
+    fn no_records(&self, paths: &[PathBuf]) -> crate::Error {
+        let first = paths.first().map_or(String::new(), |path| path.display().to_string());
+        let what = match paths.len() {
+            0 | 1 => format!("{first} has no records"),
+            files => format!("{first} and {} more files have no records", files - 1),
+        };
+        ErrorKind::Empty { what }.into()
+    }
+
+    /// The error for what is wrong with a record.
+    fn error(&self, place: Place<'_>, fault: Fault) -> crate::Error {
+        place.file_error(fault)
+    }
+}
+
+/// What comes first in some bytes that begin where a record may, and after which the input ends if that is true.
+pub(crate) type Framing = fn(&[u8], bool) -> Framed;
+
+/// What comes first in some bytes, or what is wrong with it.
+pub(crate) type Framed = std::result::Result<Frame, Fault>;
+
+/// What comes first in some bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Frame {
+    /// A record of the first `end` bytes, which may be more than were given. The next one begins at `next`.
+    Record { end: usize, next: usize },
+    /// So many bytes that are no record.
+    Filling(usize),
+    /// It takes more bytes to tell. The input has not ended.
+    More,
+    /// Nothing: the input ends here.
+    End,
+}
+
+/// What is wrong with a record.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    /// Where in the record.
+    pub(crate) offset: usize,
+    /// The key or column, if one is to blame.
+    pub(crate) key: Option<String>,
+    pub(crate) reason: String,
+}
+
+impl Fault {
+    pub(crate) fn new(offset: usize, reason: impl Into<String>) -> Fault {
+        Fault { offset, key: None, reason: reason.into() }
+    }
+
+    /// The same fault, of this key if it is of none.
+    pub(crate) fn of(mut self, key: &str) -> Fault {
+        self.key.get_or_insert_with(|| key.to_string());
+        self
+    }
+}
+
+/// Where a record was found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'a> {
+    pub(crate) path: &'a Path,
+    /// Its number among all samples.
+    pub(crate) sample: usize,
+    /// Its first byte in the file, unpacked.
+    pub(crate) offset: u64,
+    /// Its line, counted from 1, if all before it were counted.
+    pub(crate) line: Option<u64>,
+}
+
+impl Place<'_> {
+    /// The error that names file, sample and byte.
+    pub(crate) fn file_error(self, fault: Fault) -> crate::Error {
+        let Fault { offset, key, reason } = fault;
+        let reason = match key {
+            Some(key) => format!("`{key}`: {reason}"),
+            None => reason,
+        };
+        let (path, sample) = (self.path.to_path_buf(), Some(self.sample));
+        ErrorKind::File { path, sample, offset: Some(self.offset + offset as u64), reason }.into()
+    }
+}
+
+/// Where the values of a record go: all of them into a record, or one field of fixed shape into the caller's bytes.
+pub(crate) enum Out<'a> {
+    Record(&'a mut Record),
+    Field { position: usize, bytes: &'a mut [u8] },
+}
+
+impl Out<'_> {
+    /// Whether the field at this position is asked for.
+    pub(crate) fn wants(&self, asked: usize) -> bool {
+        match self {
+            Out::Record(_) => true,
+            Out::Field { position, .. } => *position == asked,
+        }
+    }
+
+    /// The bytes of the field at this position, which is asked for, in a sample where it has this shape.
+    pub(crate) fn room(&mut self, position: usize, shape: &[usize]) -> Result<&mut [u8]> {
+        match self {
+            Out::Record(record) => record.reshape(position, shape),
+            Out::Field { bytes, .. } => Ok(bytes),
+        }
+    }
+}
+
+/// Finds lines: a record is one that holds more than white space, without what ends it.
+pub(crate) fn frame_line(bytes: &[u8], is_end: bool) -> Framed {
+    let (line, next) = match memchr::memchr(b'\n', bytes) {
+        Some(at) => (&bytes[..at], at + 1),
+        None if !is_end => return Ok(Frame::More),
+        None if bytes.is_empty() => return Ok(Frame::End),
+        None => (bytes, bytes.len()),
+    };
+    let ends = line.iter().rev().take_while(|&&byte| byte == b'\r').count();
+    let end = line.len() - ends;
+    if line.first().is_none_or(u8::is_ascii_whitespace) && line.trim_ascii().is_empty() {
+        return Ok(Frame::Filling(next));
+    }
+    Ok(Frame::Record { end, next })
+}

@@ -1,0 +1,300 @@
+//! Text by the tokens of a `tokenizer.json`, the format in which Hugging Face publishes them.
+//!
+//! A window of tokens begins at a byte that only tokenising all before it tells. So the text is tokenised once, a piece at a
+//! time, and its tokens are kept: a few in memory, many in a temporary file without a name, which is gone with the source.
+
+use super::bytes::Bytes;
+use super::guard::guard;
+use super::text::found;
+use super::{Answer, Description, Tokens};
+use crate::source::Promise;
+use crate::{Dataset, Element, Error, ErrorKind, Field, Result, Source};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// Text is tokenised by as many bytes at a time.
+const PIECE: usize = 1 << 20;
+/// As many bytes of tokens are kept in memory; more go to a file.
+const MOST_IN_MEMORY: usize = 16 << 20;
+const TOKEN: usize = size_of::<i32>();
+
+/// What turns text into tokens.
+///
+/// ```no_run
+/// use plimsoll_data::sources::Tokenizer;
+///
+/// let tokenizer = Tokenizer::open("tokenizer.json")?;
+/// let mut tokens = Vec::new();
+/// tokenizer.encode("To be, or not to be", &mut tokens)?;
+/// # Ok::<(), plimsoll_data::Error>(())
+/// ```
+pub struct Tokenizer {
+    path: PathBuf,
+    inner: tokenizers::Tokenizer,
+    vocabulary: usize,
+}
+
+impl fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Tokenizer");
+        shown.field("path", &self.path).field("vocabulary", &self.vocabulary).finish_non_exhaustive()
+    }
+}
+
+impl Tokenizer {
+    /// The tokenizer of a `tokenizer.json`. Truncation and padding that it asks for are left out: no text is cut silently.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or is no tokenizer.
+    pub fn open(path: impl AsRef<Path>) -> Result<Tokenizer> {
+        let path = path.as_ref().to_path_buf();
+        let bytes = Bytes::open(&path)?;
+        let json = bytes.read_vec(0, bytes.len())?;
+        let read = || -> std::result::Result<tokenizers::Tokenizer, tokenizers::Error> {
+            let mut inner = tokenizers::Tokenizer::from_bytes(&json)?;
+            inner.with_truncation(None)?;
+            inner.with_padding(None);
+            Ok(inner)
+        };
+        let inner = guard(|| read().map_err(|error| error.to_string()));
+        let inner =
+            inner.map_err(|reason| bytes.error(None, None, format!("it is no tokenizer: {reason}")))?;
+        // Numbers need not be without gaps.
+        let most = inner.get_vocab(true).into_values().max().unwrap_or(0);
+        let Some(vocabulary) = i32::try_from(most).ok().map(|most| most as usize + 1) else {
+            return Err(bytes.error(None, None, format!("its token {most} does not fit an i32")));
+        };
+        Ok(Tokenizer { path, inner, vocabulary })
+    }
+
+    /// Tokens are below this.
+    pub fn vocabulary(&self) -> usize {
+        self.vocabulary
+    }
+
+    /// Adds the tokens of a text to `out`, with those that the tokenizer puts around every text, if any.
+    ///
+    /// # Errors
+    /// If the tokenizer has no token for something in it.
+    pub fn encode(&self, text: &str, out: &mut Vec<i32>) -> Result<()> {
+        self.encode_as(text, true, out)
+    }
+
+    fn encode_as(&self, text: &str, add_special_tokens: bool, out: &mut Vec<i32>) -> Result<()> {
+        let encode = || self.inner.encode_fast(text, add_special_tokens).map_err(|error| error.to_string());
+        let encoded = guard(encode).map_err(|reason| {
+            let reason = format!("the text cannot be tokenised: {reason}");
+            ErrorKind::File { path: self.path.clone(), sample: None, offset: None, reason }
+        })?;
+        out.extend(encoded.get_ids().iter().map(|&token| token as i32));
+        Ok(())
+    }
+}
+
+/// Text in windows of so many tokens: `tokens`, `i32`, and `next`, the same one token later.
+///
+/// Windows follow each other without overlap and do not cross from one file to the next; what is left at the end of a file is
+/// not read. Files are tokenised when the source is opened, in pieces of about 1 MiB that end at the end of a line, without
+/// the tokens that a tokenizer puts around a text. Up to 16 MiB of tokens are kept in memory, more in an unnamed file in the
+/// system's folder for temporary files, four bytes a token.
+#[derive(Debug)]
+pub struct TokenizedText {
+    fields: [Field; 2],
+    length: usize,
+    vocabulary: usize,
+    tokens: Bytes,
+    parts: Vec<Part>,
+}
+
+/// The windows of a file.
+#[derive(Debug)]
+struct Part {
+    windows_before: usize,
+    windows: usize,
+    /// The first token.
+    first: u64,
+}
+
+impl TokenizedText {
+    /// The text of these files, in windows of `length` tokens.
+    ///
+    /// # Errors
+    /// If a file cannot be read or is not UTF-8, the tokens cannot be written, or no file has as much as a window and one
+    /// token more.
+    pub fn open<P: AsRef<Path>>(paths: &[P], tokenizer: &Tokenizer, length: usize) -> Result<TokenizedText> {
+        let field = |name| Field::new(name, Element::I32, &[length]);
+        let fields = [field("tokens")?, field("next")?];
+        let mut kept = Kept { memory: Vec::new(), file: None, tokens: 0 };
+        let (mut parts, mut windows_before) = (Vec::new(), 0usize);
+        for path in paths {
+            let first = kept.tokens;
+            tokenize(path.as_ref(), tokenizer, &mut kept)?;
+            // The last token of a window needs one that follows it.
+            let windows = (kept.tokens - first).saturating_sub(1) / length as u64;
+            let windows = usize::try_from(windows).unwrap_or(usize::MAX);
+            parts.push(Part { windows_before, windows, first });
+            windows_before = windows_before.saturating_add(windows);
+        }
+        if windows_before == 0 {
+            let of = paths.first().map_or("no file".to_string(), |path| path.as_ref().display().to_string());
+            let (files, tokens) = (paths.len(), kept.tokens);
+            let what = format!(
+                "{of} ({files} files with {tokens} tokens in all) has no window of {length} tokens and the one that follows"
+            );
+            return Err(ErrorKind::Empty { what }.into());
+        }
+        let tokens = kept.finish(paths[0].as_ref())?;
+        Ok(TokenizedText { fields, length, vocabulary: tokenizer.vocabulary, tokens, parts })
+    }
+}
+
+impl Source for TokenizedText {
+    fn samples(&self) -> usize {
+        self.parts.last().map_or(0, |last| last.windows_before.saturating_add(last.windows))
+    }
+
+    fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    fn read(&self, sample: usize, field: usize, out: &mut [u8]) -> Result<()> {
+        self.locate(sample, field, out)?;
+        let part = self.parts.partition_point(|part| part.windows_before <= sample) - 1;
+        let Part { windows_before, first, .. } = self.parts[part];
+        let token = first + (sample - windows_before) as u64 * self.length as u64 + field as u64;
+        self.tokens.read(token * TOKEN as u64, out).map_err(|error| error.of_sample(sample))
+    }
+
+    fn resident_bytes(&self) -> u64 {
+        self.tokens.resident_bytes() + (self.parts.capacity() * size_of::<Part>()) as u64
+    }
+
+    fn promise(&self, _: usize) -> Promise {
+        Promise::Below(self.vocabulary)
+    }
+}
+
+/// Text by a tokenizer that a workload names. This is read at once, since models are made for its vocabulary.
+#[derive(Debug)]
+struct Described {
+    path: PathBuf,
+    tokenizer: Tokenizer,
+    length: usize,
+    missing: Option<String>,
+}
+
+pub(super) fn describe(
+    path: PathBuf,
+    tokenizer: &Path,
+    length: usize,
+    missing: Option<String>,
+) -> Result<Box<dyn Description>> {
+    found(tokenizer, missing.as_deref())?;
+    Ok(Box::new(Described { path, tokenizer: Tokenizer::open(tokenizer)?, length, missing }))
+}
+
+impl Description for Described {
+    fn answer(&self) -> Answer {
+        Answer::Classes
+    }
+
+    fn tokens(&self) -> Option<Tokens> {
+        Some(Tokens { length: self.length, vocabulary: self.tokenizer.vocabulary })
+    }
+
+    fn open(&self) -> Result<Dataset> {
+        let paths = found(&self.path, self.missing.as_deref())?;
+        Dataset::new(TokenizedText::open(&paths, &self.tokenizer, self.length)?)
+    }
+}
+
+/// Tokens as they are made: in memory until there are too many, from then on in a file.
+struct Kept {
+    memory: Vec<u8>,
+    file: Option<File>,
+    tokens: u64,
+}
+
+impl Kept {
+    fn add(&mut self, tokens: &[i32]) -> Result<()> {
+        self.tokens += tokens.len() as u64;
+        self.memory.extend_from_slice(bytemuck::cast_slice(tokens));
+        if self.memory.len() > MOST_IN_MEMORY { self.spill() } else { Ok(()) }
+    }
+
+    fn spill(&mut self) -> Result<()> {
+        let failed = |error: io::Error| {
+            let what = format!("tokens in a temporary file in {}", std::env::temp_dir().display());
+            Error::from(ErrorKind::Io { what, error })
+        };
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(tempfile::tempfile().map_err(failed)?),
+        };
+        file.write_all(&self.memory).map_err(failed)?;
+        self.memory.clear();
+        Ok(())
+    }
+
+    fn finish(mut self, path: &Path) -> Result<Bytes> {
+        if self.file.is_some() {
+            self.spill()?;
+        }
+        match self.file {
+            Some(file) => Ok(Bytes::unnamed(path, file, self.tokens * TOKEN as u64)),
+            None => {
+                self.memory.shrink_to_fit();
+                Ok(Bytes::unpacked(path, self.memory))
+            }
+        }
+    }
+}
+
+/// Tokenises a file, a piece at a time.
+fn tokenize(path: &Path, tokenizer: &Tokenizer, into: &mut Kept) -> Result<()> {
+    let failed = |error| Error::from(ErrorKind::Io { what: path.display().to_string(), error });
+    let mut file = BufReader::new(File::open(path).map_err(failed)?);
+    let (mut text, mut tokens, mut offset) = (Vec::new(), Vec::new(), 0u64);
+    loop {
+        let room = PIECE as u64 - text.len() as u64;
+        let is_last = file.by_ref().take(room).read_to_end(&mut text).map_err(failed)? == 0;
+        let whole = match std::str::from_utf8(&text) {
+            Ok(whole) => whole,
+            // A character that goes on after the piece.
+            Err(error) if error.error_len().is_none() && !is_last => {
+                std::str::from_utf8(&text[..error.valid_up_to()]).unwrap_or_default()
+            }
+            Err(error) => {
+                let (offset, reason) =
+                    (offset + error.valid_up_to() as u64, "it is no UTF-8 from here on".to_string());
+                return Err(ErrorKind::File {
+                    path: path.to_path_buf(),
+                    sample: None,
+                    offset: Some(offset),
+                    reason,
+                }
+                .into());
+            }
+        };
+        let piece = &whole[..if is_last { whole.len() } else { cut(whole) }];
+        tokens.clear();
+        tokenizer.encode_as(piece, false, &mut tokens)?;
+        into.add(&tokens)?;
+        let used = piece.len();
+        if is_last {
+            return Ok(());
+        }
+        offset += used as u64;
+        text.drain(..used);
+    }
+}
+
+/// Where a piece ends: at the last line that begins with more than space, so that tokens of several lines' ends stay whole; if
+/// there is none, at its last character.
+fn cut(piece: &str) -> usize {
+    let begins =
+        |&(at, _): &(usize, &str)| piece[at + 1..].chars().next().is_some_and(|first| !first.is_whitespace());
+    piece.rmatch_indices('\n').find(begins).map_or(piece.len(), |(at, _)| at + 1)
+}

@@ -1,0 +1,473 @@
+//! Advice on what only words tell: no trace was recorded, so nothing can be replayed and no effect is claimed.
+//!
+//! It goes by what the job is, and by settings that exist for the framework, its version and the platform. Each line has
+//! its reason. Where who held the memory is not known, the first line is the command that shows it.
+
+use super::argued;
+use crate::analyse::facts::Facts;
+use crate::explanation::{Advice, VerdictKind};
+use crate::program::{Backend, Job, Platform, Server};
+use crate::recording::Framework;
+use crate::sign::{Sign, SignKind};
+use plimsoll_memory::format_bytes;
+
+/// Lines of change and reason.
+type Lines = Vec<(String, String)>;
+
+fn line(change: impl Into<String>, because: impl Into<String>) -> (String, String) {
+    (change.into(), because.into())
+}
+
+fn told(lines: Lines) -> Vec<Advice> {
+    lines.into_iter().map(|(change, because)| argued(change, None, None, because)).collect()
+}
+
+/// What to change where a text tells what is wrong.
+pub(crate) fn advice(facts: &Facts<'_>, kind: VerdictKind) -> Vec<Advice> {
+    let sign = facts.device.sign.as_ref();
+    told(match kind {
+        VerdictKind::HostMemory => sign.map_or_else(|| host_request(facts), |sign| host(facts, sign)),
+        VerdictKind::NotMemory => not_memory(sign.map_or(SignKind::CorruptedSize, |sign| sign.kind), facts),
+        VerdictKind::RefusedWithRoom => refused_with_room(facts, sign),
+        VerdictKind::Full => look(facts).into_iter().chain(smaller(facts)).collect(),
+        VerdictKind::LimitLow => sign.map_or_else(Vec::new, |_| limits(facts)),
+        VerdictKind::OtherProcess => sign.map_or_else(Vec::new, |sign| others(facts, sign)),
+        _ => Vec::new(),
+    })
+}
+
+/// Work made smaller, by what the job is.
+pub(crate) fn smaller_work(facts: &Facts<'_>) -> Vec<Advice> {
+    told(smaller(facts))
+}
+
+/// The commands that show who holds the device.
+fn look(facts: &Facts<'_>) -> Lines {
+    let shows = "it lists each process and what it holds; end what is left over from earlier runs";
+    let backend = facts.device.program.backend;
+    let mut lines = Vec::new();
+    if facts.device.sign.as_ref().is_some_and(|sign| sign.kind == SignKind::Reservation) {
+        let change = match facts.framework {
+            Framework::Jax => "XLA_PYTHON_CLIENT_PREALLOCATE=false",
+            Framework::TensorFlow if facts.device.program.is_at_least((2, 0)) => {
+                "tf.config.experimental.set_memory_growth(gpu, True) for each device"
+            }
+            _ => {
+                "config.gpu_options.allow_growth = True (TensorFlow 2: tf.config.experimental.set_memory_growth)"
+            }
+        };
+        lines.push(line(
+            change,
+            "the pool then takes what it needs, instead of nearly all that seems free at the start",
+        ));
+    }
+    lines.push(match backend {
+        Some(Backend::Hip) => {
+            line("run `rocm-smi --showpids --showmeminfo vram` while the program runs", shows)
+        }
+        Some(Backend::Xpu) => line("run `xpu-smi ps` while the program runs", shows),
+        Some(Backend::Mps) => line("look at Memory in Activity Monitor while the program runs", shows),
+        Some(Backend::Tpu) => line(
+            "print `jax.local_devices()[0].memory_stats()` before the failing step",
+            "it tells how much is in use already",
+        ),
+        _ => line("run `nvidia-smi` while the program runs", shows),
+    });
+    lines.extend(match facts.framework {
+        Framework::PyTorch if facts.device.program.is_before((2, 1)) => None,
+        Framework::PyTorch if matches!(backend, None | Some(Backend::Cuda | Backend::Hip)) => Some(line(
+            "record what the program holds: torch.cuda.memory._record_memory_history() at the start, \
+             torch.cuda.memory._dump_snapshot(\"snapshot.pickle\") when it fails (PyTorch 2.1 or newer)",
+            "`plimsoll explain snapshot.pickle` then tells which lines hold it",
+        )),
+        Framework::Jax => Some(line(
+            "write jax.profiler.save_device_memory_profile(\"memory.prof\") before the failing step",
+            "`plimsoll explain memory.prof` then tells which lines hold it",
+        )),
+        Framework::TensorFlow if facts.device.program.is_before((2, 0)) => Some(line(
+            "pass tf.RunOptions(report_tensor_allocations_upon_oom=True) to session.run",
+            "the error then lists which ops hold the memory",
+        )),
+        Framework::TensorFlow | Framework::TensorFlowOrJax => Some(line(
+            "run with TF_CPP_MIN_LOG_LEVEL=0 and keep the whole log",
+            "the allocator's dump in it tells what the pool holds",
+        )),
+        _ => None,
+    });
+    lines
+}
+
+/// Work made smaller, by what the job is.
+fn smaller(facts: &Facts<'_>) -> Lines {
+    let program = &facts.device.program;
+    let mut lines = one_tensor(facts);
+    match facts.framework {
+        Framework::LlamaCpp => {
+            lines.extend([
+                line(
+                    "offload fewer layers: lower -ngl (--n-gpu-layers; num_gpu in Ollama)",
+                    "what is not offloaded stays in the host's memory",
+                ),
+                line(
+                    "compute in smaller pieces: lower -ub (--ubatch-size)",
+                    "the buffer for one step grows with it",
+                ),
+                line(
+                    "use a shorter context: lower -c (--ctx-size; num_ctx in Ollama)",
+                    "the cache of keys and values grows with it",
+                ),
+                line("use a smaller quantization of the model", "the weights take most of the memory"),
+            ]);
+            return lines;
+        }
+        Framework::OnnxRuntime => {
+            lines.extend([
+                line("run smaller inputs, or fewer at once", "activations grow with them"),
+                line(
+                    "set arena_extend_strategy to kSameAsRequested in the CUDA provider's options",
+                    "by default the arena grows by powers of two and takes up to twice what is needed",
+                ),
+            ]);
+            return lines;
+        }
+        Framework::CuPy => {
+            lines.extend([
+                line(
+                    "call cupy.get_default_memory_pool().free_all_blocks() between phases",
+                    "the pool keeps freed blocks",
+                ),
+                line("work in chunks of rows", "intermediate arrays are as large as their operands"),
+            ]);
+            return lines;
+        }
+        _ => {}
+    }
+    lines.extend(match program.job {
+        Some(Job::Server) => server(facts),
+        Some(Job::Evaluation) => evaluation(facts),
+        Some(Job::Generation) => generation(facts),
+        Some(Job::Training) => training(facts),
+        _ => vec![line(
+            "use a smaller batch, shorter sequences or smaller inputs (in training, accumulate the gradients of several batches)",
+            "activations grow with them; by how much cannot be told without a trace of a step",
+        )],
+    });
+    lines
+}
+
+/// One request that is large by itself.
+fn one_tensor(facts: &Facts<'_>) -> Lines {
+    let Some(refused) = facts.refused else { return Vec::new() };
+    let share = facts.device.capacity.map(|capacity| 100.0 * refused as f64 / capacity.max(1) as f64);
+    let large = refused >= 4 << 30 || share.is_some_and(|share| share >= 25.0);
+    let plans = facts.framework == Framework::LlamaCpp || facts.device.program_bytes.is_some();
+    if !large || plans || facts.device.program.backend == Some(Backend::Tpu) {
+        return Vec::new();
+    }
+    let of = share.map_or(String::new(), |share| format!(", {share:.0} % of the device"));
+    vec![line(
+        "make the one tensor that was refused smaller: compute it in chunks or tiles, or from a shorter sequence, a smaller picture or fewer samples",
+        format!("it alone is {}{of}", format_bytes(refused)),
+    )]
+}
+
+fn training(facts: &Facts<'_>) -> Lines {
+    let mut lines = vec![line(
+        "halve the batch and accumulate the gradients of 2 batches a step",
+        "what is kept for the backward pass grows with the batch; by how much cannot be told without a trace of a step",
+    )];
+    lines.extend(match facts.framework {
+        Framework::PyTorch => Some(line(
+            "recompute activations in the backward pass: torch.utils.checkpoint.checkpoint (Hugging Face: gradient_checkpointing_enable())",
+            "only the inputs of each block are kept then; steps take about a third longer",
+        )),
+        Framework::Jax => Some(line(
+            "recompute activations in the backward pass: jax.checkpoint around each block",
+            "only the inputs of each block are kept then; steps take about a third longer",
+        )),
+        Framework::TensorFlow if facts.device.program.is_at_least((2, 0)) => Some(line(
+            "train in half precision: tf.keras.mixed_precision.set_global_policy(\"mixed_float16\") (TensorFlow 2.4 or newer)",
+            "activations take half the bytes",
+        )),
+        _ => None,
+    });
+    lines
+}
+
+fn evaluation(facts: &Facts<'_>) -> Lines {
+    let mut lines = Vec::new();
+    if facts.framework == Framework::PyTorch {
+        lines.push(line(
+            "evaluate under torch.no_grad(), and keep results as numbers or on the CPU: out.detach().cpu()",
+            "without it every activation is kept for a backward pass that never comes",
+        ));
+    }
+    lines.push(line("use a smaller batch in evaluation", "activations grow with it; the result is the same"));
+    lines
+}
+
+fn generation(facts: &Facts<'_>) -> Lines {
+    let mut lines = vec![line(
+        "generate fewer at once, shorter, or at a lower resolution",
+        "activations and the cache of keys and values grow with each",
+    )];
+    if facts.framework == Framework::PyTorch {
+        lines.push(line(
+            "load the weights in half precision or quantized, or leave a part in the host's memory \
+             (device_map=\"auto\"; diffusers: enable_model_cpu_offload())",
+            "weights in 32 bits take twice the bytes of 16",
+        ));
+    }
+    lines
+}
+
+fn server(facts: &Facts<'_>) -> Lines {
+    match facts.device.program.server {
+        Some(Server::Vllm) => vec![
+            line(
+                "lower --max-model-len to the longest request that is served",
+                "the cache must hold at least one request of that length",
+            ),
+            line(
+                "raise --gpu-memory-utilization, if nothing else uses the device",
+                "it is the share of the device that the server may take",
+            ),
+            line(
+                "split the model: --tensor-parallel-size, or a quantized one",
+                "weights leave more room for the cache then",
+            ),
+        ],
+        Some(Server::Sglang) => vec![
+            line(
+                "raise --mem-fraction-static if the start fails, lower it if requests fail",
+                "it divides the device between weights with their cache and the activations of a step",
+            ),
+            line("lower --context-length or --chunked-prefill-size", "cache and activations grow with them"),
+        ],
+        Some(Server::Tgi) => vec![line(
+            "lower --max-batch-prefill-tokens or --max-input-length",
+            "the warm-up runs a batch of that size",
+        )],
+        _ => vec![line("serve fewer or shorter requests at once", "activations and caches grow with them")],
+    }
+}
+
+/// Limits that other libraries have.
+fn limits(facts: &Facts<'_>) -> Lines {
+    match facts.framework {
+        Framework::OnnxRuntime => vec![line(
+            "raise gpu_mem_limit in the CUDA provider's options, or leave it out",
+            "the arena refuses what goes beyond it, whatever is free",
+        )],
+        _ => vec![line(
+            "raise the pool's limit (CuPy: CUPY_GPU_MEMORY_LIMIT or pool.set_limit; RAPIDS: maximum_pool_size)",
+            "the pool refuses what goes beyond it, whatever is free",
+        )],
+    }
+}
+
+/// Others on the device, by words.
+fn others(facts: &Facts<'_>, sign: &Sign) -> Lines {
+    let mut lines = vec![line(
+        "run `nvidia-smi`, end what is left over from earlier runs, and start again",
+        "a server that was killed leaves workers behind that keep their memory",
+    )];
+    let share = facts
+        .device
+        .device_free
+        .zip(facts.device.capacity)
+        .map(|(free, all)| free as f64 / all.max(1) as f64);
+    if let (SignKind::ServerStart, Some(share)) = (sign.kind, share.filter(|&share| share > 0.1)) {
+        lines.push(line(
+            format!(
+                "if weights and cache fit into what is free: --gpu-memory-utilization {:.2}",
+                (share - 0.01).min(0.95)
+            ),
+            "it is the share of the whole device, others included",
+        ));
+    }
+    lines
+}
+
+fn refused_with_room(facts: &Facts<'_>, sign: Option<&Sign>) -> Lines {
+    if sign.is_some() {
+        return vec![line(
+            "cut the one allocation: a smaller batch or context, or the tensor in pieces",
+            "the device gives at most so much at once; settings of the allocator do not change that",
+        )];
+    }
+    let mut lines = Vec::new();
+    let platform = facts.device.program.platform;
+    if platform != Some(Platform::Linux) {
+        let when = if platform.is_some() { "" } else { "on Windows: " };
+        lines.push(line(
+            format!("{when}make the paging file larger (System, Advanced, Performance, Virtual memory), as large as the device's memory at least"),
+            "Windows promises host memory for all that a device holds; Task Manager shows `Committed` near its limit then",
+        ));
+    }
+    if platform != Some(Platform::Windows) {
+        lines.push(line(
+            "on Linux: compare `ulimit -v`, /proc/sys/vm/max_map_count and the container's memory limit with what the process uses",
+            "drivers need address space, mappings and host memory for what they give",
+        ));
+    }
+    lines.push(line(
+        match facts.device.program.backend {
+            Some(Backend::Hip) => "watch `rocm-smi` while it starts",
+            _ => "watch `nvidia-smi -l 1` while it starts",
+        },
+        "a process that takes memory for a moment shows there, and so does a device that another program was told to use",
+    ));
+    lines
+}
+
+fn host_request(facts: &Facts<'_>) -> Lines {
+    let mut lines = Vec::new();
+    if facts.refused.is_some_and(|bytes| bytes >= 4 << 30) && facts.framework == Framework::Unknown {
+        lines.push(line(
+            "make the array smaller: chunks of rows, a smaller type (float32 for float64), or numpy.memmap",
+            format!("it alone is {}", format_bytes(facts.refused.unwrap_or(0))),
+        ));
+    }
+    if facts.device.program.backend == Some(Backend::Cpu) || facts.framework == Framework::PyTorch {
+        lines.extend(one_tensor(facts));
+        lines.push(line(
+            "run smaller inputs, or fewer at once; or move the model to a device",
+            "on the CPU, activations are in the host's memory",
+        ));
+    }
+    lines.push(line(
+        "run `free -h` (Windows: Task Manager) while the program runs",
+        "it tells whether the host is full, or only this program's limit",
+    ));
+    lines
+}
+
+fn host(facts: &Facts<'_>, sign: &Sign) -> Lines {
+    let quote = sign.quote.to_ascii_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| quote.contains(word));
+    let workers = line(
+        "load less at once: fewer loader workers (num_workers), smaller prefetch, data read lazily",
+        "each worker is a process that holds its own copy of what it has read",
+    );
+    match sign.kind {
+        SignKind::KilledByLimit => {
+            let raise = match () {
+                () if has(&[
+                    "slurm",
+                    "srun",
+                    "stepid",
+                    "job memory limit",
+                    "step memory limit",
+                    "exceeded memory limit",
+                    "out_of_memory",
+                ]) =>
+                {
+                    line(
+                        "ask for more memory: sbatch --mem=… (or --mem-per-cpu)",
+                        "the job's limit was reached; `sacct -j JOB -o MaxRSS` tells what it used",
+                    )
+                }
+                () if has(&["term_memlimit", "lsf"]) => {
+                    line("ask for more memory: bsub -M … -R \"rusage[mem=…]\"", "the job's limit was reached")
+                }
+                () if has(&["oomkilled", "pod", "container"]) => line(
+                    "raise resources.limits.memory of the container (docker run --memory)",
+                    "the container's limit was reached; the machine may have more",
+                ),
+                () if has(&["ray", "node running low", "memory pressure"]) => line(
+                    "give the task more memory (@ray.remote(memory=…)) or run fewer at once",
+                    "Ray ends tasks when the node has little memory left",
+                ),
+                () => line(
+                    "raise the memory limit of the job or container",
+                    "it was reached; the machine may have more",
+                ),
+            };
+            vec![raise, workers]
+        }
+        SignKind::KilledByKernel => {
+            vec![workers, line("add memory or swap, or run on a larger machine", "the whole host was full")]
+        }
+        SignKind::Killed => vec![
+            line(
+                "run `sudo dmesg -T | grep -i 'killed process'` (in a container: look for OOMKilled)",
+                "it tells whether memory was the reason, and how much the process held",
+            ),
+            workers,
+        ],
+        SignKind::SharedMemory => vec![
+            line(
+                "give the container more shared memory: docker run --shm-size=8g (or --ipc=host; Kubernetes: an emptyDir with medium: Memory at /dev/shm)",
+                "containers have 64 MiB of it by default; `df -h /dev/shm` tells",
+            ),
+            line(
+                "or hand over less: fewer num_workers, or num_workers=0",
+                "each worker puts whole batches there",
+            ),
+        ],
+        SignKind::PageFile => vec![
+            line(
+                "make the paging file larger (System, Advanced, Performance, Virtual memory), on a drive with room",
+                "Windows refuses what it could not keep, even if memory is free",
+            ),
+            line(
+                "use fewer loader workers, or num_workers=0",
+                "each worker is a new process that loads the framework's libraries again",
+            ),
+        ],
+        SignKind::PinnedMemory => vec![
+            line(
+                "set pin_memory=False in the loader, or use fewer workers",
+                "locked pages cannot be swapped, and the driver may lock only a part of the host's memory",
+            ),
+            line(
+                "look at `ulimit -l` and `free -h`",
+                "they tell how much may be locked and how much is left",
+            ),
+        ],
+        _ if facts.framework == Framework::LlamaCpp => vec![
+            line(
+                "use a smaller model or quantization, or a shorter context",
+                "weights that are not on a device are in the host's memory",
+            ),
+            line("run `free -h`", "it tells what others hold"),
+        ],
+        _ => host_request(facts).into_iter().chain([workers]).collect(),
+    }
+}
+
+fn not_memory(kind: SignKind, facts: &Facts<'_>) -> Lines {
+    match kind {
+        _ if facts.refused.is_some() => vec![line(
+            "look at the shapes that this request is computed from: inputs, lengths read from a file, indices",
+            "one of them is not what the program takes it for; more memory does not help",
+        )],
+        SignKind::CorruptedSize => vec![
+            line(
+                "check that all ranks call the same collectives in the same order, with the same sizes and types (TORCH_DISTRIBUTED_DEBUG=DETAIL)",
+                "a rank that reads another's data as a size asks for a number like this",
+            ),
+            line(
+                "run with CUDA_LAUNCH_BLOCKING=1",
+                "a kernel that failed before may have left garbage in a tensor that a size is read from",
+            ),
+        ],
+        SignKind::KernelResources => vec![line(
+            "use smaller blocks or fewer stages in the kernel (BLOCK_…, num_stages), or another implementation of the op",
+            "shared memory of a block is fixed by the chip: 48 to 228 KiB",
+        )],
+        SignKind::CompilerScratch => vec![line(
+            "use smaller blocks in the kernel, or shapes that it is given: a shorter max_model_len, fewer sequences at once",
+            "scratch memory of the chip is fixed, 1 MiB of smem for instance",
+        )],
+        SignKind::AddressRange => vec![line(
+            "split the tensor, or run this operation on the CPU",
+            "an array of this backend has at most 2^32 bytes",
+        )],
+        _ => vec![line(
+            "run with CUDA_LAUNCH_BLOCKING=1, or under compute-sanitizer",
+            "the error then comes from the line that made it; an index out of range is the usual cause",
+        )],
+    }
+}

@@ -1,0 +1,194 @@
+//! Errors of drivers and libraries that say that a device's memory ran out, and nothing of how much.
+//!
+//! CUDA's runtime and driver word error 2 as `out of memory`, `cudaErrorMemoryAllocation` and
+//! `CUDA_ERROR_OUT_OF_MEMORY`; every framework has a prefix of its own before it (`CUDA error: ` in PyTorch from 1.0,
+//! `cuda runtime error (2) : ` of THC before, `Check failed: error == cudaSuccess (2 vs. 0)` in Caffe, `CUDA failure 2: ` in
+//! ONNX Runtime, `Cuda failure 'out of memory'` in NCCL). HIP, Level Zero, Vulkan, Metal and DirectML have codes of their own.
+//! Libraries ask for memory when their handle is made, and report a status: `CUBLAS_STATUS_ALLOC_FAILED`,
+//! `CUBLAS_STATUS_NOT_INITIALIZED`, `CUDNN_STATUS_ALLOC_FAILED`.
+
+use super::found::{Found, has};
+use super::parse::{size, size_after};
+use crate::program::Backend;
+use crate::recording::Framework;
+use crate::sign::SignKind;
+
+/// Words of which one is in every line of interest.
+pub(super) const WORDS: &[&str] = &[
+    "ut of memory",
+    "OutOfMemory",
+    "OUT_OF_MEMORY",
+    "OUTOFMEMORY",
+    "cudaErrorMemoryAllocation",
+    "runtime error (2)",
+    "_ALLOC_FAILED",
+    "AllocFailed",
+    "_NOT_INITIALIZED",
+    "cudnn handle",
+    "cublas handle",
+    "INSUFFICIENT_RESOURCES",
+    "OUT_OF_DEVICE_MEMORY",
+    "OUT_OF_RESOURCES",
+    "OutOfDeviceMemory",
+    "memory_error",
+    "Dst tensor is not initialized",
+    "video memory available",
+    "Allocation on device",
+    "GPU memory (",
+    "Insufficient Memory",
+    "equested memory: ",
+    "launch failed",
+    "initialization failed",
+    "cuDNN failed to initialize",
+];
+
+/// Statuses of libraries that got no memory for their handle or workspace.
+const LIBRARIES: [&str; 19] = [
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUBLAS_STATUS_NOT_INITIALIZED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_NOT_INITIALIZED",
+    "CUSOLVER_STATUS_ALLOC_FAILED",
+    "CUSPARSE_STATUS_ALLOC_FAILED",
+    "CUSPARSE_STATUS_INSUFFICIENT_RESOURCES",
+    "CUFFT_ALLOC_FAILED",
+    "HIPBLAS_STATUS_ALLOC_FAILED",
+    "rocblas_status_memory_error",
+    "miopenStatusAllocFailed",
+    "ould not create cudnn handle",
+    "ailed to create cublas handle",
+    "FFT_STATUS_ALLOC_FAILED",
+    // TensorFlow, when it uses a library of which it has no handle.
+    "Blas GEMM launch failed",
+    "Blas SGEMM launch failed",
+    "Blas xGEMM launch failed",
+    "cuDNN failed to initialize",
+    "DNN library initialization failed",
+];
+
+/// Words that say that the device refused memory.
+const DEVICES: [&str; 30] = [
+    "CUDA error: out of memory",
+    "CUDA error:out of memory",
+    "CUDA Error: out of memory",
+    "CUDA driver error: out of memory",
+    "CUDA Driver error: out of memory",
+    "CUDA: out of memory",
+    "cuda runtime error (2)",
+    "error=2 : out of memory",
+    "error=2: out of memory",
+    "cudaErrorMemoryAllocation",
+    "CUDA_ERROR_OUT_OF_MEMORY",
+    "CUDA failure 2",
+    "Cuda failure 'out of memory'",
+    "Cuda failure 2 'out of memory'",
+    "Cuda Runtime (out of memory)",
+    "cudaSuccess (2 vs. 0)",
+    "cudaMalloc retry failed",
+    "HIP error: out of memory",
+    "hipErrorOutOfMemory",
+    "hipErrorMemoryAllocation",
+    "UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY",
+    "UR_RESULT_ERROR_OUT_OF_RESOURCES",
+    "PI_ERROR_OUT_OF_RESOURCES",
+    "PI_ERROR_OUT_OF_DEVICE_MEMORY",
+    "ErrorOutOfDeviceMemory",
+    "CommandBufferCallbackErrorOutOfMemory",
+    "Dst tensor is not initialized",
+    "not enough GPU video memory available",
+    "OutOfMemoryError: Allocation on device",
+    "llocation is out of device memory",
+];
+
+/// What a line says, if it is one of these.
+pub(super) fn read(line: &str, at: u64) -> Option<Found> {
+    // TensorFlow's reservation, which is tried again for less, is read with what TensorFlow says besides.
+    if line.contains("from device: CUDA_ERROR_OUT_OF_MEMORY") || line.contains("not a failure") {
+        return None;
+    }
+    if has(line, &LIBRARIES) {
+        let framework = if line.contains("cuda_blas.cc") || line.contains("cuda_dnn.cc") {
+            Framework::TensorFlow
+        } else if has(line, &["when calling `", "RuntimeError: cuDNN", "RuntimeError: CUDA error"]) {
+            Framework::PyTorch
+        } else {
+            Framework::Unknown
+        };
+        return Some(Found::sign(SignKind::LibraryFull, "GPU", line, at).by(framework));
+    }
+    if has(line, &["NCCL", "nccl"]) && line.contains("out of memory") {
+        return Some(Found::sign(SignKind::LibraryFull, "GPU", line, at));
+    }
+    if let Some(asked) = size_after(line, "equested amount of GPU memory (") {
+        // TensorRT.
+        let found = Found::sign(SignKind::DeviceFull, "GPU", line, at);
+        return Some(found.refused(Some(asked.bytes), asked.exact));
+    }
+    if let Some(found) = told_free(line, at) {
+        return Some(found);
+    }
+    let asked =
+        size_after(line, "Could not allocate tensor with ").or_else(|| size_after(line, "ried to allocate "));
+    // TensorFlow's and JAX's pool of pages.
+    let asked = asked.or_else(|| size_after(line, "cuMemAllocAsync failed to allocate "));
+    let framework = match () {
+        () if has(
+            line,
+            &[
+                "torch",
+                "THC",
+                "RuntimeError: CUDA",
+                "RuntimeError: HIP",
+                "AcceleratorError",
+                "out of memory. Tried to",
+            ],
+        ) =>
+        {
+            Framework::PyTorch
+        }
+        () if has(line, &["onnxruntime", "CUDA failure 2"]) => Framework::OnnxRuntime,
+        () if line.contains("Dst tensor") => Framework::TensorFlow,
+        () if line.contains("rmm") => Framework::CuPy,
+        () => Framework::Unknown,
+    };
+    let bare =
+        has(line, &["CUDA out of memory", "HIP out of memory", "XPU out of memory", "cuda out of memory"])
+            || line.trim_end().ends_with("OutOfMemoryError");
+    (bare || has(line, &DEVICES)).then(|| {
+        let mut found = Found::sign(SignKind::DeviceFull, "GPU", line, at).by(framework);
+        found.device.program.backend = backend(line);
+        if line.contains("THC") {
+            found.device.program.version_before = Some((1, 11));
+        }
+        found.refused(asked.map(|size| size.bytes), asked.is_some_and(|size| size.exact))
+    })
+}
+
+fn backend(line: &str) -> Option<Backend> {
+    match () {
+        () if has(line, &["HIP", "hip"]) => Some(Backend::Hip),
+        () if has(line, &["XPU", "UR_RESULT", "PI_ERROR", "level_zero"]) => Some(Backend::Xpu),
+        () if has(line, &["CommandBuffer", "Metal"]) => Some(Backend::Mps),
+        () if has(line, &["CUDA", "cuda", "Cuda"]) => Some(Backend::Cuda),
+        () => None,
+    }
+}
+
+/// XGBoost and libraries like it give what was free and what was asked.
+fn told_free(line: &str, at: u64) -> Option<Found> {
+    let asked = size_after(line, "Requested memory: ")?;
+    let free = size_after(line, "Free memory: ").or_else(|| size_after(line, "free memory: "))?;
+    let mut found =
+        Found::sign(SignKind::DeviceFull, "GPU", line, at).refused(Some(asked.bytes), asked.exact);
+    found.device.device_free = Some(free.bytes);
+    Some(found)
+}
+
+/// A CUDA error of PyTorch's that comes from locking the host's memory, not from the device: the frames say so.
+pub(super) fn is_of_pinned_memory(line: &str) -> bool {
+    has(line, &["pin memory thread", "_utils/pin_memory.py", "_utils\\pin_memory.py", ".pin_memory()"])
+        || has(
+            line,
+            &["cudaHostAlloc", "cudaHostRegister", "cuMemHostAlloc", "hipHostMalloc", "cudaMallocHost"],
+        ) && size(line).is_none()
+}

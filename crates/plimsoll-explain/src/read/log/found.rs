@@ -1,0 +1,66 @@
+//! What a family of messages found in a line: a device, and how much its word counts for.
+
+use super::parse::short;
+use crate::recording::{Device, Failure, Framework};
+use crate::sign::{Sign, SignKind};
+
+/// How much a finding counts for, where a log holds several. Figures of a pool count for more than any of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Weight {
+    /// A warning, or a request that was tried again.
+    Warning,
+    /// The end of a process, which something above it may explain.
+    End,
+    /// An error that says what was refused, yet neither what was held nor why.
+    Error,
+    /// An error that says why.
+    Cause,
+}
+
+/// A finding.
+#[derive(Debug, Clone)]
+pub(super) struct Found {
+    pub(super) weight: Weight,
+    pub(super) framework: Framework,
+    pub(super) device: Device,
+}
+
+impl Found {
+    /// A finding that a line says outright, of the device called `name`.
+    pub(super) fn sign(kind: SignKind, name: &str, line: &str, at: u64) -> Found {
+        let sign = Sign { kind, quote: short(line.trim()), line: at, needed: None, available: None };
+        let weight = match kind {
+            SignKind::Warning => Weight::Warning,
+            SignKind::Killed => Weight::End,
+            SignKind::DeviceFull | SignKind::Reservation | SignKind::LibraryFull | SignKind::HostFull => {
+                Weight::Error
+            }
+            _ => Weight::Cause,
+        };
+        let device = Device { name: name.into(), sign: Some(sign), ..Device::default() };
+        Found { weight, framework: Framework::Unknown, device }
+    }
+
+    pub(super) fn by(self, framework: Framework) -> Found {
+        Found { framework, ..self }
+    }
+
+    /// With what was needed, and what there was for it.
+    pub(super) fn bytes(mut self, needed: Option<u64>, available: Option<u64>) -> Found {
+        if let Some(sign) = &mut self.device.sign {
+            (sign.needed, sign.available) = (needed, available);
+        }
+        self
+    }
+
+    /// With the request that was refused.
+    pub(super) fn refused(mut self, requested: Option<u64>, exact: bool) -> Found {
+        self.device.failure = requested.map(|requested| Failure { requested, exact, event: None, op: None });
+        self
+    }
+}
+
+/// Whether a line has any of some words.
+pub(super) fn has(line: &str, words: &[&str]) -> bool {
+    words.iter().any(|word| line.contains(word))
+}

@@ -1,0 +1,308 @@
+//! The host's memory: what operating systems, batch systems, containers and languages say when it runs out.
+//!
+//! Linux' OOM killer words it in the kernel's log (`Out of memory: Killed process 1234 (python)`, `Kill process` until
+//! 4.20, `Memory cgroup out of memory` for a limit), and the process itself says nothing: its shell prints `Killed`, its
+//! parent sees signal 9 or code 137. Slurm, LSF, PBS, Kubernetes and Ray have sentences of their own. Python's `MemoryError`,
+//! NumPy's `Unable to allocate`, C++'s `std::bad_alloc` and PyTorch's `DefaultCPUAllocator` are refusals by the host.
+//! PyTorch's loader hands batches over in `/dev/shm`, which a container has 64 MiB of. Windows refuses what it cannot
+//! promise (error 1455), whatever is free. Locking pages for a device fails for reasons of the host as well.
+
+use super::found::{Found, has};
+use super::parse::{Size, after, number, size_after, word};
+use crate::recording::Framework;
+use crate::sign::SignKind;
+
+/// Words of which one is in every line of interest.
+pub(super) const WORDS: &[&str] = &[
+    "illed",
+    "exited unexpectedly",
+    "return code = -9",
+    "available RAM",
+    "more memory than is available",
+    "illing",
+    "Kill process",
+    "oom-kill",
+    "oom_kill",
+    "oom_reaper",
+    "OOMKill",
+    "OUT_OF_MEMORY",
+    "ut Of Memory",
+    "137",
+    "exit code -9",
+    "exitcode: -9",
+    "exitcode  : -9",
+    "exit code: -9",
+    "exit status -9",
+    "SIGKILL",
+    "ignal 9",
+    "ignal: 9",
+    "memory limit",
+    "MEMLIMIT",
+    "memory pressure",
+    "low on memory",
+    "(shm)",
+    "shared memory",
+    "/dev/shm",
+    "</torch_",
+    "Bus error",
+    "bus error",
+    "1455",
+    "paging file",
+    "页面文件太小",
+    "bad_alloc",
+    "bad allocation",
+    "MemoryError",
+    "not enough memory",
+    "annot allocate memory",
+    "Unable to allocate",
+    "can't allocate memory",
+    "Errno 12]",
+    "WinError 8]",
+    "os error 12",
+    "malloc of size",
+    "ut of memory: ",
+    "pinned",
+    "HostAlloc",
+    "HostRegister",
+    "MallocHost",
+    "HostMalloc",
+    "alloc host",
+    "bytes on host",
+    "system memory",
+    "RAM!",
+    "pin memory",
+    "pin_memory",
+    "insufficient memory",
+    "memory allocation of",
+    "ulimit",
+    "RLIMIT",
+    "exceeded limit",
+    "heap out of memory",
+    "OUT_OF_HOST_MEMORY",
+    "exceeds 10% of",
+];
+
+/// What a line says, if it is one of these.
+pub(super) fn read(line: &str, at: u64) -> Option<Found> {
+    if line.contains("exceeds 10% of") && line.contains("system memory") {
+        return Some(Found::sign(SignKind::Warning, "host", line, at).by(Framework::TensorFlow));
+    }
+    killed(line, at)
+        .or_else(|| windows(line, at))
+        .or_else(|| shared_memory(line, at))
+        .or_else(|| pinned(line, at))
+        .or_else(|| refused(line, at))
+        .or_else(|| ended(line, at))
+}
+
+fn host(kind: SignKind, line: &str, at: u64) -> Option<Found> {
+    Some(Found::sign(kind, "host", line, at))
+}
+
+/// Killed for memory, and somebody says so.
+fn killed(line: &str, at: u64) -> Option<Found> {
+    const LIMITS: [&str; 26] = [
+        "emory cgroup out of memory",
+        "CONSTRAINT_MEMCG",
+        "oom-kill event",
+        "oom_kill event",
+        "OOM Killed",
+        "OOM-killed",
+        "cgroup out-of-memory handler",
+        "OOMKilled",
+        "Exceeded job memory limit",
+        "Exceeded step memory limit",
+        "exceeded memory limit",
+        "exceeded job memory limit",
+        "TERM_MEMLIMIT",
+        "State: OUT_OF_MEMORY",
+        "State=OUT_OF_MEMORY",
+        "Reason=OutOfMemory",
+        "running beyond physical memory limits",
+        "workers killed due to memory pressure",
+        "killed due to the node running low on memory",
+        "running low on memory",
+        "was killed due to low memory",
+        "Node out of memory",
+        "exceeding memory limit",
+        "resources_used.mem",
+        // Notebooks that are hosted.
+        "using all available RAM",
+        "tried to allocate more memory than is available",
+    ];
+    const KERNEL: [&str; 6] = [
+        "Out of memory: Killed process",
+        "Out of memory: Kill process",
+        "invoked oom-killer",
+        "oom-kill:",
+        "oom_reaper: reaped process",
+        "systemd-oomd killed",
+    ];
+    if has(line, &LIMITS) || line.contains("mem ") && line.contains(" exceeded limit ") {
+        // `Job 12 exceeded memory limit (4200000 > 4194304), being killed`: kilobytes.
+        let (used, limit) = after(line, "exceeded memory limit (").map_or((None, None), |rest| {
+            let kib = |text: Option<&str>| text.and_then(number).and_then(|n| n.checked_mul(1024));
+            (kib(Some(rest)), kib(after(rest, " > ")))
+        });
+        return host(SignKind::KilledByLimit, line, at).map(|found| found.bytes(used, limit));
+    }
+    if line.contains("srun: error:") && line.contains("Out Of Memory") {
+        return host(SignKind::KilledByLimit, line, at);
+    }
+    if has(line, &KERNEL) {
+        let held = after(line, "anon-rss:").and_then(number).and_then(|kib| kib.checked_mul(1024));
+        return host(SignKind::KilledByKernel, line, at).map(|found| found.bytes(held, None));
+    }
+    None
+}
+
+/// Ended by signal 9, and nobody says why.
+fn ended(line: &str, at: u64) -> Option<Found> {
+    const SIGNALS: [&str; 18] = [
+        "exit code 137",
+        "exit code: 137",
+        "Exit Code: 137",
+        "exitCode: 137",
+        "Exit status 137",
+        "exit status 137",
+        "exited with code 137",
+        "code=137",
+        "exit code -9",
+        "exit code: -9",
+        "exitcode: -9",
+        "exitcode  : -9",
+        "exit status -9",
+        "return code = -9",
+        "(SIGKILL)",
+        "SIGKILL: 9",
+        "ignal 9",
+        "ignal: 9",
+    ];
+    let words = line.trim();
+    let shell = matches!(words, "Killed" | "Killed." | "killed" | "Killed: 9" | "^C Killed")
+        || has(
+            line,
+            &[
+                ": killed  ",
+                "zsh: killed",
+                "is killed by signal: Killed",
+                "signal terminated program cc1plus",
+            ],
+        )
+        || line.contains(" Killed  ")
+        || line.contains(" killed  ")
+        || line.contains(": line ") && line.contains(" Killed ")
+        || line.contains("DataLoader worker") && line.contains("exited unexpectedly")
+        || line.contains("signal: killed");
+    (shell || has(line, &SIGNALS)).then(|| Found::sign(SignKind::Killed, "host", line, at))
+}
+
+/// Windows may not promise more.
+fn windows(line: &str, at: u64) -> Option<Found> {
+    let said = has(
+        line,
+        &["WinError 1455]", "os error 1455", "error 1455", "paging file is too small", "页面文件太小"],
+    ) || has(line, &["WinError 8]", "code 1455"]);
+    said.then(|| Found::sign(SignKind::PageFile, "host", line, at))
+}
+
+/// `/dev/shm` is full.
+fn shared_memory(line: &str, at: u64) -> Option<Found> {
+    // Too many files are open: that is another limit.
+    if line.contains("Too many open files") {
+        return None;
+    }
+    let said = has(
+        line,
+        &[
+            "insufficient shared memory (shm)",
+            "out of shared memory",
+            "allocate shared memory(shm)",
+            "unable to open shared memory object",
+            "unable to write to file </torch_",
+            "unable to resize file </torch_",
+            "is killed by signal: Bus error",
+        ],
+    );
+    let file = line.contains("</torch_")
+        && has(line, &["unable to mmap", "No space left", "Cannot allocate memory"]);
+    // NCCL's own segments.
+    let nccl = line.contains("/dev/shm/nccl") && has(line, &["No space left", "rror"]);
+    let store = line.contains("/dev/shm") && has(line, &["No space left on device", "Errno 28"]);
+    (said || file || nccl || store).then(|| {
+        let framework = if nccl || store { Framework::Unknown } else { Framework::PyTorch };
+        Found::sign(SignKind::SharedMemory, "host", line, at).by(framework)
+    })
+}
+
+/// Pages could not be locked for a device.
+fn pinned(line: &str, at: u64) -> Option<Found> {
+    let tensorflow =
+        line.contains("could not allocate pinned host memory") || line.contains("bytes on host: CUDA_ERROR");
+    let ggml = line.contains("of pinned memory");
+    if ggml {
+        // llama.cpp goes on with memory that is not locked.
+        return Some(Found::sign(SignKind::Warning, "host", line, at).by(Framework::LlamaCpp));
+    }
+    let torch =
+        has(line, &["cudaHostAlloc", "cudaHostRegister", "hipHostMalloc"]) && has(line, &["rror", "fail"]);
+    let thread = line.contains("in pin memory thread");
+    (tensorflow || torch || thread).then(|| {
+        let framework = if tensorflow { Framework::TensorFlow } else { Framework::PyTorch };
+        let asked =
+            size_after(line, "host memory of size: ").or_else(|| size_after(line, "failed to alloc "));
+        let found = Found::sign(SignKind::PinnedMemory, "host", line, at).by(framework);
+        found.refused(asked.map(|size| size.bytes), asked.is_some_and(|size| size.exact))
+    })
+}
+
+/// The host refused a request.
+fn refused(line: &str, at: u64) -> Option<Found> {
+    let sized = |asked: Option<Size>, framework| {
+        let found = Found::sign(SignKind::HostFull, "host", line, at).by(framework);
+        Some(found.refused(asked.map(|size| size.bytes), asked.is_some_and(|size| size.exact)))
+    };
+    if line.contains("DefaultCPUAllocator") || line.contains("Torch: not enough memory") {
+        let asked = size_after(line, "ried to allocate ");
+        let mut found = sized(asked, Framework::PyTorch)?;
+        found.weight = super::found::Weight::Cause;
+        return Some(found);
+    }
+    if let (Some(asked), true) =
+        (size_after(line, "Unable to allocate "), line.contains(" for an array with"))
+    {
+        return sized(Some(asked), Framework::Unknown);
+    }
+    if let Some(rest) = after(line, "requires more system memory (") {
+        // Ollama.
+        let need = size_after(rest, "").map(|size| size.bytes);
+        let there = size_after(rest, "than is available (").map(|size| size.bytes);
+        let found = Found::sign(SignKind::HostFull, "host", line, at).by(Framework::LlamaCpp);
+        return Some(found.bytes(need, there));
+    }
+    if has(line, &["malloc of size ", "memory allocation of "]) && line.contains("failed") {
+        let asked = size_after(line, "malloc of size ").or_else(|| size_after(line, "memory allocation of "));
+        return sized(asked, Framework::Unknown);
+    }
+    // A device's allocator may throw the same words for its own memory.
+    let device = has(line, &["CUDA", "cuda", "rmm", "hip"]);
+    let error = word(line.trim_start());
+    let python =
+        error == "MemoryError" || error.starts_with("MemoryError:") || line.contains("ArrayMemoryError");
+    let said = python
+        || has(
+            line,
+            &[
+                "std::bad_alloc",
+                "bad allocation",
+                "[Errno 12]",
+                "Cannot allocate memory",
+                "os error 12)",
+                "MemoryError: Unable to allocate",
+                "insufficient memory for the Java",
+                "heap out of memory",
+                "OUT_OF_HOST_MEMORY",
+            ],
+        );
+    if said && !device { sized(None, Framework::Unknown) } else { None }
+}
