@@ -6,9 +6,9 @@
 //! Offsets come last. If packing needs a little more than the live bytes, the next point is taken.
 
 use crate::Error;
-use crate::costs::Costs;
+use crate::costs::{Copies, Costs};
 use crate::plan::{Options, orders, plan_in_order};
-use crate::recompute::descent::{Offload, Point, descend, is_brief, prices};
+use crate::recompute::descent::{Offload, Point, descend, is_brief, priced, prices};
 use crate::schedule::Schedule;
 use crate::schedule::order::{early_copies, late_updates, patient_updates};
 use crate::schedule::search_context::SearchContext;
@@ -100,21 +100,39 @@ impl Frontier {
         }
     }
 
+    /// Searches again as if copies cost something else, and adds what that finds at its true price. How fast copies are
+    /// decides which plans are worth their time, but it is no reason to call a budget too small: where it was measured on
+    /// a disk that others use, the same budget would fit one day and not the next.
+    pub fn improve_as_if(&mut self, copies: Copies) {
+        let costs = Costs { copies, ..self.costs.clone() };
+        let supposed = SearchContext::new(&self.work, &costs, self.options.alignment);
+        let context = SearchContext::new(&self.work, &self.costs, self.options.alignment);
+        let found = descend(&supposed, &self.schedules(&supposed), self.offload, 0..1, vec![]);
+        let known = found.into_iter().map(|point| priced(&context, point.schedule));
+        let known = known.chain(std::mem::take(&mut self.points)).collect();
+        self.points = descend(&context, &self.schedules(&context), self.offload, 0..0, known);
+    }
+
     fn search(&mut self, tries: usize) {
         let context = SearchContext::new(&self.work, &self.costs, self.options.alignment);
+        let known = std::mem::take(&mut self.points);
+        let prices = self.tried..self.tried + tries;
+        self.points = descend(&context, &self.schedules(&context), self.offload, prices, known);
+        self.tried += tries;
+    }
+
+    /// The schedules that descents begin with.
+    fn schedules(&self, context: &SearchContext<'_>) -> Vec<Schedule> {
         let mut orders = Vec::from(orders(&self.work));
         if self.offload != Offload::Nothing {
-            orders.push(patient_updates(&self.work, &self.costs, &orders[1]));
+            orders.push(patient_updates(&self.work, context.costs, &orders[1]));
         }
         let small = self.options.together_bytes;
         let orders = orders
             .into_iter()
             .map(|order| early_copies(&self.work, order, small))
             .map(|order| late_updates(&self.work, order, small.max(SCALAR_UPDATE_BYTES)));
-        let schedules: Vec<Schedule> = orders.map(|order| Schedule::new(&context, &order)).collect();
-        let known = std::mem::take(&mut self.points);
-        self.points = descend(&context, &schedules, self.offload, self.tried..self.tried + tries, known);
-        self.tried += tries;
+        orders.map(|order| Schedule::new(context, &order)).collect()
     }
 
     /// Whether the search was cut short for the size of the work: fewer steps down, or fewer prices of copies than for

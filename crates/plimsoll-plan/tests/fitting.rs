@@ -304,3 +304,38 @@ fn a_hundred_states_that_one_launch_updates_all_go_to_the_host() {
         assert!(least <= 105 * 1024, "{least}");
     }
 }
+
+proptest! {
+    // Each case searches four times.
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// A disk that others use is slower for a while. What is found as if it were not fits at any speed.
+    #[test]
+    fn what_fits_as_if_copies_were_fast_fits_however_slow_they_are(
+        (work, costs) in step(),
+        halvings in prop::array::uniform2(0u32..24),
+    ) {
+        let fast = Copies { bandwidth: 1e10, latency_seconds: 0.0, overlap: true };
+        let least = |frontier: &Frontier| frontier.points().last().map(|(bytes, _)| bytes);
+        let mut found = vec![];
+        for halvings in halvings {
+            let copies = Copies { bandwidth: fast.bandwidth / f64::from(1 << halvings), ..fast };
+            let costs = Costs { copies, ..costs.clone() };
+            let mut frontier = Frontier::new(work.clone(), costs, &OPTIONS, Offload::ValuesAndStates);
+            let before: Vec<(u64, f64)> = frontier.points().collect();
+            let alone = least(&frontier);
+            frontier.improve_as_if(fast);
+            for (bytes, seconds) in before {
+                prop_assert!(frontier.points().any(|(b, s)| b <= bytes && s <= seconds * (1.0 + 1e-8)));
+            }
+            for point in 0..frontier.points().len() {
+                verify(&work, &frontier.at(point).unwrap().unwrap())?;
+            }
+            found.push((alone, least(&frontier)));
+        }
+        for (one, other) in [(0, 1), (1, 0)] {
+            let ((alone, improved), (_, elsewhere)) = (found[one], found[other]);
+            prop_assert!(improved == alone || elsewhere <= improved, "{found:?}");
+        }
+    }
+}

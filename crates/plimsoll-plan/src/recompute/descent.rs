@@ -66,7 +66,7 @@ pub(crate) fn descend(
     prices: Range<usize>,
     known: Vec<Point>,
 ) -> Vec<Point> {
-    let plain = from.iter().map(|s| Descent::new(context, s.clone(), offload, 0.0).point());
+    let plain = from.iter().map(|schedule| priced(context, schedule.clone()));
     let plain = plain.min_by_key(|point| point.live_bytes);
     let from = if offload == Offload::Nothing { from } else { &from[1..] };
     let prices = &COPY_PRICES[prices];
@@ -83,6 +83,11 @@ pub(crate) fn descend(
         points.flatten().chain(known).collect()
     });
     frontier(plain, points)
+}
+
+/// A schedule, and what it takes at the costs of a context.
+pub(crate) fn priced(context: &SearchContext<'_>, schedule: Schedule) -> Point {
+    Descent::new(context, schedule, Offload::Nothing, 0.0).point()
 }
 
 /// The steps of a descent through work of so many kernels.

@@ -29,6 +29,8 @@ pub(crate) struct Target {
     pub(crate) is_measured: bool,
     /// The bytes of its memory that may be taken, where that is known.
     pub(crate) memory_bytes: Option<u64>,
+    /// Whether what does not fit goes to a file, as fast as its disk was found to be.
+    pub(crate) spills: bool,
     /// How long to look for better plans of each program, beyond what is done in any case.
     pub(crate) plan_seconds: f64,
     /// What prepares inputs and draws first weights; the device itself where that is the CPU.
@@ -79,6 +81,7 @@ impl Target {
             profile,
             is_measured,
             memory_bytes,
+            spills: settings.spill.is_some(),
             plan_seconds: settings.plan_seconds,
             host,
         })

@@ -8,7 +8,7 @@ use plimsoll_graph::program::Home;
 use plimsoll_graph::step::Named;
 use plimsoll_graph::{Program, Step, ValueType};
 use plimsoll_ir::{LaunchSource, Work};
-use plimsoll_plan::{Costs, Fitted, Frontier, Offload, Remedies, check_remedies, plan};
+use plimsoll_plan::{Copies, Costs, Fitted, Frontier, Offload, Remedies, check_remedies, plan};
 use std::cell::OnceCell;
 use std::rc::Rc;
 use std::time::Instant;
@@ -140,6 +140,10 @@ impl Lowered {
             let start = Instant::now();
             let (work, costs) = (self.work.clone(), self.costs.clone());
             let mut frontier = Frontier::new(work, costs, &target.options(), self.offload);
+            if target.spills {
+                let bandwidth = target.profile.bandwidth;
+                frontier.improve_as_if(Copies { bandwidth, latency_seconds: 0.0, overlap: true });
+            }
             frontier.improve(&|| start.elapsed().as_secs_f64() < target.plan_seconds);
             frontier
         })
