@@ -4,17 +4,22 @@
 //! their bytes are in the plan like all others. Formulas and defaults are PyTorch's, so that a recipe found
 //! in the wild keeps its meaning.
 
+mod adafactor;
 mod clip;
 mod group;
+mod rule;
+mod slot;
 
 pub use clip::Clip;
 pub use group::Group;
+pub use slot::{SMALLEST_IN_EIGHT_BITS, SlotFormat};
 
 use crate::pattern::Patterns;
 use crate::program::Role;
 use crate::schedule::Schedule;
 use crate::step::{Initial, Step};
 use crate::{DType, Error, Result, ValueId};
+use rule::{Rule, Time};
 use std::fmt;
 use std::sync::{Arc, Weak};
 
@@ -42,6 +47,7 @@ pub struct Optimizer {
     /// The parameters that it trains; all if there are none.
     only: Patterns,
     rule: Rule,
+    slot_format: SlotFormat,
     schedule: Schedule,
     decay: Decay,
     clip: Option<Clip>,
@@ -62,15 +68,6 @@ impl PartialEq for Identity {
 /// The name of an optimizer that was given none.
 pub const UNNAMED: &str = "optimizer";
 
-/// A rule for one update.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Rule {
-    Sgd { momentum: f64, nesterov: bool },
-    RmsProp { smoothing: f64, epsilon: f64, momentum: f64 },
-    Adagrad { epsilon: f64 },
-    Adam { beta1: f64, beta2: f64, epsilon: f64 },
-}
-
 /// How parameters are pulled towards zero.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Decay {
@@ -87,6 +84,7 @@ impl Optimizer {
             name: UNNAMED.into(),
             only: Patterns::default(),
             rule,
+            slot_format: SlotFormat::Full,
             schedule: rate.into(),
             decay: Decay::Penalty(0.0),
             clip: None,
@@ -181,6 +179,26 @@ impl Optimizer {
         Optimizer { decay: Decay::Decoupled(0.01), ..adam }
     }
 
+    /// Adafactor, with PyTorch's constants: of the squares of a matrix's gradients it remembers means of rows and columns
+    /// alone, so that its slots take next to nothing. The rate (0.01 is usual) is relative to the size of a parameter's
+    /// elements, and at most one over the root of the number of updates. Parameters of more than two axes are stacks of
+    /// matrices over their last two.
+    pub fn adafactor(rate: impl Into<Schedule>) -> Self {
+        let adafactor = Self::new(Rule::Adafactor, rate);
+        Optimizer { decay: Decay::Decoupled(0.0), ..adafactor }
+    }
+
+    /// Stores its slots in fewer bytes. What is trained changes: never done without being asked for.
+    pub fn slot_format(mut self, format: SlotFormat) -> Self {
+        self.slot_format = format;
+        self
+    }
+
+    /// Whether its slots would take fewer bytes in another format.
+    pub fn has_full_slots(&self) -> bool {
+        self.slots() > 0 && self.slot_format == SlotFormat::Full
+    }
+
     /// Pulls parameters towards zero with this strength, in the way of the optimizer: AdamW shrinks them,
     /// the others add to the gradient.
     pub fn weight_decay(mut self, strength: f64) -> Self {
@@ -191,9 +209,10 @@ impl Optimizer {
         self
     }
 
-    /// How many values it remembers for each parameter.
+    /// How many values it remembers for each element of a parameter.
     pub fn slots(&self) -> usize {
         match self.rule {
+            Rule::Adafactor => 0,
             Rule::Sgd { momentum, .. } => usize::from(momentum != 0.0),
             Rule::RmsProp { momentum, .. } => 1 + usize::from(momentum != 0.0),
             Rule::Adagrad { .. } => 1,
@@ -277,7 +296,7 @@ impl Optimizer {
                 fraction("smoothing", smoothing)?;
                 fraction("momentum", momentum)?;
             }
-            Rule::Adagrad { .. } => {}
+            Rule::Adagrad { .. } | Rule::Adafactor => {}
             Rule::Adam { beta1, beta2, .. } => {
                 fraction("beta1", beta1)?;
                 fraction("beta2", beta2)?;
@@ -303,54 +322,6 @@ impl Optimizer {
         Ok(())
     }
 
-    /// The scalars that all updates of parameters of one group and type share, computed in `f64` from the number of
-    /// updates before and the factor of rates.
-    fn time(
-        &self,
-        step: &mut Step,
-        group: Option<usize>,
-        clock: ValueId,
-        factor: ValueId,
-        dtype: DType,
-    ) -> Result<Time> {
-        let g = &mut step.graph;
-        let count = g.cast(clock, DType::F64)?;
-        let (mut schedule, mut scale) = (&self.schedule, 1.0);
-        if let Some(group) = group.map(|group| &self.groups[group]) {
-            (schedule, scale) = (group.schedule.as_ref().unwrap_or(schedule), group.rate_scale);
-        }
-        let mut rate = schedule.rate(g, count)?;
-        if scale != 1.0 {
-            rate = g.mul_scalar(rate, scale)?;
-        }
-        let rate = g.mul(rate, factor)?;
-        let (mut scaled_rate, mut root_correction) = (rate, None);
-        if let Rule::Adam { beta1, beta2, .. } = self.rule {
-            let t = g.add_scalar(count, 1.0)?;
-            let mut correction = |beta: f64| {
-                let beta = g.constant(beta, DType::F64)?;
-                let power = g.pow(beta, t)?;
-                let negated = g.neg(power)?;
-                g.add_scalar(negated, 1.0)
-            };
-            let (first, second) = (correction(beta1)?, correction(beta2)?);
-            scaled_rate = g.div(rate, first)?;
-            let correction = g.rsqrt(second)?;
-            root_correction = Some(g.cast(correction, dtype)?);
-        }
-        let scaled_rate = g.cast(scaled_rate, dtype)?;
-        let (mut shrink, mut penalty) = (None, 0.0);
-        match self.decay_of(group) {
-            Decay::Decoupled(strength) => {
-                let factor = g.mul_scalar(rate, -strength)?;
-                let factor = g.add_scalar(factor, 1.0)?;
-                shrink = Some(g.cast(factor, dtype)?);
-            }
-            Decay::Penalty(strength) => penalty = strength,
-        }
-        Ok(Time { scaled_rate, root_correction, shrink, penalty })
-    }
-
     /// The gradients after clipping, given the group of each. Groups with a limit of their own are clipped by themselves,
     /// all others together.
     fn clipped(
@@ -374,115 +345,6 @@ impl Optimizer {
         }
         Ok(gradients)
     }
-
-    /// What one parameter becomes.
-    fn update_one(
-        &self,
-        step: &mut Step,
-        name: &str,
-        parameter: ValueId,
-        gradient: ValueId,
-        time: &Time,
-    ) -> Result<ValueId> {
-        let (mut parameter, mut gradient) = (parameter, gradient);
-        if time.penalty != 0.0 {
-            let pull = step.graph.mul_scalar(parameter, time.penalty)?;
-            gradient = step.graph.add(gradient, pull)?;
-        }
-        if let Some(factor) = time.shrink {
-            parameter = step.graph.mul(parameter, factor)?;
-        }
-        let direction = match self.rule {
-            Rule::Sgd { momentum: 0.0, .. } => gradient,
-            Rule::Sgd { momentum, nesterov } => {
-                let velocity = self.slot(step, name, "momentum", parameter, |step, old| {
-                    let kept = step.graph.mul_scalar(old, momentum)?;
-                    step.graph.add(kept, gradient)
-                })?;
-                if nesterov {
-                    let ahead = step.graph.mul_scalar(velocity, momentum)?;
-                    step.graph.add(gradient, ahead)?
-                } else {
-                    velocity
-                }
-            }
-            Rule::RmsProp { smoothing, epsilon, momentum } => {
-                let square = self.slot(step, name, "square", parameter, |step, old| {
-                    smoothed_square(step, old, gradient, smoothing)
-                })?;
-                let scaled = over_root(step, gradient, square, epsilon)?;
-                if momentum == 0.0 {
-                    scaled
-                } else {
-                    self.slot(step, name, "momentum", parameter, |step, old| {
-                        let kept = step.graph.mul_scalar(old, momentum)?;
-                        step.graph.add(kept, scaled)
-                    })?
-                }
-            }
-            Rule::Adagrad { epsilon } => {
-                let total = self.slot(step, name, "square", parameter, |step, old| {
-                    let square = step.graph.square(gradient)?;
-                    step.graph.add(old, square)
-                })?;
-                over_root(step, gradient, total, epsilon)?
-            }
-            Rule::Adam { beta1, beta2, epsilon } => {
-                let mean = self.slot(step, name, "mean", parameter, |step, old| {
-                    let kept = step.graph.mul_scalar(old, beta1)?;
-                    let new = step.graph.mul_scalar(gradient, 1.0 - beta1)?;
-                    step.graph.add(kept, new)
-                })?;
-                let square = self.slot(step, name, "square", parameter, |step, old| {
-                    smoothed_square(step, old, gradient, beta2)
-                })?;
-                let g = &mut step.graph;
-                let root = g.sqrt(square)?;
-                let root = match time.root_correction {
-                    Some(correction) => g.mul(root, correction)?,
-                    None => root,
-                };
-                let root = g.add_scalar(root, epsilon)?;
-                g.div(mean, root)?
-            }
-        };
-        let change = step.graph.mul(direction, time.scaled_rate)?;
-        step.graph.sub(parameter, change)
-    }
-}
-
-/// What all updates of parameters of one group and type share.
-struct Time {
-    /// The learning rate; for Adam, over its first correction.
-    scaled_rate: ValueId,
-    /// One over the root of Adam's second correction.
-    root_correction: Option<ValueId>,
-    /// What decoupled decay multiplies parameters with.
-    shrink: Option<ValueId>,
-    /// What of a parameter is added to its gradient.
-    penalty: f64,
-}
-
-impl Optimizer {
-    /// A slot for one parameter, and what it becomes.
-    fn slot(
-        &self,
-        step: &mut Step,
-        parameter: &str,
-        slot: &str,
-        like: ValueId,
-        next: impl FnOnce(&mut Step, ValueId) -> Result<ValueId>,
-    ) -> Result<ValueId> {
-        let ty = step.graph.ty(like);
-        let name = match &*self.name {
-            UNNAMED => format!("{parameter}:{slot}"),
-            name => format!("{parameter}:{name}/{slot}"),
-        };
-        let old = step.state(&name, Role::Optimizer, &ty.shape, ty.dtype, Initial::Constant(0.0))?;
-        let new = next(step, old)?;
-        step.update(old, new)?;
-        Ok(new)
-    }
 }
 
 impl fmt::Display for Optimizer {
@@ -492,25 +354,16 @@ impl fmt::Display for Optimizer {
             Rule::Sgd { .. } => "momentum",
             Rule::RmsProp { .. } => "RMSProp",
             Rule::Adagrad { .. } => "Adagrad",
+            Rule::Adafactor => "Adafactor",
             Rule::Adam { .. } => match self.decay {
                 Decay::Decoupled(_) => "AdamW",
                 Decay::Penalty(_) => "Adam",
             },
         };
-        write!(f, "optimizer `{}` ({rule})", self.name)
+        write!(f, "optimizer `{}` ({rule}", self.name)?;
+        match self.slot_format {
+            SlotFormat::Full => write!(f, ")"),
+            format => write!(f, ", {} slots)", format.name()),
+        }
     }
-}
-
-fn smoothed_square(step: &mut Step, old: ValueId, gradient: ValueId, smoothing: f64) -> Result<ValueId> {
-    let kept = step.graph.mul_scalar(old, smoothing)?;
-    let square = step.graph.square(gradient)?;
-    let new = step.graph.mul_scalar(square, 1.0 - smoothing)?;
-    step.graph.add(kept, new)
-}
-
-/// `x / (√square + epsilon)`
-fn over_root(step: &mut Step, x: ValueId, square: ValueId, epsilon: f64) -> Result<ValueId> {
-    let root = step.graph.sqrt(square)?;
-    let root = step.graph.add_scalar(root, epsilon)?;
-    step.graph.div(x, root)
 }

@@ -70,7 +70,7 @@ pub use model::tensor::Tensor;
 pub use model::{layers, loss, metric};
 pub use plimsoll_data as data;
 pub use plimsoll_graph::Phase;
-pub use plimsoll_graph::optimizer::{Clip, Group, Optimizer};
+pub use plimsoll_graph::optimizer::{Clip, Group, Optimizer, SlotFormat};
 pub use plimsoll_graph::schedule::Schedule;
 pub use plimsoll_graph::step::{Initial, Step};
 pub use plimsoll_graph::{DType, Op, Shape, op};

@@ -101,7 +101,7 @@ fn an_unknown_key_unlike_any_other_gets_the_list_of_keys() {
     assert_eq!(
         complaint(DIGITS, "rate = 0.001", "rate = 0.001\nmomentum = 0.9"),
         "mine.toml:17:1: unknown key `momentum` in [optimizer]; there are: kind, rate, warmup, schedule, \
-         weight_decay, clip, groups, beta1, beta2, epsilon"
+         weight_decay, clip, groups, beta1, beta2, epsilon, slots"
     );
     assert_eq!(
         complaint(DIGITS, "kind = \"digits\"", "kind = \"digits\"\npath = \"a.csv\""),

@@ -1,7 +1,7 @@
 //! The `[optimizer]` of a workload.
 
 use super::read::{COUNT, FLAG, FRACTION, NOT_NEGATIVE, PATTERNS, POSITIVE, Table, WHOLE};
-use crate::{Clip, Group, Optimizer, Result, Schedule};
+use crate::{Clip, Group, Optimizer, Result, Schedule, SlotFormat};
 
 #[derive(Clone, Copy)]
 enum Rule {
@@ -10,6 +10,7 @@ enum Rule {
     Adagrad,
     Adam,
     AdamW,
+    Adafactor,
 }
 
 /// Reads the section: the optimizer, and the patterns of parameters that groups freeze.
@@ -22,13 +23,15 @@ pub(super) fn read(table: &Table<'_>) -> Result<(Optimizer, Vec<String>)> {
             ("adagrad", Rule::Adagrad),
             ("adam", Rule::Adam),
             ("adamw", Rule::AdamW),
+            ("adafactor", Rule::Adafactor),
         ],
     )?;
     let constants: &[&str] = match rule {
-        Rule::Sgd => &["momentum", "nesterov"],
-        Rule::RmsProp => &["smoothing", "epsilon", "momentum"],
-        Rule::Adam => &["beta1", "beta2", "epsilon"],
-        Rule::Adagrad | Rule::AdamW => &[],
+        Rule::Sgd => &["momentum", "nesterov", "slots"],
+        Rule::RmsProp => &["smoothing", "epsilon", "momentum", "slots"],
+        Rule::Adam => &["beta1", "beta2", "epsilon", "slots"],
+        Rule::Adagrad | Rule::AdamW => &["slots"],
+        Rule::Adafactor => &[],
     };
     table.only(
         &[&["kind", "rate", "warmup", "schedule", "weight_decay", "clip", "groups"], constants].concat(),
@@ -54,7 +57,12 @@ pub(super) fn read(table: &Table<'_>) -> Result<(Optimizer, Vec<String>)> {
             table.find_or("epsilon", POSITIVE, 1e-8)?,
         ),
         Rule::AdamW => Optimizer::adamw(rate),
+        Rule::Adafactor => Optimizer::adafactor(rate),
     };
+    let formats = [SlotFormat::Full, SlotFormat::Bf16, SlotFormat::EightBit].map(|f| (f.name(), f));
+    if let Some(format) = table.choice("slots", &formats)? {
+        optimizer = optimizer.slot_format(format);
+    }
     if let Some(strength) = table.find("weight_decay", NOT_NEGATIVE)? {
         optimizer = optimizer.weight_decay(strength);
     }

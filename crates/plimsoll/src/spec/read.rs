@@ -125,6 +125,11 @@ impl<'a> Table<'a> {
         self.needed(key, &one_of(choices))?.choice(choices)
     }
 
+    /// What the word under a key stands for, if it is there.
+    pub(crate) fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Result<Option<T>> {
+        self.value(key).map(|value| value.choice(choices)).transpose()
+    }
+
     /// The section that a key holds, which must be there. `name` is what to call it, as `[train]`.
     pub(crate) fn need_section(&self, key: &str, name: &'static str) -> Result<Table<'a>> {
         self.needed(key, &format!("a section {name}"))?.table(name, "a section")

@@ -6,7 +6,7 @@ use super::{Trainer, Training};
 use crate::device::target::Target;
 use crate::forecast::remedy::{Remedy, in_words};
 use crate::forecast::{Forecast, format_seconds};
-use crate::{DType, Error, ErrorKind, Optimizer, Precision, Result};
+use crate::{DType, Error, ErrorKind, Optimizer, Precision, Result, SlotFormat};
 use plimsoll_data::Dataset;
 use plimsoll_memory::format_bytes;
 use serde_json::{Value, json};
@@ -103,6 +103,9 @@ impl Training<'_> {
         if trainer.precision.compute() == DType::F32 {
             found.extend(consider("precision bf16", &trainer.clone().precision(Precision::Bf16))?);
         }
+        if let Some((words, lean)) = trainer.lean_slots() {
+            found.extend(consider(words, &lean)?);
+        }
         let plain = trainer.clone().optimizer(Optimizer::sgd(1e-3));
         if trainer.optimizer.slots() > 0 {
             found.extend(consider("plain SGD as the optimizer", &plain)?);
@@ -195,6 +198,9 @@ impl Trainer {
         if self.precision.compute() == DType::F32 {
             consider("precision bf16".into(), &self.clone().precision(Precision::Bf16))?;
         }
+        if let Some((words, lean)) = self.lean_slots() {
+            consider(words.into(), &lean)?;
+        }
         let plain = self.clone().optimizer(Optimizer::sgd(1e-3));
         if self.optimizer.slots() > 0 {
             consider("plain SGD as the optimizer".into(), &plain)?;
@@ -225,5 +231,11 @@ impl Trainer {
         }
         changes.sort_by_key(|c| c.bytes > budget);
         Ok(changes)
+    }
+
+    /// The same with the slots of its optimizer in eight bits, where they are not lean yet.
+    fn lean_slots(&self) -> Option<(&'static str, Trainer)> {
+        let lean = || self.clone().optimizer(self.optimizer.clone().slot_format(SlotFormat::EightBit));
+        self.optimizer.has_full_slots().then(|| ("slots = \"8-bit\" for the optimizer", lean()))
     }
 }
