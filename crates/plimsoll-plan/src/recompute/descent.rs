@@ -13,7 +13,7 @@ use crate::schedule::search_context::SearchContext;
 use crate::schedule::simulate::Simulation;
 use crate::schedule::{LaunchId, Schedule};
 use crate::transfer::time_copies;
-use plimsoll_ir::{BufferIndex, Home, Keep, LaunchSource};
+use plimsoll_ir::{BufferIndex, Home, Keep, LaunchSource, Role};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
@@ -36,8 +36,36 @@ pub(crate) struct Point {
 /// lanes are idle nearly nothing is right; where they are busy, copies are for what would take long to make again.
 const COPY_PRICES: [f64; 8] = [0.03, 0.2, 0.01, 0.05, 0.1, 0.005, 0.4, 0.02];
 
-/// How many rounds may come to nothing before a target is given up.
-const FAILURES: usize = 16;
+/// What is done for a target, as far as that goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stage {
+    /// What a second of copying is priced at beside kernels that run meanwhile.
+    pub(crate) copy_price: f64,
+    pub(crate) waits: Waits,
+}
+
+/// Which copies kernels wait for where they would take bytes over the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// Those that were found to be worth it.
+    ForSome,
+    /// All.
+    ForAll,
+    /// All, and states that rest within a step are fetched again although the lanes are full.
+    AlsoWithin,
+}
+
+/// The stages of the descent that begins with every state on the host. Its lanes are busy all the time, so that a second of
+/// copying costs a second at first; what cannot be reached so is by copying what would rather be made again, and what
+/// not even so, by fetching weights twice.
+const STATES_AWAY: [Stage; 3] = [
+    Stage { copy_price: 1.0, waits: Waits::ForAll },
+    Stage { copy_price: COPY_PRICES[0], waits: Waits::ForAll },
+    Stage { copy_price: COPY_PRICES[0], waits: Waits::AlsoWithin },
+];
+
+/// How many rounds may come to nothing before a target is given up, and how many where there is no other way down.
+const FAILURES: [usize; 2] = [16, 64];
 
 /// What may be moved to host memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -58,7 +86,9 @@ pub(crate) fn prices(offload: Offload) -> usize {
 /// The schedules of the frontier, from the most memory to the least, each slower than the one before. The first is
 /// one of those given, without any remedy; those of `known` are among them. Descents are made side by side, at the
 /// prices of those numbers: with copies from all schedules but the first, the order as written, which is of little
-/// use to copies.
+/// use to copies. Where states may rest on the host, the first of the prices comes with one more descent, from the schedule
+/// in which all of them do, to where the others have not come: what is taken one by one, each at no kernel's cost, stops where
+/// the lanes are full.
 pub(crate) fn descend(
     context: &SearchContext<'_>,
     from: &[Schedule],
@@ -71,10 +101,11 @@ pub(crate) fn descend(
     let from = if offload == Offload::Nothing { from } else { &from[1..] };
     let prices = &COPY_PRICES[prices];
     let starts = from.iter().flat_map(|schedule| prices.iter().map(move |&price| (schedule, price)));
-    let points = std::thread::scope(|scope| {
+    let mut points: Vec<Point> = std::thread::scope(|scope| {
         let descents: Vec<_> = starts
-            .map(|(schedule, price)| {
-                scope.spawn(move || walk(Descent::new(context, schedule.clone(), offload, price)))
+            .map(|(schedule, copy_price)| {
+                let stage = Stage { copy_price, waits: Waits::ForSome };
+                scope.spawn(move || walk(Descent::new(context, schedule.clone(), offload, stage)))
             })
             .collect();
         let points = descents
@@ -82,12 +113,20 @@ pub(crate) fn descend(
             .map(|descent| descent.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         points.flatten().chain(known).collect()
     });
+    let is_first = prices.first() == COPY_PRICES.first();
+    let may_go_away = offload == Offload::ValuesAndStates && context.costs.copies.overlap && is_first;
+    if let (true, Some(schedule)) = (may_go_away, from.last()) {
+        let least = points.iter().map(|point| point.live_bytes).min();
+        let descent = Descent::new(context, schedule.clone(), offload, STATES_AWAY[0]);
+        points.extend(walk_with_states_away(descent, least.unwrap_or(u64::MAX)));
+    }
     frontier(plain, points)
 }
 
 /// A schedule, and what it takes at the costs of a context.
 pub(crate) fn priced(context: &SearchContext<'_>, schedule: Schedule) -> Point {
-    Descent::new(context, schedule, Offload::Nothing, 0.0).point()
+    let stage = Stage { copy_price: 0.0, waits: Waits::ForSome };
+    Descent::new(context, schedule, Offload::Nothing, stage).point()
 }
 
 /// The steps of a descent through work of so many kernels.
@@ -100,22 +139,33 @@ pub(crate) fn is_brief(kernels: usize) -> bool {
     steps(kernels) < STEPS[0]
 }
 
+/// What a descent from so many bytes through work of so many kernels aims at, one after the other.
+fn targets(highest: u64, kernels: usize) -> impl Iterator<Item = i64> {
+    let (highest, steps) = (highest as i64, steps(kernels) as i64);
+    (1..steps).map(move |step| highest - highest * step / steps)
+}
+
 /// One descent, all the way down.
 fn walk(mut descent: Descent<'_>) -> Vec<Point> {
-    let highest = descent.simulation.peak() as i64;
     let mut points = vec![descent.point()];
-    let steps = steps(descent.context.work.kernels.len()) as i64;
-    for step in 1..steps {
-        let target = highest - highest * step / steps;
-        if (descent.simulation.peak() as i64) <= target {
-            continue;
-        }
-        let reached = descent.reach(target);
-        let met = (descent.simulation.peak() as i64).max(target);
-        descent.take_back(met);
-        points.push(descent.point());
-        if !reached {
+    for target in targets(descent.simulation.peak(), descent.context.work.kernels.len()) {
+        if descent.simulation.peak() as i64 > target && !descent.go_below(target, &mut points) {
             break;
+        }
+    }
+    points
+}
+
+/// The descent that begins with every state on the host, to where no other has come: at every other target, since each costs
+/// much time there.
+fn walk_with_states_away(mut descent: Descent<'_>, least: u64) -> Vec<Point> {
+    let targets = targets(descent.simulation.peak(), descent.context.work.kernels.len());
+    descent.send_states_away();
+    let (mut points, mut stages) = (vec![descent.point()], STATES_AWAY[1..].iter());
+    for target in targets.filter(|&target| target < least as i64).step_by(2) {
+        while !descent.go_below(target, &mut points) {
+            let Some(&stage) = stages.next() else { return points };
+            descent.stage = stage;
         }
     }
     points
@@ -142,8 +192,7 @@ pub(crate) struct Descent<'a> {
     pub(crate) schedule: Schedule,
     pub(crate) simulation: Simulation,
     pub(crate) offload: Offload,
-    /// What a second of copying is priced at beside kernels that run meanwhile.
-    pub(crate) copy_price: f64,
+    pub(crate) stage: Stage,
     /// What was tried alone and did not help.
     pub(crate) refused: HashSet<Idle>,
     /// The seconds that kernels waited when something was to be copied, beyond what that was priced at.
@@ -163,11 +212,11 @@ impl<'a> Descent<'a> {
         context: &'a SearchContext<'a>,
         mut schedule: Schedule,
         offload: Offload,
-        copy_price: f64,
+        stage: Stage,
     ) -> Descent<'a> {
         let simulation = Simulation::new(context, &mut schedule);
         let (refused, stalls) = (HashSet::new(), HashMap::new());
-        Descent { context, schedule, simulation, offload, copy_price, refused, stalls }
+        Descent { context, schedule, simulation, offload, stage, refused, stalls }
     }
 
     fn point(&self) -> Point {
@@ -184,8 +233,20 @@ impl<'a> Descent<'a> {
 
     /// Gives copies their places for a target, and simulates that.
     fn settle(&mut self, target: i64) {
+        if self.stage.waits != Waits::ForSome {
+            self.schedule.launches.iter_mut().for_each(|l| l.hurried = true);
+        }
         time_copies(self.context, &mut self.schedule, target);
         self.simulate();
+    }
+
+    /// Goes down to a target, as far as that is possible, and notes where that is. Returns whether it was reached.
+    fn go_below(&mut self, target: i64, points: &mut Vec<Point>) -> bool {
+        let reached = self.reach(target);
+        let met = (self.simulation.peak() as i64).max(target);
+        self.take_back(met);
+        points.push(self.point());
+        reached
     }
 
     /// Takes offers until no more than `target` bytes live at once. Returns whether that was possible.
@@ -211,7 +272,8 @@ impl<'a> Descent<'a> {
             self.settle(target);
             let after = (self.simulation.excess(&self.schedule, target), self.simulation.peak());
             let dearer = self.simulation.seconds() - seconds - round.seconds;
-            let stalls = !round.copied.is_empty() && dearer > 0.002 * seconds;
+            let stalls =
+                self.stage.waits == Waits::ForSome && !round.copied.is_empty() && dearer > 0.002 * seconds;
             if !stalls && after < before {
                 limit = limit.saturating_mul(2);
                 offers = None;
@@ -219,7 +281,7 @@ impl<'a> Descent<'a> {
             }
             (self.schedule, self.simulation) = kept;
             failures += 1;
-            if failures > FAILURES {
+            if failures > FAILURES[usize::from(self.stage.waits != Waits::ForSome)] {
                 return false;
             }
             if stalls {
@@ -311,6 +373,19 @@ impl<'a> Descent<'a> {
         }
     }
 
+    /// Lets every state rest on the host.
+    fn send_states_away(&mut self) {
+        for buffer in 0..self.context.work.buffers.len() as BufferIndex {
+            let of = &self.context.work.buffers[buffer as usize];
+            // Where inputs of the next step arrive has to be there all the time.
+            if of.keep == Keep::Always && of.home == Home::Device && of.role != Role::Input {
+                // A state that nothing uses has nowhere to be fetched to, and stays.
+                let _ = self.schedule.offload_state(buffer);
+            }
+        }
+        self.settle(0);
+    }
+
     /// Lets states stay in device memory for which there is room.
     fn bring_states_home(&mut self, target: i64) {
         let mut any = false;
@@ -347,7 +422,7 @@ impl<'a> Descent<'a> {
         match of.source {
             LaunchSource::Copy => {
                 let buffer = self.schedule.instances[of.reads[0] as usize].buffer;
-                self.copy_price
+                self.stage.copy_price
                     * self.context.costs.copies.seconds(self.context.work.buffers[buffer as usize].bytes)
             }
             source => self.context.seconds(source),

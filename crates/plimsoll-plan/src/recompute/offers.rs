@@ -4,7 +4,7 @@
 //! its update to its first use in the next step, and a copy on its way. Each such stretch is an offer, scored by
 //! the bytes it relieves over the positions that are above the target for each second it costs.
 
-use crate::recompute::descent::{Descent, Offload};
+use crate::recompute::descent::{Descent, Offload, Waits};
 use crate::recompute::{Recomputation, RecomputeSearch};
 use crate::schedule::simulate::Simulation;
 use crate::schedule::{InstanceId, LaunchId};
@@ -241,13 +241,18 @@ impl Descent<'_> {
                 stall += (before.map(|busy| busy.1 - busy.0).sum::<f64>() + seconds - start[to]).max(0.0);
                 (0.0, seconds)
             }
+            // For a state that the host has, all that comes later waits.
+            None if self.stage.waits == Waits::AlsoWithin && !stored => {
+                stall += seconds;
+                (start[to], start[to])
+            }
             None => return vec![],
         };
         let gone = leaving.map_or(from, |l| simulation.position_at(l.1));
         let fetch = simulation.position_at(returning.0).saturating_sub(1).min(to);
         let fits = |gone: usize, fetch: usize| wraps || gone < fetch;
         let lanes = [leaving, Some(returning)];
-        let price = self.copy_price * copies + stall;
+        let price = self.stage.copy_price * copies + stall;
         let mut trips = vec![];
         if fits(gone, fetch) {
             trips.push((Trip { lanes, away: away(gone, fetch), hurried: false }, price));
@@ -291,7 +296,7 @@ impl Descent<'_> {
             let to = self.schedule.launches[copy as usize].writes[0];
             (first..way.end, simulation.arrival.get(to as usize)? - start[first])
         };
-        Some((freed, stall.max(0.0) + self.copy_price * seconds))
+        Some((freed, stall.max(0.0) + self.stage.copy_price * seconds))
     }
 
     /// Takes an offer, and notes what it frees.
