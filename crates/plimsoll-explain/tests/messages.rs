@@ -7,6 +7,9 @@ use plimsoll_explain::{
 };
 use proptest::prelude::*;
 
+#[path = "messages/rare.rs"]
+mod rare;
+
 /// A message: its text, the first verdict, words of the advice, words that no view may have.
 struct Case {
     name: &'static str,
@@ -674,7 +677,7 @@ const CASES: &[Case] = &[
     case(
         "the kernel",
         HostMemory,
-        &["num_workers"],
+        &["hold less at once"],
         &["nvidia-smi"],
         "[123456.789012] Out of memory: Killed process 4242 (python) total-vm:98765432kB, anon-rss:61234567kB, file-rss:1024kB, shmem-rss:0kB, UID:1000",
     ),
@@ -874,6 +877,10 @@ const CASES: &[Case] = &[
     ),
 ];
 
+fn cases() -> impl Iterator<Item = &'static Case> {
+    CASES.iter().chain(rare::CASES)
+}
+
 fn explained(text: &[u8]) -> Option<Explanation> {
     let recording = read_input(Input::bytes(text).ok()?, "log").ok()?;
     let explanation = explain(&recording);
@@ -891,7 +898,7 @@ fn shown(explanation: &Explanation) -> String {
 #[test]
 fn every_wording_gets_its_verdict_and_advice_that_exists_for_it() {
     let mut wrong = Vec::new();
-    for case in CASES {
+    for case in cases() {
         let Some(explanation) = explained(case.text.as_bytes()) else {
             wrong.push(format!("{}: nothing is said", case.name));
             continue;
@@ -929,7 +936,7 @@ fn every_wording_gets_its_verdict_and_advice_that_exists_for_it() {
             wrong.push(format!("{}: no advice", case.name));
         }
     }
-    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), CASES.len(), wrong.join("\n\n"));
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases().count(), wrong.join("\n\n"));
 }
 
 /// A text as a terminal breaks it: at a column, wherever that is.
@@ -943,7 +950,7 @@ fn broken_at(text: &str, width: usize) -> String {
 
 #[test]
 fn messages_broken_at_a_column_say_the_same() {
-    let torch = CASES.iter().filter(|case| {
+    let torch = cases().filter(|case| {
         case.text.contains("reserved in total") || case.text.contains("is reserved by PyTorch")
     });
     for case in torch.filter(|case| !case.text.contains("larger than 4GB")) {
@@ -957,7 +964,7 @@ fn messages_broken_at_a_column_say_the_same() {
 
 #[test]
 fn logs_of_objects_notebooks_and_sixteen_bits_say_the_same() {
-    for case in CASES {
+    for case in cases() {
         let kind = |bytes: &[u8]| explained(bytes).map(|explanation| explanation.verdicts[0].kind);
         let object =
             serde_json::json!({"level": "error", "time": "2026-01-02T03:04:05Z", "message": case.text});

@@ -66,6 +66,7 @@ fn against_fragmentation(program: &Program) -> Option<String> {
     let split = format!("{variable}=max_split_size_mb:128");
     match program.backend {
         Some(Backend::Mps | Backend::Cpu | Backend::Xpu | Backend::Tpu | Backend::Other) => None,
+        Some(Backend::Npu) => Some("PYTORCH_NPU_ALLOC_CONF=max_split_size_mb:128".into()),
         _ if program.is_before((1, 10)) => None,
         // Segments that grow are there from 2.1 on, and not on these platforms.
         Some(Backend::Hip) => Some(split),

@@ -5,8 +5,9 @@
 
 use super::argued;
 use crate::analyse::facts::Facts;
+use crate::analyse::verdict::is_of_ray;
 use crate::explanation::{Advice, VerdictKind};
-use crate::program::{Backend, Job, Platform, Server};
+use crate::program::{Backend, Job, Platform, Server, buffers};
 use crate::recording::Framework;
 use crate::sign::{Sign, SignKind};
 use plimsoll_memory::format_bytes;
@@ -29,6 +30,8 @@ pub(crate) fn advice(facts: &Facts<'_>, kind: VerdictKind) -> Vec<Advice> {
         VerdictKind::HostMemory => sign.map_or_else(|| host_request(facts), |sign| host(facts, sign)),
         VerdictKind::NotMemory => not_memory(sign.map_or(SignKind::CorruptedSize, |sign| sign.kind), facts),
         VerdictKind::RefusedWithRoom => refused_with_room(facts, sign),
+        VerdictKind::Full if sign.is_some_and(|sign| sign.kind == SignKind::NoContext) => look(facts),
+        VerdictKind::Full if sign.is_some_and(|sign| sign.kind == SignKind::Unspecified) => look_everywhere(),
         VerdictKind::Full => look(facts).into_iter().chain(smaller(facts)).collect(),
         VerdictKind::LimitLow => sign.map_or_else(Vec::new, |_| limits(facts)),
         VerdictKind::OtherProcess => sign.map_or_else(Vec::new, |sign| others(facts, sign)),
@@ -41,12 +44,30 @@ pub(crate) fn smaller_work(facts: &Facts<'_>) -> Vec<Advice> {
     told(smaller(facts))
 }
 
+/// The commands that show what ran out.
+fn look_everywhere() -> Lines {
+    vec![
+        line(
+            "run `free -h` and `nvidia-smi` (or the tool of your device's vendor) while the program runs",
+            "they tell whether the host or the device runs full, and who holds it",
+        ),
+        line(
+            "look at `sudo dmesg -T`, and at the lines of the log above this one",
+            "they may say which request was refused",
+        ),
+    ]
+}
+
 /// The commands that show who holds the device.
 fn look(facts: &Facts<'_>) -> Lines {
     let shows = "it lists each process and what it holds; end what is left over from earlier runs";
     let backend = facts.device.program.backend;
     let mut lines = Vec::new();
-    if facts.device.sign.as_ref().is_some_and(|sign| sign.kind == SignKind::Reservation) {
+    let kind = facts.device.sign.as_ref().map(|sign| sign.kind);
+    // A pool that takes nearly all at its start leaves libraries nothing for their handles.
+    let taken = kind == Some(SignKind::LibraryFull)
+        && matches!(facts.framework, Framework::TensorFlow | Framework::Jax | Framework::TensorFlowOrJax);
+    if kind == Some(SignKind::Reservation) || taken {
         let change = match facts.framework {
             Framework::Jax => "XLA_PYTHON_CLIENT_PREALLOCATE=false",
             Framework::TensorFlow if facts.device.program.is_at_least((2, 0)) => {
@@ -61,17 +82,17 @@ fn look(facts: &Facts<'_>) -> Lines {
             "the pool then takes what it needs, instead of nearly all that seems free at the start",
         ));
     }
+    let list = facts.device.program.process_list();
     lines.push(match backend {
-        Some(Backend::Hip) => {
-            line("run `rocm-smi --showpids --showmeminfo vram` while the program runs", shows)
-        }
-        Some(Backend::Xpu) => line("run `xpu-smi ps` while the program runs", shows),
-        Some(Backend::Mps) => line("look at Memory in Activity Monitor while the program runs", shows),
         Some(Backend::Tpu) => line(
             "print `jax.local_devices()[0].memory_stats()` before the failing step",
             "it tells how much is in use already",
         ),
-        _ => line("run `nvidia-smi` while the program runs", shows),
+        _ if facts.framework == Framework::OnnxRuntime => {
+            line(format!("run {list} (with the CPU provider: `free -h`) while the program runs"), shows)
+        }
+        _ if list.starts_with('`') => line(format!("run {list} while the program runs"), shows),
+        _ => line(format!("look at {list} while the program runs"), shows),
     });
     lines.extend(match facts.framework {
         Framework::PyTorch if facts.device.program.is_before((2, 1)) => None,
@@ -103,21 +124,7 @@ fn smaller(facts: &Facts<'_>) -> Lines {
     let mut lines = one_tensor(facts);
     match facts.framework {
         Framework::LlamaCpp => {
-            lines.extend([
-                line(
-                    "offload fewer layers: lower -ngl (--n-gpu-layers; num_gpu in Ollama)",
-                    "what is not offloaded stays in the host's memory",
-                ),
-                line(
-                    "compute in smaller pieces: lower -ub (--ubatch-size)",
-                    "the buffer for one step grows with it",
-                ),
-                line(
-                    "use a shorter context: lower -c (--ctx-size; num_ctx in Ollama)",
-                    "the cache of keys and values grows with it",
-                ),
-                line("use a smaller quantization of the model", "the weights take most of the memory"),
-            ]);
+            lines.extend(llama_cpp(facts));
             return lines;
         }
         Framework::OnnxRuntime => {
@@ -153,6 +160,28 @@ fn smaller(facts: &Facts<'_>) -> Lines {
         )],
     });
     lines
+}
+
+/// llama.cpp's three kinds of buffers, the one that was refused first.
+fn llama_cpp(facts: &Facts<'_>) -> Lines {
+    let layers = line(
+        "offload fewer layers: lower -ngl (--n-gpu-layers; num_gpu in Ollama)",
+        "what is not offloaded stays in the host's memory",
+    );
+    let pieces =
+        line("compute in smaller pieces: lower -ub (--ubatch-size)", "the buffer for one step grows with it");
+    let context = line(
+        "use a shorter context: lower -c (--ctx-size; num_ctx in Ollama)",
+        "the cache of keys and values grows with it, and so does the buffer for one step",
+    );
+    let smaller =
+        line("use a smaller model or quantization", "its weights then leave more room for the rest");
+    match facts.device.failure.as_ref().and_then(|failure| failure.op.as_deref()) {
+        Some(buffers::CACHE) => vec![context, layers, smaller],
+        Some(buffers::STEP) => vec![pieces, context, layers, smaller],
+        Some(buffers::WEIGHTS) => vec![layers, smaller],
+        _ => vec![layers, pieces, context, smaller],
+    }
 }
 
 /// One request that is large by itself.
@@ -222,21 +251,24 @@ fn generation(facts: &Facts<'_>) -> Lines {
 }
 
 fn server(facts: &Facts<'_>) -> Lines {
+    let says = |words: &str| facts.device.sign.as_ref().is_some_and(|sign| sign.quote.contains(words));
     match facts.device.program.server {
-        Some(Server::Vllm) => vec![
-            line(
+        Some(Server::Vllm) => {
+            let shorter = line(
                 "lower --max-model-len to the longest request that is served",
                 "the cache must hold at least one request of that length",
-            ),
-            line(
+            );
+            let share = line(
                 "raise --gpu-memory-utilization, if nothing else uses the device",
                 "it is the share of the device that the server may take",
-            ),
-            line(
+            );
+            let split = line(
                 "split the model: --tensor-parallel-size, or a quantized one",
                 "weights leave more room for the cache then",
-            ),
-        ],
+            );
+            // Where nothing at all is left, a shorter request does not fit either.
+            if says("cache blocks") { vec![share, split, shorter] } else { vec![shorter, share, split] }
+        }
         Some(Server::Sglang) => vec![
             line(
                 "raise --mem-fraction-static if the start fails, lower it if requests fail",
@@ -244,6 +276,10 @@ fn server(facts: &Facts<'_>) -> Lines {
             ),
             line("lower --context-length or --chunked-prefill-size", "cache and activations grow with them"),
         ],
+        Some(Server::Tgi) if says(" total tokens") => vec![line(
+            "lower --max-batch-total-tokens",
+            "it is how many tokens of all requests together the cache must hold",
+        )],
         Some(Server::Tgi) => vec![line(
             "lower --max-batch-prefill-tokens or --max-input-length",
             "the warm-up runs a batch of that size",
@@ -290,6 +326,19 @@ fn others(facts: &Facts<'_>, sign: &Sign) -> Lines {
 }
 
 fn refused_with_room(facts: &Facts<'_>, sign: Option<&Sign>) -> Lines {
+    if sign.is_none() && facts.device.device_free.is_none() {
+        return vec![
+            line(
+                "set UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS=1, if the driver and PyTorch are of 2024 or newer",
+                "it lifts the limit of 4 GiB on one allocation",
+            ),
+            line("or keep each tensor below 4 GiB", "the limit is on one allocation, not on their sum"),
+            line(
+                format!("look at {}", facts.device.program.process_list()),
+                "it tells whether others hold the device",
+            ),
+        ];
+    }
     if sign.is_some() {
         return vec![line(
             "cut the one allocation: a smaller batch or context, or the tensor in pieces",
@@ -312,10 +361,7 @@ fn refused_with_room(facts: &Facts<'_>, sign: Option<&Sign>) -> Lines {
         ));
     }
     lines.push(line(
-        match facts.device.program.backend {
-            Some(Backend::Hip) => "watch `rocm-smi` while it starts",
-            _ => "watch `nvidia-smi -l 1` while it starts",
-        },
+        format!("watch {} while it starts", facts.device.program.process_list()),
         "a process that takes memory for a moment shows there, and so does a device that another program was told to use",
     ));
     lines
@@ -323,6 +369,14 @@ fn refused_with_room(facts: &Facts<'_>, sign: Option<&Sign>) -> Lines {
 
 fn host_request(facts: &Facts<'_>) -> Lines {
     let mut lines = Vec::new();
+    if facts.device.program.platform == Some(Platform::Windows)
+        && facts.refused.is_none_or(|bytes| bytes < 4 << 30)
+    {
+        lines.push(line(
+            "make the paging file larger (System, Advanced, Performance, Virtual memory), and end programs that are not needed",
+            "Windows refuses what it could not keep, even if memory is free",
+        ));
+    }
     if facts.refused.is_some_and(|bytes| bytes >= 4 << 30) && facts.framework == Framework::Unknown {
         lines.push(line(
             "make the array smaller: chunks of rows, a smaller type (float32 for float64), or numpy.memmap",
@@ -346,10 +400,20 @@ fn host_request(facts: &Facts<'_>) -> Lines {
 fn host(facts: &Facts<'_>, sign: &Sign) -> Lines {
     let quote = sign.quote.to_ascii_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| quote.contains(word));
-    let workers = line(
-        "load less at once: fewer loader workers (num_workers), smaller prefetch, data read lazily",
-        "each worker is a process that holds its own copy of what it has read",
-    );
+    let loads = has(&["dataloader"])
+        || matches!(facts.device.program.job, Some(Job::Training | Job::Evaluation | Job::DataLoading))
+        || matches!(facts.framework, Framework::PyTorch | Framework::TensorFlow);
+    let workers = if loads {
+        line(
+            "load less at once: fewer loader workers (num_workers), smaller prefetch, data read lazily",
+            "each worker is a process that holds its own copy of what it has read",
+        )
+    } else {
+        line(
+            "hold less at once: read data in chunks or lazily, and run fewer processes side by side",
+            "each process has its own copy of what it has read",
+        )
+    };
     match sign.kind {
         SignKind::KilledByLimit => {
             let raise = match () {
@@ -371,12 +435,16 @@ fn host(facts: &Facts<'_>, sign: &Sign) -> Lines {
                 () if has(&["term_memlimit", "lsf"]) => {
                     line("ask for more memory: bsub -M … -R \"rusage[mem=…]\"", "the job's limit was reached")
                 }
+                () if has(&["yarn", "executor", "physical memory limits"]) => line(
+                    "raise spark.executor.memoryOverhead (spark.yarn.executor.memoryOverhead before Spark 2.3), or spark.executor.memory",
+                    "YARN counts all that the container's processes hold, Python's and native memory beside Java's heap",
+                ),
                 () if has(&["oomkilled", "pod", "container"]) => line(
                     "raise resources.limits.memory of the container (docker run --memory)",
                     "the container's limit was reached; the machine may have more",
                 ),
-                () if has(&["ray", "node running low", "memory pressure"]) => line(
-                    "give the task more memory (@ray.remote(memory=…)) or run fewer at once",
+                () if is_of_ray(sign) => line(
+                    "run fewer tasks at once: reserve what each needs (@ray.remote(memory=…)), or more CPUs for each",
                     "Ray ends tasks when the node has little memory left",
                 ),
                 () => line(
@@ -389,6 +457,16 @@ fn host(facts: &Facts<'_>, sign: &Sign) -> Lines {
         SignKind::KilledByKernel => {
             vec![workers, line("add memory or swap, or run on a larger machine", "the whole host was full")]
         }
+        SignKind::JavaHeap => vec![
+            line(
+                "give Java more: spark.executor.memory and spark.driver.memory, or -Xmx",
+                "the heap cannot grow beyond it, whatever the machine has",
+            ),
+            line(
+                "cut the work into more partitions, and collect less on the driver",
+                "each task holds its partition on the heap",
+            ),
+        ],
         SignKind::Killed => vec![
             line(
                 "run `sudo dmesg -T | grep -i 'killed process'` (in a container: look for OOMKilled)",

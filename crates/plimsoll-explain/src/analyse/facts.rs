@@ -263,7 +263,7 @@ impl<'a> Facts<'a> {
         let device = self.device;
         device.trace.is_some()
             || device.layout.is_some()
-            || device.failure.as_ref().is_none_or(|failure| failure.exact)
+            || device.failure.as_ref().map_or(device.sign.is_none(), |failure| failure.exact)
     }
 
     /// Bytes as they were told: to the byte, or about.

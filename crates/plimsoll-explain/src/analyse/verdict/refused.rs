@@ -5,6 +5,7 @@ use crate::analyse::facts::{BoundBy, Facts, PoolBound};
 use crate::analyse::history::live_after;
 use crate::analyse::usage::total;
 use crate::explanation::{Verdict, VerdictKind};
+use crate::program::Backend;
 use crate::recording::Framework;
 use crate::text::counted;
 use plimsoll_memory::{Action, OwnerId, RequestId, Trace, format_bytes};
@@ -28,6 +29,9 @@ fn huge(framework: Framework) -> u64 {
 
 /// The driver refused although enough is free, and no limit was set.
 pub(crate) fn with_room(facts: &Facts<'_>) -> Option<Verdict> {
+    if let Some(verdict) = over_the_largest_piece(facts) {
+        return Some(verdict);
+    }
     let (device, refused, free) = (facts.device, facts.refused?, facts.device.device_free?);
     if device.trace.is_some() || device.limit.is_some() || device.layout.is_some() {
         return None;
@@ -55,6 +59,33 @@ pub(crate) fn with_room(facts: &Facts<'_>) -> Option<Verdict> {
          moment and gave it back"
             .into(),
     );
+    Some(Verdict { kind: VerdictKind::RefusedWithRoom, sentence, proof })
+}
+
+/// Intel's driver gives at most so much in one piece, unless it is told otherwise.
+const XPU_PIECE: u64 = 4 << 30;
+
+/// A piece larger than Intel's driver gives, of a device that this program leaves mostly empty and whose free memory was not
+/// told.
+fn over_the_largest_piece(facts: &Facts<'_>) -> Option<Verdict> {
+    let (device, refused, capacity) = (facts.device, facts.refused?, facts.device.capacity?);
+    let mine = facts.reserved.or(facts.live)?;
+    let fits = mine.saturating_add(refused) <= capacity / 4 * 3;
+    if device.program.backend != Some(Backend::Xpu)
+        || device.device_free.is_some()
+        || refused < XPU_PIECE
+        || !fits
+    {
+        return None;
+    }
+    let sentence = format!(
+        "Refused with room: {} were requested in one piece of a device of {} of which this program held {}; Intel's driver gives \
+         less than 4 GiB in one piece unless it is told otherwise.",
+        format_bytes(refused),
+        format_bytes(capacity),
+        format_bytes(mine)
+    );
+    let proof = vec!["what was free is not in the message: another program may hold it instead".into()];
     Some(Verdict { kind: VerdictKind::RefusedWithRoom, sentence, proof })
 }
 
@@ -224,8 +255,23 @@ pub(crate) fn too_big(facts: &Facts<'_>) -> Option<Verdict> {
         let (bytes, count) = (format_bytes(held.bytes), counted(held.count, "allocation"));
         proof.push(format!("in use: {bytes} in {count} at {}", held.site.location));
     }
+    proof.extend(beside_the_pool(facts));
     proof.extend(equal_blocks(facts));
     Some(Verdict { kind: VerdictKind::TooBig, sentence, proof })
+}
+
+/// What the process itself holds outside its pool, where that is more than a context.
+fn beside_the_pool(facts: &Facts<'_>) -> Option<String> {
+    const CONTEXT: u64 = 3 << 29;
+    let device = facts.device;
+    let beside = device.process?.checked_sub(facts.reserved?).filter(|&bytes| bytes > CONTEXT)?;
+    let own = facts.framework == Framework::PyTorch && device.program.backend != Some(Backend::Mps);
+    own.then(|| {
+        format!(
+            "this process holds {} outside PyTorch's pool, more than a context takes: CUDA graphs, NCCL or another library in it",
+            format_bytes(beside)
+        )
+    })
 }
 
 /// By what is in use and what there is for the pool.

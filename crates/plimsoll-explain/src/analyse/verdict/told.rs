@@ -5,6 +5,7 @@ use crate::analyse::facts::Facts;
 use crate::analyse::usage::total;
 use crate::explanation::{Verdict, VerdictKind};
 use crate::program::{Backend, Server};
+use crate::recording::Framework;
 use crate::sign::{Sign, SignKind};
 use plimsoll_memory::{format_bytes, quoted};
 
@@ -36,6 +37,7 @@ pub(crate) fn verdict(facts: &Facts<'_>) -> Option<Verdict> {
             return paddle(facts, sign).or_else(|| held_by_others(facts, sign));
         }
         SignKind::HostFull => return Some(host_request(facts)),
+        SignKind::NoContext | SignKind::Unspecified => return None,
         kind => said(facts, sign, kind),
     };
     let mut proof = vec![at_line(sign)];
@@ -110,6 +112,15 @@ fn said(facts: &Facts<'_>, sign: &Sign, kind: SignKind) -> (VerdictKind, String)
         SignKind::KilledByKernel => {
             (HostMemory, "Host memory: the host ran out of memory, and its kernel killed a process. It was not the device.".into())
         }
+        SignKind::KilledByLimit if is_of_ray(sign) => (
+            HostMemory,
+            "Host memory: the node's memory was nearly used up, and Ray ended a task for it. It was not the device.".into(),
+        ),
+        SignKind::JavaHeap => (
+            HostMemory,
+            "Host memory: Java's machine reached the limit of its own memory, which is set when it starts. It was not the device."
+                .into(),
+        ),
         SignKind::KilledByLimit => (
             HostMemory,
             format!(
@@ -122,6 +133,11 @@ fn said(facts: &Facts<'_>, sign: &Sign, kind: SignKind) -> (VerdictKind, String)
             "Host memory: a process was ended without a word of its own, which is what happens when the host or the container \
              runs out of memory."
                 .into(),
+        ),
+        // A bus error has no other cause worth looking for first.
+        SignKind::SharedMemory if !sign.quote.contains("shm") && !sign.quote.contains("hared memory") && !sign.quote.contains("/torch_") => (
+            HostMemory,
+            "Host memory: a process ended with a bus error, which is what happens when shared memory (/dev/shm) is full.".into(),
         ),
         SignKind::SharedMemory => (
             HostMemory,
@@ -163,6 +179,13 @@ fn said(facts: &Facts<'_>, sign: &Sign, kind: SignKind) -> (VerdictKind, String)
     (kind, sentence)
 }
 
+/// Whether it is Ray that watches the node.
+pub(crate) fn is_of_ray(sign: &Sign) -> bool {
+    ["node running low", "low on memory", "memory pressure", "memory on node"]
+        .iter()
+        .any(|words| sign.quote.contains(words))
+}
+
 /// The host refused a request.
 fn host_request(facts: &Facts<'_>) -> Verdict {
     let sign = facts.device.sign.as_ref();
@@ -184,7 +207,7 @@ fn host_request(facts: &Facts<'_>) -> Verdict {
 fn paddle(facts: &Facts<'_>, sign: &Sign) -> Option<Verdict> {
     let device = facts.device;
     let (refused, free, capacity) = (facts.refused?, device.device_free?, device.capacity?);
-    if facts.framework != crate::Framework::Paddle || free >= refused {
+    if facts.framework != Framework::Paddle || free >= refused {
         return None;
     }
     let sentence = format!(
@@ -234,8 +257,20 @@ pub(crate) fn full(facts: &Facts<'_>) -> Verdict {
         None => "a request was refused".into(),
     };
     let free = device.device_free.map_or(String::new(), |free| format!(", {} were free", format_bytes(free)));
+    let kind = device.sign.as_ref().map(|sign| sign.kind);
     let library = device.sign.as_ref().filter(|sign| sign.kind == SignKind::LibraryFull);
     let sentence = match library {
+        _ if kind == Some(SignKind::NoContext) => {
+            "Full: not even a context could be made on the device, so others hold its memory, or it is kept for one of them.".into()
+        }
+        _ if kind == Some(SignKind::Unspecified) => {
+            "Full: memory ran out; what was read says neither whether it was the device's or the host's, nor who held it.".into()
+        }
+        // Its CPU provider has an arena, too.
+        _ if facts.framework == Framework::OnnxRuntime && device.name == "arena" => format!(
+            "Full: the memory under ONNX Runtime's arena ran out ({asked}): the device's with a provider such as CUDA, the host's \
+             with the CPU's; who held it is not said."
+        ),
         Some(sign) if sign.quote.contains("ALLOC") || sign.quote.contains("out of memory") => {
             "Full: a library got no memory of the device for its handle or workspace; what was read does not say who held it.".into()
         }
@@ -253,7 +288,8 @@ pub(crate) fn full(facts: &Facts<'_>) -> Verdict {
         ));
     }
     if let Some(bytes) = facts.live {
-        proof.push(format!("in use: {}", facts.told(bytes)));
+        let held = if facts.framework == Framework::CuPy { "held by the pool" } else { "in use" };
+        proof.push(format!("{held}: {}", facts.told(bytes)));
     }
     if let (Some(refused), Some(largest)) = (facts.refused, facts.largest_free()) {
         proof.push(format!(

@@ -9,7 +9,7 @@
 
 use super::found::{Found, has};
 use super::parse::{size, size_after};
-use crate::program::Backend;
+use crate::program::{Backend, Platform};
 use crate::recording::Framework;
 use crate::sign::SignKind;
 
@@ -40,6 +40,11 @@ pub(super) const WORDS: &[&str] = &[
     "launch failed",
     "initialization failed",
     "cuDNN failed to initialize",
+    "kipping tactic",
+    "equested size was ",
+    "PrimaryCtxRetain",
+    "cuCtxCreate",
+    "initializing StreamExecutor",
 ];
 
 /// Statuses of libraries that got no memory for their handle or workspace.
@@ -67,7 +72,7 @@ const LIBRARIES: [&str; 19] = [
 ];
 
 /// Words that say that the device refused memory.
-const DEVICES: [&str; 30] = [
+const DEVICES: [&str; 31] = [
     "CUDA error: out of memory",
     "CUDA error:out of memory",
     "CUDA Error: out of memory",
@@ -85,6 +90,7 @@ const DEVICES: [&str; 30] = [
     "Cuda Runtime (out of memory)",
     "cudaSuccess (2 vs. 0)",
     "cudaMalloc retry failed",
+    "cudaMalloc failed: out of memory",
     "HIP error: out of memory",
     "hipErrorOutOfMemory",
     "hipErrorMemoryAllocation",
@@ -106,6 +112,15 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
     if line.contains("from device: CUDA_ERROR_OUT_OF_MEMORY") || line.contains("not a failure") {
         return None;
     }
+    // TensorRT tries another implementation.
+    if line.contains("kipping tactic") {
+        return Some(Found::sign(SignKind::Warning, "GPU", line, at));
+    }
+    if has(line, &["PrimaryCtxRetain", "cuCtxCreate", "initializing StreamExecutor"])
+        && has(line, &["OUT_OF_MEMORY", "out of memory"])
+    {
+        return Some(Found::sign(SignKind::NoContext, "GPU", line, at));
+    }
     if has(line, &LIBRARIES) {
         let framework = if line.contains("cuda_blas.cc") || line.contains("cuda_dnn.cc") {
             Framework::TensorFlow
@@ -119,7 +134,9 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
     if has(line, &["NCCL", "nccl"]) && line.contains("out of memory") {
         return Some(Found::sign(SignKind::LibraryFull, "GPU", line, at));
     }
-    if let Some(asked) = size_after(line, "equested amount of GPU memory (") {
+    let tensorrt = size_after(line, "equested amount of GPU memory (")
+        .or_else(|| size_after(line, "equested size was ").filter(|_| line.contains("OutOfMemory")));
+    if let Some(asked) = tensorrt {
         // TensorRT.
         let found = Found::sign(SignKind::DeviceFull, "GPU", line, at);
         return Some(found.refused(Some(asked.bytes), asked.exact));
@@ -153,10 +170,15 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
     };
     let bare =
         has(line, &["CUDA out of memory", "HIP out of memory", "XPU out of memory", "cuda out of memory"])
-            || line.trim_end().ends_with("OutOfMemoryError");
+            || line.trim_end().ends_with("OutOfMemoryError") && !line.contains("java");
     (bare || has(line, &DEVICES)).then(|| {
         let mut found = Found::sign(SignKind::DeviceFull, "GPU", line, at).by(framework);
         found.device.program.backend = backend(line);
+        if line.contains("not enough GPU video memory") {
+            // DirectML runs on any vendor's device.
+            found.device.program.backend = Some(Backend::Other);
+            found.device.program.platform = Some(Platform::Windows);
+        }
         if line.contains("THC") {
             found.device.program.version_before = Some((1, 11));
         }

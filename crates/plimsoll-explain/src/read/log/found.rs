@@ -9,6 +9,8 @@ use crate::sign::{Sign, SignKind};
 pub(super) enum Weight {
     /// A warning, or a request that was tried again.
     Warning,
+    /// An error that speaks of memory, in words that no family is known by.
+    Hint,
     /// The end of a process, which something above it may explain.
     End,
     /// An error that says what was refused, yet neither what was held nor why.
@@ -32,9 +34,12 @@ impl Found {
         let weight = match kind {
             SignKind::Warning => Weight::Warning,
             SignKind::Killed => Weight::End,
-            SignKind::DeviceFull | SignKind::Reservation | SignKind::LibraryFull | SignKind::HostFull => {
-                Weight::Error
-            }
+            SignKind::DeviceFull
+            | SignKind::Reservation
+            | SignKind::NoContext
+            | SignKind::LibraryFull
+            | SignKind::HostFull
+            | SignKind::Unspecified => Weight::Error,
             _ => Weight::Cause,
         };
         let device = Device { name: name.into(), sign: Some(sign), ..Device::default() };

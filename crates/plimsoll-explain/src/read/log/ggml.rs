@@ -60,25 +60,28 @@ impl Listing {
             let found = Found::sign(SignKind::AllocationCap, "GPU", line, at).by(Framework::LlamaCpp);
             return Some(found.bytes(asked.map(|size| size.bytes), None));
         }
-        let refused = has(line, &["cudaMalloc failed", "hipMalloc failed"]) && line.contains("out of memory")
-            || line.contains("CUDA error 2 at ")
-            || line.contains("failed to allocate buffer for kv cache")
-            || line.contains("failed to allocate compute")
-            || has(line, &["failed to allocate", "unable to allocate", "memory allocation of size"])
-                && has(
-                    line,
-                    &[
-                        "CUDA",
-                        "ROCm",
-                        "Vulkan",
-                        "Metal",
-                        "SYCL",
-                        "ggml_vulkan",
-                        "ggml_metal",
-                        "ggml_backend_metal",
-                    ],
-                )
-                && has(line, &["buffer", "alloc_tensor_range", "Device memory"]);
+        // Others word it alike.
+        let ours = has(line, &["ggml", "llama", "whisper"]);
+        let refused =
+            has(line, &["cudaMalloc failed", "hipMalloc failed"]) && line.contains("out of memory") && ours
+                || line.contains("CUDA error 2 at ")
+                || line.contains("failed to allocate buffer for kv cache")
+                || line.contains("failed to allocate compute")
+                || has(line, &["failed to allocate", "unable to allocate", "memory allocation of size"])
+                    && has(
+                        line,
+                        &[
+                            "CUDA",
+                            "ROCm",
+                            "Vulkan",
+                            "Metal",
+                            "SYCL",
+                            "ggml_vulkan",
+                            "ggml_metal",
+                            "ggml_backend_metal",
+                        ],
+                    )
+                    && has(line, &["buffer", "alloc_tensor_range", "Device memory"]);
         if !refused {
             return None;
         }
@@ -108,6 +111,27 @@ impl Listing {
         }
     }
 }
+
+/// Whether a line says that a refused request is tried again with less.
+pub(super) fn is_tried_again(line: &str) -> bool {
+    line.contains("retrying without pipeline parallelism")
+}
+
+/// What a refused buffer was for, which the lines after the refusal tell.
+pub(super) fn purpose(line: &str) -> Option<&'static str> {
+    match () {
+        () if has(line, &["for kv cache", "kv_cache_init() failed", "create memory"]) => Some(CACHE),
+        () if has(line, &["allocate compute", "gallocr_reserve", "graph_reserve"]) => Some(STEP),
+        () if has(line, &["alloc_tensor_range", "error loading model", "load_tensors: "])
+            && line.contains("alloc") =>
+        {
+            Some(WEIGHTS)
+        }
+        () => None,
+    }
+}
+
+pub(super) use crate::program::buffers::{CACHE, STEP, WEIGHTS};
 
 fn asked(line: &str) -> Option<Size> {
     size_after(line, "allocating ")

@@ -80,6 +80,29 @@ pub(super) const WORDS: &[&str] = &[
     "heap out of memory",
     "OUT_OF_HOST_MEMORY",
     "exceeds 10% of",
+    "OutOfMemoryError",
+    "Java heap",
+    "GC overhead",
+    "exceeding memory limits",
+    "memory on node",
+    "SIGKILL(",
+    "unexpectedly terminated",
+    "terminated abruptly",
+    "= -7",
+    ": -7",
+    "SIGBUS",
+    "code 135",
+    "CPU Memory",
+    "已杀死",
+    "已砍掉",
+    "強制終了",
+    "죽었음",
+    "Убито",
+    "Getötet",
+    "Processus arrêté",
+    "Terminado (killed)",
+    "Ucciso",
+    "Morto",
 ];
 
 /// What a line says, if it is one of these.
@@ -101,7 +124,7 @@ fn host(kind: SignKind, line: &str, at: u64) -> Option<Found> {
 
 /// Killed for memory, and somebody says so.
 fn killed(line: &str, at: u64) -> Option<Found> {
-    const LIMITS: [&str; 26] = [
+    const LIMITS: [&str; 28] = [
         "emory cgroup out of memory",
         "CONSTRAINT_MEMCG",
         "oom-kill event",
@@ -119,6 +142,8 @@ fn killed(line: &str, at: u64) -> Option<Found> {
         "State=OUT_OF_MEMORY",
         "Reason=OutOfMemory",
         "running beyond physical memory limits",
+        "exceeding memory limits",
+        "of the memory on node",
         "workers killed due to memory pressure",
         "killed due to the node running low on memory",
         "running low on memory",
@@ -146,6 +171,9 @@ fn killed(line: &str, at: u64) -> Option<Found> {
         });
         return host(SignKind::KilledByLimit, line, at).map(|found| found.bytes(used, limit));
     }
+    if let Some(found) = java(line, at) {
+        return Some(found);
+    }
     if line.contains("srun: error:") && line.contains("Out Of Memory") {
         return host(SignKind::KilledByLimit, line, at);
     }
@@ -156,9 +184,16 @@ fn killed(line: &str, at: u64) -> Option<Found> {
     None
 }
 
+/// Java's machine has a heap of its own, whose limit is set when it starts.
+fn java(line: &str, at: u64) -> Option<Found> {
+    let said = line.contains("java.lang.OutOfMemoryError")
+        || has(line, &["Java heap space", "GC overhead limit exceeded"]);
+    said.then(|| Found::sign(SignKind::JavaHeap, "host", line, at))
+}
+
 /// Ended by signal 9, and nobody says why.
 fn ended(line: &str, at: u64) -> Option<Found> {
-    const SIGNALS: [&str; 18] = [
+    const SIGNALS: [&str; 19] = [
         "exit code 137",
         "exit code: 137",
         "Exit Code: 137",
@@ -174,12 +209,16 @@ fn ended(line: &str, at: u64) -> Option<Found> {
         "exit status -9",
         "return code = -9",
         "(SIGKILL)",
+        "SIGKILL(-9)",
         "SIGKILL: 9",
         "ignal 9",
         "ignal: 9",
     ];
-    let words = line.trim();
+    // As people paste it, and in the languages of shells.
+    let words = line.trim_matches(|c: char| c.is_whitespace() || matches!(c, '*' | '`' | '>' | '"'));
     let shell = matches!(words, "Killed" | "Killed." | "killed" | "Killed: 9" | "^C Killed")
+        || KILLED_ABROAD.iter().any(|killed| words == *killed || words.ends_with(&format!(" {killed}")))
+        || is_ended_worker(line)
         || has(
             line,
             &[
@@ -195,6 +234,31 @@ fn ended(line: &str, at: u64) -> Option<Found> {
         || line.contains("DataLoader worker") && line.contains("exited unexpectedly")
         || line.contains("signal: killed");
     (shell || has(line, &SIGNALS)).then(|| Found::sign(SignKind::Killed, "host", line, at))
+}
+
+/// What shells print where they speak other languages.
+const KILLED_ABROAD: [&str; 10] = [
+    "已杀死",
+    "已砍掉",
+    "強制終了",
+    "죽었음",
+    "Убито",
+    "Getötet",
+    "Processus arrêté",
+    "Terminado (killed)",
+    "Ucciso",
+    "Morto",
+];
+
+/// Python's pools of processes, when one of theirs is gone and nothing says that it crashed by itself.
+fn is_ended_worker(line: &str) -> bool {
+    has(
+        line,
+        &[
+            "terminated abruptly while the future was running",
+            "managed by the executor was unexpectedly terminated",
+        ],
+    ) && !has(line, &["SIGSEGV", "SIGABRT", "SIGILL", "EXIT("])
 }
 
 /// Windows may not promise more.
@@ -222,6 +286,12 @@ fn shared_memory(line: &str, at: u64) -> Option<Found> {
             "unable to write to file </torch_",
             "unable to resize file </torch_",
             "is killed by signal: Bus error",
+            "return code = -7",
+            "exitcode: -7",
+            "exitcode  : -7",
+            "Signal 7 (SIGBUS)",
+            "Bus error (core dumped)",
+            "exit code 135",
         ],
     );
     let file = line.contains("</torch_")
@@ -256,6 +326,16 @@ fn pinned(line: &str, at: u64) -> Option<Found> {
     })
 }
 
+/// The bytes of an array whose shape stands at the start of a text and its type behind it.
+fn array_bytes(text: &str) -> Option<u64> {
+    let (shape, rest) = text.split_once(')')?;
+    let kind = word(after(rest, "data type ")?);
+    let bits = kind.trim_start_matches(|c: char| c.is_ascii_alphabetic());
+    let bytes = if kind == "bool" { 1 } else { number(bits)?.checked_div(8)? };
+    let lengths = shape.split(',').map(str::trim).filter(|length| !length.is_empty());
+    lengths.map(number).try_fold(bytes, |bytes, length| bytes.checked_mul(length?))
+}
+
 /// The host refused a request.
 fn refused(line: &str, at: u64) -> Option<Found> {
     let sized = |asked: Option<Size>, framework| {
@@ -272,6 +352,10 @@ fn refused(line: &str, at: u64) -> Option<Found> {
         (size_after(line, "Unable to allocate "), line.contains(" for an array with"))
     {
         return sized(Some(asked), Framework::Unknown);
+    }
+    if let Some(rest) = after(line, "Unable to allocate array with shape (") {
+        // NumPy 1.17 says how many numbers of which type.
+        return sized(array_bytes(rest).map(Size::exact), Framework::Unknown);
     }
     if let Some(rest) = after(line, "requires more system memory (") {
         // Ollama.
@@ -302,6 +386,7 @@ fn refused(line: &str, at: u64) -> Option<Found> {
                 "insufficient memory for the Java",
                 "heap out of memory",
                 "OUT_OF_HOST_MEMORY",
+                "Failed to allocate CPU Memory",
             ],
         );
     if said && !device { sized(None, Framework::Unknown) } else { None }

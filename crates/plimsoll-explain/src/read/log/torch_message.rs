@@ -119,9 +119,13 @@ fn has_last_figure(text: &str) -> bool {
     if text.contains("Requested : ") {
         return inside("memory fraction) : ");
     }
+    // A line may be broken within a word.
+    let squeezed: String = text.split(' ').collect();
+    if squeezed.contains("isreservedbyPyTorchbutunallocated") {
+        return true;
+    }
     let Some(asked) = after(&text, "ried to allocate ") else { return false };
-    text.contains("is reserved by PyTorch but unallocated")
-        || after(asked, "(").is_some_and(|rest| rest.contains(')') && asked.contains(';'))
+    after(asked, "(").is_some_and(|rest| rest.contains(')') && asked.contains(';'))
         || text.contains("max allowed: ")
             && (text.contains(" on private pool") || text.contains(" on shared pool"))
         || text.contains("you tried to allocate ")
@@ -181,6 +185,7 @@ fn backend(text: &str) -> Option<Backend> {
         "CUDA" | "cuda" => Backend::Cuda,
         "HIP" => Backend::Hip,
         "XPU" => Backend::Xpu,
+        "NPU" => Backend::Npu,
         "backend" => Backend::Mps,
         word if word.len() >= 2 && word.chars().all(|c| c.is_ascii_uppercase()) => Backend::Other,
         _ => return None,
@@ -226,11 +231,18 @@ fn understand(text: &str) -> Option<Device> {
         device.process = device.reserved.map(|reserved| reserved.saturating_add(beside));
         device.program =
             Program { backend: Some(Backend::Mps), platform: Some(Platform::MacOs), ..Program::default() };
+        if let Some(failure) = &mut device.failure {
+            failure.exact = false;
+        }
         return device.limit.map(|_| device);
     }
     if text.contains("you tried to allocate ") {
         device.name = "cpu".into();
         device.program.backend = Some(Backend::Cpu);
+        // Other systems' branch of the source says `can't allocate memory` and an error code.
+        if text.contains("DefaultCPUAllocator: not enough memory") {
+            device.program.platform = Some(Platform::Windows);
+        }
         return text.contains("llocat").then_some(device);
     }
     if text.contains("would exceed allowed memory") {
@@ -268,10 +280,12 @@ fn understand(text: &str) -> Option<Device> {
         others(&text, &mut device);
     }
     version(&text, &mut device);
-    device.name = match device.index {
-        Some(index) => format!("GPU {index}"),
-        None => "GPU".into(),
-    };
+    let kind = if device.program.backend == Some(Backend::Npu) { "NPU" } else { "GPU" };
+    device.name = device.index.map_or(kind.into(), |index| format!("{kind} {index}"));
+    // Beside figures of two decimals one to the byte proves nothing.
+    if let Some(failure) = &mut device.failure {
+        failure.exact = false;
+    }
     // Words that only look like the message say neither how large the device is nor what is in use.
     (device.capacity.is_some() || device.live.is_some()).then_some(device)
 }
