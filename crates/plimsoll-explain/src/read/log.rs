@@ -44,7 +44,8 @@ use xla::{FRAMEWORKS, RuntimeMessages};
 /// Whether this is text, and not JSON: few bytes that no log has.
 pub(super) fn looks(start: &[u8]) -> bool {
     let wide = wide::order(start).is_some();
-    let odd = |b: u8| (b < 0x20 && !matches!(b, b'\n' | b'\r' | b'\t' | 0x08 | 0x0c | 0x1b)) || b == 0x7f;
+    let odd =
+        |b: u8| (b < 0x20 && !matches!(b, b'\n' | b'\r' | b'\t' | 0x07 | 0x08 | 0x0c | 0x1b)) || b == 0x7f;
     let odd = start.iter().filter(|&&b| odd(b) && !wide).count();
     let torn = start.iter().filter(|&&b| b >= 0xf8 && !wide).count();
     !start.is_empty() && !looks_json(start) && (odd + torn) * 50 <= start.len() + 49
@@ -123,19 +124,22 @@ fn read_lines(input: impl BufRead, short: &[u8], budget: &Budget) -> Result<Reco
     read_texts(budget, joined.iter().map(String::as_str)).or(recording)
 }
 
-/// A text with its lines joined that were broken at a column, if any were: those are all of one length.
+/// A text with its lines joined that were broken at a column, if any were: those are all of one length, or one shorter
+/// where a blank at the column was lost.
 fn unbroken(text: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(text);
-    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
-    let width = lines.iter().map(|line| line.chars().count()).max()?;
-    let broken = lines.iter().filter(|line| line.chars().count() == width).count();
+    let lines: Vec<(&str, usize)> = text.lines().map(|line| (line, line.chars().count())).collect();
+    let width = lines.iter().map(|&(_, length)| length).max()?;
+    let broken = lines.iter().filter(|&&(_, length)| length == width).count();
     if width < 20 || lines.len() < 2 || broken < 2 && lines.len() > 3 {
         return None;
     }
     let mut joined = String::with_capacity(text.len());
-    for line in lines {
+    for (line, length) in lines {
         joined.push_str(line);
-        if line.chars().count() < width {
+        if length + 1 == width {
+            joined.push(' ');
+        } else if length < width {
             joined.push('\n');
         }
     }

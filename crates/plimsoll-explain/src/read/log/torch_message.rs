@@ -159,8 +159,10 @@ fn understand_wrapped(text: &str, pieces: &[String]) -> Option<Device> {
         return plain;
     }
     // Where lines are broken at a column, they are all as long; a single break tells nothing by its length.
-    let first = pieces[0].chars().count();
-    let alike = pieces.iter().take_while(|piece| piece.chars().count() == first).count();
+    // A blank at the column may be lost.
+    let lengths: Vec<usize> = pieces.iter().map(|piece| piece.chars().count()).collect();
+    let width = lengths.iter().copied().max().unwrap_or(0);
+    let alike = lengths.iter().filter(|&&length| length + 1 >= width).count();
     let within = |at: usize| {
         let inside = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric() || c == '.');
         inside(pieces[at].chars().last())
@@ -169,7 +171,8 @@ fn understand_wrapped(text: &str, pieces: &[String]) -> Option<Device> {
     let mut joined = String::new();
     for (at, piece) in pieces.iter().enumerate() {
         joined.push_str(piece);
-        if at >= alike || alike == 1 && !within(at) {
+        let whole = if alike == 1 { at > 0 || !within(at) } else { lengths[at] < width };
+        if whole {
             joined.push(' ');
         }
     }
