@@ -51,6 +51,8 @@ pub enum SignKind {
     Killed,
     /// Java's machine reached the limit of its own heap.
     JavaHeap,
+    /// The host refused another mapping of shared memory.
+    Mappings,
     /// Shared memory of the host is full: `/dev/shm`.
     SharedMemory,
     /// Windows may not promise more memory: the paging file is too small.
@@ -71,6 +73,8 @@ pub enum SignKind {
     AddressRange,
     /// A bad address, which has nothing to do with how much memory there is.
     BadAccess,
+    /// A process crashed: a bad address, or a check that failed.
+    Crashed,
     /// A warning, or a request that was tried again: the program went on.
     Warning,
 }

@@ -383,7 +383,12 @@ fn host_request(facts: &Facts<'_>) -> Lines {
             format!("it alone is {}", format_bytes(facts.refused.unwrap_or(0))),
         ));
     }
-    if facts.device.program.backend == Some(Backend::Cpu) || facts.framework == Framework::PyTorch {
+    if facts.device.name.contains("host_bfc") {
+        lines.push(line(
+            "raise the pool's limit: TF_GPU_HOST_MEM_LIMIT_IN_MB (before TensorFlow 1.14: TF_CUDA_HOST_MEM_LIMIT_IN_MB), or copy less at once to and from the device",
+            "this pool is of locked memory of the host, 64 GiB at most by default",
+        ));
+    } else if facts.device.program.backend == Some(Backend::Cpu) || facts.framework == Framework::PyTorch {
         lines.extend(one_tensor(facts));
         lines.push(line(
             "run smaller inputs, or fewer at once; or move the model to a device",
@@ -435,6 +440,10 @@ fn host(facts: &Facts<'_>, sign: &Sign) -> Lines {
                 () if has(&["term_memlimit", "lsf"]) => {
                     line("ask for more memory: bsub -M … -R \"rusage[mem=…]\"", "the job's limit was reached")
                 }
+                () if has(&["pbs"]) => line(
+                    "ask for more memory: qsub -l select=1:mem=… (or -l mem=…)",
+                    "the job's limit was reached",
+                ),
                 () if has(&["yarn", "executor", "physical memory limits"]) => line(
                     "raise spark.executor.memoryOverhead (spark.yarn.executor.memoryOverhead before Spark 2.3), or spark.executor.memory",
                     "YARN counts all that the container's processes hold, Python's and native memory beside Java's heap",
@@ -473,6 +482,16 @@ fn host(facts: &Facts<'_>, sign: &Sign) -> Lines {
                 "it tells whether memory was the reason, and how much the process held",
             ),
             workers,
+        ],
+        SignKind::Mappings => vec![
+            line(
+                "raise the number of mappings: sudo sysctl -w vm.max_map_count=262144 (65530 by default)",
+                "every tensor that is shared is a mapping; `wc -l /proc/PID/maps` tells how many there are",
+            ),
+            line(
+                "or share less: keep data as a few large tensors, copy what a queue hands over, fewer num_workers",
+                "a list of many small tensors is a mapping for each",
+            ),
         ],
         SignKind::SharedMemory => vec![
             line(
@@ -538,6 +557,10 @@ fn not_memory(kind: SignKind, facts: &Facts<'_>) -> Lines {
         SignKind::CompilerScratch => vec![line(
             "use smaller blocks in the kernel, or shapes that it is given: a shorter max_model_len, fewer sequences at once",
             "scratch memory of the chip is fixed, 1 MiB of smem for instance",
+        )],
+        SignKind::Crashed => vec![line(
+            "run with python -X faulthandler, and with CUDA_LAUNCH_BLOCKING=1 if a device is used",
+            "the traceback then names the line that crashed",
         )],
         SignKind::AddressRange => vec![line(
             "split the tensor, or run this operation on the CPU",

@@ -408,6 +408,7 @@ impl Log {
             .or_else(|| arena::read(line, at))
             .or_else(|| cuda::read(line, at))
             .or_else(|| host::read(line, at))
+            .or_else(|| host::semaphore(line, at).filter(|_| self.clues.makes_semaphores))
             .or_else(|| unspecified::read(line, at));
         let kind = |found: &Found| found.device.sign.as_ref().map(|sign| sign.kind);
         if ggml::is_tried_again(line) {

@@ -234,6 +234,77 @@ pub(super) const CASES: &[Case] = &[
         &["nvidia-smi"],
         "mxnet.base.MXNetError: [10:11:12] src/storage/./cpu_device_storage.h:75: Failed to allocate CPU Memory",
     ),
+    case(
+        "too many mappings",
+        HostMemory,
+        &["vm.max_map_count"],
+        &["--shm-size", "ran out"],
+        "RuntimeError: unable to mmap 4096 bytes from file </torch_77_1234567890_64001>: Cannot allocate memory (12)",
+    ),
+    case(
+        "a semaphore without room",
+        HostMemory,
+        &["--shm-size"],
+        &[],
+        "  File \"/usr/lib/python3.10/multiprocessing/synchronize.py\", line 162, in __init__\n    SemLock.__init__(self, SEMAPHORE, 1, 1, \
+         ctx=ctx)\nOSError: [Errno 28] No space left on device\n",
+    ),
+    case(
+        "a guard of the host",
+        HostMemory,
+        &["swap"],
+        &["nvidia-smi"],
+        "Jan 02 03:04:05 box systemd-oomd[99]: Killed /user.slice/app.slice/train.scope due to memory pressure for /user.slice being 71.05% > \
+         50.00% for > 20s with reclaim activity",
+    ),
+    case("PBS", HostMemory, &["qsub"], &[], "=>> PBS: job killed: mem 33554500kb exceeded limit 33554432kb"),
+    case(
+        "TensorFlow's tensors on the CPU",
+        HostMemory,
+        &["free -h"],
+        &["nvidia-smi"],
+        "ResourceExhaustedError: OOM when allocating tensor with shape[1000,2000] and type float on \
+         /job:localhost/replica:0/task:0/device:CPU:0 by allocator cpu [Op:Mul]",
+    ),
+    case(
+        "TensorFlow's locked memory",
+        HostMemory,
+        &["TF_GPU_HOST_MEM_LIMIT_IN_MB"],
+        &["nvidia-smi", "move the model"],
+        "2020-01-02 03:04:05.678901: W tensorflow/core/common_runtime/bfc_allocator.cc:439] Allocator (cuda_host_bfc) ran out of memory \
+         trying to allocate 2.00GiB (rounded to 2147483648)  Current allocation summary follows.",
+    ),
+    // What is no lack of memory.
+    case(
+        "a crash",
+        NotMemory,
+        &["faulthandler"],
+        &["nvidia-smi", "batch"],
+        "RuntimeError: DataLoader worker (pid 77) is killed by signal: Segmentation fault.",
+    ),
+    case(
+        "a failed check of a kernel",
+        NotMemory,
+        &["CUDA_LAUNCH_BLOCKING=1"],
+        &["batch"],
+        "RuntimeError: CUDA error: device-side assert triggered",
+    ),
+    // Figures of the process alone.
+    case(
+        "a message that was cut before the pool's figures",
+        TooBig,
+        &["smaller"],
+        &["does not say who held it"],
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 11.99 GiB of which 300.00 MiB \
+         is free. Including non-PyTorch memory, this process has 11.60 GiB memory in use.",
+    ),
+    case(
+        "Caffe of 2014",
+        Full,
+        &["nvidia-smi"],
+        &[],
+        "F0102 03:04:05.678901  4711 syncedmem.cpp:45] Check failed: (cudaMalloc(&gpu_ptr_, size_)) == cudaSuccess (2 vs. 0) ",
+    ),
     // No family.
     case(
         "a device, by its words",

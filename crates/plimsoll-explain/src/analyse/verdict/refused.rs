@@ -250,7 +250,8 @@ fn limit_in_words(facts: &Facts<'_>, bound: PoolBound, refused: u64) -> String {
 
 /// What is live at once, with the request, is more than there is: no allocator could have served it.
 pub(crate) fn too_big(facts: &Facts<'_>) -> Option<Verdict> {
-    let (sentence, mut proof) = too_big_by_figures(facts).or_else(|| too_big_alone(facts))?;
+    let (sentence, mut proof) =
+        too_big_by_figures(facts).or_else(|| too_big_by_process(facts)).or_else(|| too_big_alone(facts))?;
     for held in facts.holders.iter().take(5) {
         let (bytes, count) = (format_bytes(held.bytes), counted(held.count, "allocation"));
         proof.push(format!("in use: {bytes} in {count} at {}", held.site.location));
@@ -268,7 +269,7 @@ fn beside_the_pool(facts: &Facts<'_>) -> Option<String> {
     let own = facts.framework == Framework::PyTorch && device.program.backend != Some(Backend::Mps);
     own.then(|| {
         format!(
-            "this process holds {} outside PyTorch's pool, more than a context takes: CUDA graphs, NCCL or another library in it",
+            "this process holds {} outside PyTorch's pool, more than a context takes: buffers of NCCL, workspaces of libraries, or another framework in it",
             format_bytes(beside)
         )
     })
@@ -333,6 +334,20 @@ fn too_big_by_figures(facts: &Facts<'_>) -> Option<(String, Vec<String>)> {
         facts.told(bound.bytes)
     );
     Some((sentence, vec![proof]))
+}
+
+/// By what the process holds, where the figures of its pool are missing.
+fn too_big_by_process(facts: &Facts<'_>) -> Option<(String, Vec<String>)> {
+    let (device, refused) = (facts.device, facts.refused?);
+    let (process, capacity) = (device.process?, device.capacity?);
+    let fills = facts.live.is_none() && process > capacity / 2 && process.saturating_add(refused) > capacity;
+    let sentence = format!(
+        "Too big: this process held {} of the device's {}, and {} more were requested.",
+        format_bytes(process),
+        format_bytes(capacity),
+        format_bytes(refused)
+    );
+    fills.then_some((sentence, Vec::new()))
 }
 
 /// Whether one request is more than half of the device.
@@ -402,6 +417,9 @@ pub(crate) fn too_big_in_any_case(facts: &Facts<'_>) -> Option<Verdict> {
         let (sentence, proof) = too_big_alone(facts).filter(|_| device.trace.is_none())?;
         return Some(Verdict { kind: VerdictKind::TooBig, sentence, proof });
     };
+    if let Some((sentence, proof)) = too_big_by_process(facts) {
+        return Some(Verdict { kind: VerdictKind::TooBig, sentence, proof });
+    }
     let asked = facts.requested.or(facts.live).unwrap_or(0);
     let needed = asked.saturating_add(refused);
     let sentence = format!(

@@ -25,9 +25,7 @@ pub(crate) fn verdict(facts: &Facts<'_>) -> Option<Verdict> {
         let proof = facts.device.sign.as_ref().map(at_line).into_iter().collect();
         return Some(Verdict { kind: VerdictKind::NotMemory, sentence, proof });
     }
-    if facts.device.program.backend == Some(Backend::Cpu)
-        && facts.refused.is_some()
-        && facts.device.sign.is_none()
+    if facts.device.program.backend == Some(Backend::Cpu) && facts.device.sign.is_none() && facts.is_refusal()
     {
         return Some(host_request(facts));
     }
@@ -110,7 +108,7 @@ fn said(facts: &Facts<'_>, sign: &Sign, kind: SignKind) -> (VerdictKind, String)
             format!("Refused with room: one allocation is larger than this device gives at once, whatever is free{sizes}."),
         ),
         SignKind::KilledByKernel => {
-            (HostMemory, "Host memory: the host ran out of memory, and its kernel killed a process. It was not the device.".into())
+            (HostMemory, "Host memory: the host ran out of memory, and its kernel, or a guard beside it, ended a process. It was not the device.".into())
         }
         SignKind::KilledByLimit if is_of_ray(sign) => (
             HostMemory,
@@ -135,7 +133,7 @@ fn said(facts: &Facts<'_>, sign: &Sign, kind: SignKind) -> (VerdictKind, String)
                 .into(),
         ),
         // A bus error has no other cause worth looking for first.
-        SignKind::SharedMemory if !sign.quote.contains("shm") && !sign.quote.contains("hared memory") && !sign.quote.contains("/torch_") => (
+        SignKind::SharedMemory if is_a_bus_error(sign) => (
             HostMemory,
             "Host memory: a process ended with a bus error, which is what happens when shared memory (/dev/shm) is full.".into(),
         ),
@@ -168,6 +166,19 @@ fn said(facts: &Facts<'_>, sign: &Sign, kind: SignKind) -> (VerdictKind, String)
             NotMemory,
             "Not memory: an array is larger than this operation can address on this device, whatever is free.".into(),
         ),
+        SignKind::Crashed if sign.quote.contains("assert") => {
+            (NotMemory, "Not memory: a check in a kernel failed, most often of an index that is out of range.".into())
+        }
+        SignKind::Crashed => (
+            NotMemory,
+            "Not memory: a process crashed by itself (a segmentation fault). A lack of memory ends processes with an error or with signal 9."
+                .into(),
+        ),
+        SignKind::Mappings => (
+            HostMemory,
+            "Host memory: the host refused another mapping of shared memory, most often because a process has as many as it may have."
+                .into(),
+        ),
         SignKind::BadAccess => {
             (NotMemory, "Not memory: a kernel used a bad address. That is a fault in the program, not a lack of memory.".into())
         }
@@ -177,6 +188,12 @@ fn said(facts: &Facts<'_>, sign: &Sign, kind: SignKind) -> (VerdictKind, String)
         ),
     };
     (kind, sentence)
+}
+
+/// Whether a process ended by the signal for memory that is mapped and not there, and nothing says more.
+fn is_a_bus_error(sign: &Sign) -> bool {
+    let says = |words: &str| sign.quote.contains(words);
+    (says("Bus error") || says("-7") || says("SIGBUS") || says("code 135")) && !says("hared memory")
 }
 
 /// Whether it is Ray that watches the node.
@@ -278,6 +295,9 @@ pub(crate) fn full(facts: &Facts<'_>) -> Verdict {
         Some(_) => "Full: a library could not be set up on the device, most often because its memory is full; what was read does \
                     not say who held it."
             .into(),
+        None if device.sign.as_ref().is_some_and(|sign| sign.quote.contains("OUT_OF_RESOURCES")) => {
+            "Full: the driver ran out of resources, most often of the device's memory; what was read does not say who held it.".into()
+        }
         None => format!("Full: the device's memory ran out ({asked}{free}); what was read does not say who held it."),
     };
     let mut proof: Vec<String> = device.sign.as_ref().map(at_line).into_iter().collect();

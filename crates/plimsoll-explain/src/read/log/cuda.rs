@@ -45,6 +45,7 @@ pub(super) const WORDS: &[&str] = &[
     "PrimaryCtxRetain",
     "cuCtxCreate",
     "initializing StreamExecutor",
+    "cudaSuccess (2 vs. 0)",
 ];
 
 /// Statuses of libraries that got no memory for their handle or workspace.

@@ -33,7 +33,7 @@ impl Found {
         let sign = Sign { kind, quote: short(line.trim()), line: at, needed: None, available: None };
         let weight = match kind {
             SignKind::Warning => Weight::Warning,
-            SignKind::Killed => Weight::End,
+            SignKind::Killed | SignKind::Crashed => Weight::End,
             SignKind::DeviceFull
             | SignKind::Reservation
             | SignKind::NoContext

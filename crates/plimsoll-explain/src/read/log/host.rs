@@ -93,6 +93,15 @@ pub(super) const WORDS: &[&str] = &[
     "SIGBUS",
     "code 135",
     "CPU Memory",
+    "earlyoom[",
+    "systemd-oomd",
+    "egmentation fault",
+    "SIGSEGV",
+    "= -11",
+    ": -11",
+    "code 139",
+    "device-side assert",
+    "Errno 28]",
     "已杀死",
     "已砍掉",
     "強制終了",
@@ -116,6 +125,7 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
         .or_else(|| pinned(line, at))
         .or_else(|| refused(line, at))
         .or_else(|| ended(line, at))
+        .or_else(|| crashed(line, at))
 }
 
 fn host(kind: SignKind, line: &str, at: u64) -> Option<Found> {
@@ -155,13 +165,15 @@ fn killed(line: &str, at: u64) -> Option<Found> {
         "using all available RAM",
         "tried to allocate more memory than is available",
     ];
-    const KERNEL: [&str; 6] = [
+    const KERNEL: [&str; 8] = [
         "Out of memory: Killed process",
         "Out of memory: Kill process",
         "invoked oom-killer",
         "oom-kill:",
         "oom_reaper: reaped process",
         "systemd-oomd killed",
+        "systemd-oomd[",
+        "earlyoom[",
     ];
     if has(line, &LIMITS) || line.contains("mem ") && line.contains(" exceeded limit ") {
         // `Job 12 exceeded memory limit (4200000 > 4194304), being killed`: kilobytes.
@@ -177,7 +189,10 @@ fn killed(line: &str, at: u64) -> Option<Found> {
     if line.contains("srun: error:") && line.contains("Out Of Memory") {
         return host(SignKind::KilledByLimit, line, at);
     }
-    if has(line, &KERNEL) {
+    // Daemons that end processes before the kernel does say more than that.
+    let idle =
+        has(line, &["systemd-oomd[", "earlyoom["]) && !has(line, &["Killed", "sending SIG", "low memory!"]);
+    if has(line, &KERNEL) && !idle {
         let held = after(line, "anon-rss:").and_then(number).and_then(|kib| kib.checked_mul(1024));
         return host(SignKind::KilledByKernel, line, at).map(|found| found.bytes(held, None));
     }
@@ -270,6 +285,24 @@ fn windows(line: &str, at: u64) -> Option<Found> {
     said.then(|| Found::sign(SignKind::PageFile, "host", line, at))
 }
 
+/// A process crashed by itself, which is another thing than being ended for memory.
+fn crashed(line: &str, at: u64) -> Option<Found> {
+    let said = has(
+        line,
+        &[
+            "Segmentation fault",
+            "SIGSEGV",
+            "return code = -11",
+            "exitcode: -11",
+            "exitcode  : -11",
+            "exit code 139",
+            "exited with code 139",
+            "device-side assert triggered",
+        ],
+    );
+    said.then(|| Found::sign(SignKind::Crashed, "program", line, at))
+}
+
 /// `/dev/shm` is full.
 fn shared_memory(line: &str, at: u64) -> Option<Found> {
     // Too many files are open: that is another limit.
@@ -294,6 +327,10 @@ fn shared_memory(line: &str, at: u64) -> Option<Found> {
             "exit code 135",
         ],
     );
+    // Error 12 is that of a mapping, 28 that of a file system.
+    if line.contains("unable to mmap ") && line.contains("Cannot allocate memory (12)") {
+        return Some(Found::sign(SignKind::Mappings, "host", line, at).by(Framework::PyTorch));
+    }
     let file = line.contains("</torch_")
         && has(line, &["unable to mmap", "No space left", "Cannot allocate memory"]);
     // NCCL's own segments.
@@ -303,6 +340,11 @@ fn shared_memory(line: &str, at: u64) -> Option<Found> {
         let framework = if nccl || store { Framework::Unknown } else { Framework::PyTorch };
         Found::sign(SignKind::SharedMemory, "host", line, at).by(framework)
     })
+}
+
+/// No room for a file, which was a semaphore if the frames above say so: those lie in `/dev/shm`.
+pub(super) fn semaphore(line: &str, at: u64) -> Option<Found> {
+    line.contains("[Errno 28]").then(|| Found::sign(SignKind::SharedMemory, "host", line, at))
 }
 
 /// Pages could not be locked for a device.
