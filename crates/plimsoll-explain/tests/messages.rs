@@ -969,6 +969,19 @@ fn messages_broken_at_a_column_say_the_same() {
 }
 
 #[test]
+fn a_sentence_broken_between_its_words_is_understood() {
+    let kind = |text: &str| explained(text.as_bytes()).map(|explanation| explanation.verdicts[0].kind);
+    let jax = "    jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to\n    allocate 30.25GiB. \
+               [executable_name='jit_step']\n      train.py fit -> loss\n";
+    assert_eq!(kind(jax), Some(TooBig));
+    let old = "E external/org_tensorflow/tensorflow/compiler/xla/python/local_client.cc:672] Execution of replica 0 failed: Resource \
+               exhausted: Out \nof memory while trying to allocate 9663676416 bytes.\n";
+    assert_eq!(kind(old), Some(TooBig));
+    // What no pair of lines makes clearer stays what it was.
+    assert_eq!(kind("solver: fatal error: out of memory\nin phase 3\n"), Some(Full));
+}
+
+#[test]
 fn logs_of_objects_notebooks_and_sixteen_bits_say_the_same() {
     for case in cases() {
         let kind = |bytes: &[u8]| explained(bytes).map(|explanation| explanation.verdicts[0].kind);

@@ -107,6 +107,7 @@ fn read_lines(input: impl BufRead, short: &[u8], budget: &Budget) -> Result<Reco
         log.gaps.push(format!("The log could be read only up to line {}: {error}.", lines.number()));
         log.partial = true;
     }
+    let guessed = log.is_a_guess();
     let recording = log.finish(lines.number());
     // Figures are what breaking lines destroys.
     let without_figures =
@@ -115,13 +116,18 @@ fn read_lines(input: impl BufRead, short: &[u8], budget: &Budget) -> Result<Reco
         return recording;
     }
     let again = unbroken(short).and_then(|text| read_texts(budget, std::iter::once(text.as_str())).ok());
-    let recording = again.filter(|recording| !without_figures(recording)).map_or(recording, Ok);
-    if recording.is_ok() {
+    if let Some(again) = again.filter(|again| !without_figures(again)) {
+        return Ok(again);
+    }
+    if !guessed {
         return recording;
     }
     // A sentence may be broken between two of its words.
     let joined = in_pairs(short);
-    read_texts(budget, joined.iter().map(String::as_str)).or(recording)
+    match (read_texts(budget, joined.iter().map(String::as_str)), recording) {
+        (Ok(joined), Ok(recording)) if without_figures(&joined) => Ok(recording),
+        (joined, recording) => joined.or(recording),
+    }
 }
 
 /// A text with its lines joined that were broken at a column, if any were: those are all of one length, or one shorter
@@ -495,6 +501,17 @@ impl Log {
             return Err(nothing(lines));
         }
         Ok(recording)
+    }
+
+    /// Whether nothing was understood, or only that an error speaks of memory.
+    fn is_a_guess(&self) -> bool {
+        let told = self.messages.is_gathering()
+            || !self.messages.found.is_empty()
+            || self.dumps.is_open()
+            || self.refused_at > 0
+            || self.runtime.exhausted.is_some()
+            || self.runtime.without_size.is_some();
+        !told && self.best_found().is_none_or(|found| found.weight == Weight::Hint)
     }
 
     /// The finding that counts: the one that says most, and of those the first.

@@ -305,6 +305,14 @@ pub(super) const CASES: &[Case] = &[
         &[],
         "F0102 03:04:05.678901  4711 syncedmem.cpp:45] Check failed: (cudaMalloc(&gpu_ptr_, size_)) == cudaSuccess (2 vs. 0) ",
     ),
+    case(
+        "PyTorch's allocator warns",
+        Full,
+        &["nvidia-smi"],
+        &["Host memory"],
+        "[W102 03:04:05.678 CUDACachingAllocator.cpp:3900] memory allocation failed with OOM on device 0 while trying to allocate 536870912 \
+         bytes (free: 104857600, total: 25769803776).",
+    ),
     // No family.
     case(
         "a device, by its words",

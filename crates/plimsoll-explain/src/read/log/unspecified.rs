@@ -5,6 +5,8 @@
 //! any other, and its verdict claims no more than the words do.
 
 use super::found::{Found, Weight, has};
+use super::parse::size_after;
+use crate::recording::Framework;
 use crate::sign::SignKind;
 
 /// Words of which one is in every line of interest.
@@ -68,6 +70,14 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
         () => (SignKind::Unspecified, "memory"),
     };
     let mut found = Found::sign(kind, name, line, at);
+    // PyTorch's allocator warns with figures before it gives up.
+    let asked = size_after(line, "trying to allocate ");
+    if let (Some(asked), Some(free), Some(total)) =
+        (asked, size_after(line, "(free: "), size_after(line, " total: "))
+    {
+        found = found.by(Framework::PyTorch).refused(Some(asked.bytes), asked.exact);
+        (found.device.device_free, found.device.capacity) = (Some(free.bytes), Some(total.bytes));
+    }
     found.weight = Weight::Hint;
     Some(found)
 }
