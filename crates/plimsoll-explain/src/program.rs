@@ -113,10 +113,10 @@ impl Program {
         match (self.backend, self.platform) {
             (Some(Backend::Hip), _) => "`rocm-smi --showpids --showmeminfo vram`",
             (Some(Backend::Xpu), _) => "`xpu-smi ps`",
-            (Some(Backend::Mps), _) => "Memory in Activity Monitor",
+            (Some(Backend::Mps), _) => "Activity Monitor (Memory)",
             (Some(Backend::Npu), _) => "`npu-smi info`",
-            (Some(Backend::Other), Some(Platform::Windows)) => "GPU memory in Task Manager, under Details",
-            (Some(Backend::Other), _) => "the tool of the device's vendor",
+            (Some(Backend::Other), Some(Platform::Windows)) => "Task Manager (Details, GPU memory)",
+            (Some(Backend::Other), _) => "the device vendor's tool",
             _ => "`nvidia-smi`",
         }
     }

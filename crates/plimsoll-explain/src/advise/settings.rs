@@ -35,6 +35,9 @@ pub(crate) fn raise_a_visible_limit(facts: &Facts<'_>) -> Option<Advice> {
         );
         return Some(argued(change, None, None, because));
     }
+    if device.program.backend == Some(Backend::Other) {
+        return None;
+    }
     let because =
         format!("the pool's limit is {}; whether the device has more is not in the log", format_bytes(limit));
     let change = match facts.framework {

@@ -3,9 +3,10 @@
 //! It goes by what the job is, and by settings that exist for the framework, its version and the platform. Each line has
 //! its reason. Where who held the memory is not known, the first line is the command that shows it.
 
+mod host;
+
 use super::argued;
 use crate::analyse::facts::Facts;
-use crate::analyse::verdict::is_of_ray;
 use crate::explanation::{Advice, VerdictKind};
 use crate::program::{Backend, Job, Platform, Server, buffers};
 use crate::recording::Framework;
@@ -27,7 +28,9 @@ fn told(lines: Lines) -> Vec<Advice> {
 pub(crate) fn advice(facts: &Facts<'_>, kind: VerdictKind) -> Vec<Advice> {
     let sign = facts.device.sign.as_ref();
     told(match kind {
-        VerdictKind::HostMemory => sign.map_or_else(|| host_request(facts), |sign| host(facts, sign)),
+        VerdictKind::HostMemory => {
+            sign.map_or_else(|| host::request(facts), |sign| host::advice(facts, sign))
+        }
         VerdictKind::NotMemory => not_memory(sign.map_or(SignKind::CorruptedSize, |sign| sign.kind), facts),
         VerdictKind::RefusedWithRoom => refused_with_room(facts, sign),
         VerdictKind::Full if sign.is_some_and(|sign| sign.kind == SignKind::NoContext) => look(facts),
@@ -92,7 +95,7 @@ fn look(facts: &Facts<'_>) -> Lines {
             line(format!("run {list} (with the CPU provider: `free -h`) while the program runs"), shows)
         }
         _ if list.starts_with('`') => line(format!("run {list} while the program runs"), shows),
-        _ => line(format!("look at {list} while the program runs"), shows),
+        _ => line(format!("look into {list} while the program runs"), shows),
     });
     lines.extend(match facts.framework {
         Framework::PyTorch if facts.device.program.is_before((2, 1)) => None,
@@ -121,6 +124,37 @@ fn look(facts: &Facts<'_>) -> Lines {
 /// Work made smaller, by what the job is.
 fn smaller(facts: &Facts<'_>) -> Lines {
     let program = &facts.device.program;
+    let says = |words: &[&str]| {
+        facts.device.sign.as_ref().is_some_and(|sign| words.iter().any(|words| sign.quote.contains(words)))
+    };
+    if says(&["quantized model"]) {
+        return vec![
+            line(
+                "run `nvidia-smi` and end what else holds the device",
+                "the model is placed into what is free",
+            ),
+            line(
+                "use a smaller model, or 4 bits instead of 8 (BitsAndBytesConfig(load_in_4bit=True))",
+                "weights of 4 bits take half the bytes of 8",
+            ),
+            line(
+                "or leave a part in the host's memory: llm_int8_enable_fp32_cpu_offload=True with a device_map of your own",
+                "what is left there is kept in 32 bits, and slow",
+            ),
+        ];
+    }
+    if says(&["[TRT]", "GPU memory (", "resizePhysical"]) {
+        return vec![
+            line(
+                "build with less workspace: --memPoolSize=workspace:… of trtexec (IBuilderConfig::setMemoryPoolLimit; setMaxWorkspaceSize before 8.4)",
+                "the builder tries implementations that ask for much and passes over those that do not fit",
+            ),
+            line(
+                "build for smaller or fixed shapes, or in half precision",
+                "buffers are as large as the largest shape allows",
+            ),
+        ];
+    }
     let mut lines = one_tensor(facts);
     match facts.framework {
         Framework::LlamaCpp => {
@@ -266,6 +300,20 @@ fn server(facts: &Facts<'_>) -> Lines {
                 "split the model: --tensor-parallel-size, or a quantized one",
                 "weights leave more room for the cache then",
             );
+            // What is refused beside the cache is refused because the cache took the rest.
+            if facts.device.sign.as_ref().is_none_or(|sign| sign.kind != SignKind::ServerCache) {
+                return vec![
+                    line(
+                        "lower --gpu-memory-utilization",
+                        "the cache takes all of that share that weights leave, and what is computed beside it needs room too",
+                    ),
+                    line(
+                        "lower --max-num-batched-tokens, --max-num-seqs or --max-model-len",
+                        "what one step computes grows with them",
+                    ),
+                    split,
+                ];
+            }
             // Where nothing at all is left, a shorter request does not fit either.
             if says("cache blocks") { vec![share, split, shorter] } else { vec![shorter, share, split] }
         }
@@ -327,16 +375,23 @@ fn others(facts: &Facts<'_>, sign: &Sign) -> Lines {
 
 fn refused_with_room(facts: &Facts<'_>, sign: Option<&Sign>) -> Lines {
     if sign.is_none() && facts.device.device_free.is_none() {
+        let piece = facts.refused.is_some_and(|bytes| bytes >= 4 << 30);
+        let look = line(
+            format!("look at {}", facts.device.program.process_list()),
+            "it tells whether others hold the device",
+        );
+        let smaller =
+            line("try the same with a tensor of 1 GiB", "if that is given, the limit is on one allocation");
+        if !piece {
+            return vec![look, smaller];
+        }
         return vec![
             line(
                 "set UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS=1, if the driver and PyTorch are of 2024 or newer",
                 "it lifts the limit of 4 GiB on one allocation",
             ),
             line("or keep each tensor below 4 GiB", "the limit is on one allocation, not on their sum"),
-            line(
-                format!("look at {}", facts.device.program.process_list()),
-                "it tells whether others hold the device",
-            ),
+            look,
         ];
     }
     if sign.is_some() {
@@ -365,173 +420,6 @@ fn refused_with_room(facts: &Facts<'_>, sign: Option<&Sign>) -> Lines {
         "a process that takes memory for a moment shows there, and so does a device that another program was told to use",
     ));
     lines
-}
-
-fn host_request(facts: &Facts<'_>) -> Lines {
-    let mut lines = Vec::new();
-    if facts.device.program.platform == Some(Platform::Windows)
-        && facts.refused.is_none_or(|bytes| bytes < 4 << 30)
-    {
-        lines.push(line(
-            "make the paging file larger (System, Advanced, Performance, Virtual memory), and end programs that are not needed",
-            "Windows refuses what it could not keep, even if memory is free",
-        ));
-    }
-    if facts.refused.is_some_and(|bytes| bytes >= 4 << 30) && facts.framework == Framework::Unknown {
-        lines.push(line(
-            "make the array smaller: chunks of rows, a smaller type (float32 for float64), or numpy.memmap",
-            format!("it alone is {}", format_bytes(facts.refused.unwrap_or(0))),
-        ));
-    }
-    if facts.device.name.contains("host_bfc") {
-        lines.push(line(
-            "raise the pool's limit: TF_GPU_HOST_MEM_LIMIT_IN_MB (before TensorFlow 1.14: TF_CUDA_HOST_MEM_LIMIT_IN_MB), or copy less at once to and from the device",
-            "this pool is of locked memory of the host, 64 GiB at most by default",
-        ));
-    } else if facts.device.program.backend == Some(Backend::Cpu) || facts.framework == Framework::PyTorch {
-        lines.extend(one_tensor(facts));
-        lines.push(line(
-            "run smaller inputs, or fewer at once; or move the model to a device",
-            "on the CPU, activations are in the host's memory",
-        ));
-    }
-    lines.push(line(
-        "run `free -h` (Windows: Task Manager) while the program runs",
-        "it tells whether the host is full, or only this program's limit",
-    ));
-    lines
-}
-
-fn host(facts: &Facts<'_>, sign: &Sign) -> Lines {
-    let quote = sign.quote.to_ascii_lowercase();
-    let has = |words: &[&str]| words.iter().any(|word| quote.contains(word));
-    let loads = has(&["dataloader"])
-        || matches!(facts.device.program.job, Some(Job::Training | Job::Evaluation | Job::DataLoading))
-        || matches!(facts.framework, Framework::PyTorch | Framework::TensorFlow);
-    let workers = if loads {
-        line(
-            "load less at once: fewer loader workers (num_workers), smaller prefetch, data read lazily",
-            "each worker is a process that holds its own copy of what it has read",
-        )
-    } else {
-        line(
-            "hold less at once: read data in chunks or lazily, and run fewer processes side by side",
-            "each process has its own copy of what it has read",
-        )
-    };
-    match sign.kind {
-        SignKind::KilledByLimit => {
-            let raise = match () {
-                () if has(&[
-                    "slurm",
-                    "srun",
-                    "stepid",
-                    "job memory limit",
-                    "step memory limit",
-                    "exceeded memory limit",
-                    "out_of_memory",
-                ]) =>
-                {
-                    line(
-                        "ask for more memory: sbatch --mem=… (or --mem-per-cpu)",
-                        "the job's limit was reached; `sacct -j JOB -o MaxRSS` tells what it used",
-                    )
-                }
-                () if has(&["term_memlimit", "lsf"]) => {
-                    line("ask for more memory: bsub -M … -R \"rusage[mem=…]\"", "the job's limit was reached")
-                }
-                () if has(&["pbs"]) => line(
-                    "ask for more memory: qsub -l select=1:mem=… (or -l mem=…)",
-                    "the job's limit was reached",
-                ),
-                () if has(&["yarn", "executor", "physical memory limits"]) => line(
-                    "raise spark.executor.memoryOverhead (spark.yarn.executor.memoryOverhead before Spark 2.3), or spark.executor.memory",
-                    "YARN counts all that the container's processes hold, Python's and native memory beside Java's heap",
-                ),
-                () if has(&["oomkilled", "pod", "container"]) => line(
-                    "raise resources.limits.memory of the container (docker run --memory)",
-                    "the container's limit was reached; the machine may have more",
-                ),
-                () if is_of_ray(sign) => line(
-                    "run fewer tasks at once: reserve what each needs (@ray.remote(memory=…)), or more CPUs for each",
-                    "Ray ends tasks when the node has little memory left",
-                ),
-                () => line(
-                    "raise the memory limit of the job or container",
-                    "it was reached; the machine may have more",
-                ),
-            };
-            vec![raise, workers]
-        }
-        SignKind::KilledByKernel => {
-            vec![workers, line("add memory or swap, or run on a larger machine", "the whole host was full")]
-        }
-        SignKind::JavaHeap => vec![
-            line(
-                "give Java more: spark.executor.memory and spark.driver.memory, or -Xmx",
-                "the heap cannot grow beyond it, whatever the machine has",
-            ),
-            line(
-                "cut the work into more partitions, and collect less on the driver",
-                "each task holds its partition on the heap",
-            ),
-        ],
-        SignKind::Killed => vec![
-            line(
-                "run `sudo dmesg -T | grep -i 'killed process'` (in a container: look for OOMKilled)",
-                "it tells whether memory was the reason, and how much the process held",
-            ),
-            workers,
-        ],
-        SignKind::Mappings => vec![
-            line(
-                "raise the number of mappings: sudo sysctl -w vm.max_map_count=262144 (65530 by default)",
-                "every tensor that is shared is a mapping; `wc -l /proc/PID/maps` tells how many there are",
-            ),
-            line(
-                "or share less: keep data as a few large tensors, copy what a queue hands over, fewer num_workers",
-                "a list of many small tensors is a mapping for each",
-            ),
-        ],
-        SignKind::SharedMemory => vec![
-            line(
-                "give the container more shared memory: docker run --shm-size=8g (or --ipc=host; Kubernetes: an emptyDir with medium: Memory at /dev/shm)",
-                "containers have 64 MiB of it by default; `df -h /dev/shm` tells",
-            ),
-            line(
-                "or hand over less: fewer num_workers, or num_workers=0",
-                "each worker puts whole batches there",
-            ),
-        ],
-        SignKind::PageFile => vec![
-            line(
-                "make the paging file larger (System, Advanced, Performance, Virtual memory), on a drive with room",
-                "Windows refuses what it could not keep, even if memory is free",
-            ),
-            line(
-                "use fewer loader workers, or num_workers=0",
-                "each worker is a new process that loads the framework's libraries again",
-            ),
-        ],
-        SignKind::PinnedMemory => vec![
-            line(
-                "set pin_memory=False in the loader, or use fewer workers",
-                "locked pages cannot be swapped, and the driver may lock only a part of the host's memory",
-            ),
-            line(
-                "look at `ulimit -l` and `free -h`",
-                "they tell how much may be locked and how much is left",
-            ),
-        ],
-        _ if facts.framework == Framework::LlamaCpp => vec![
-            line(
-                "use a smaller model or quantization, or a shorter context",
-                "weights that are not on a device are in the host's memory",
-            ),
-            line("run `free -h`", "it tells what others hold"),
-        ],
-        _ => host_request(facts).into_iter().chain([workers]).collect(),
-    }
 }
 
 fn not_memory(kind: SignKind, facts: &Facts<'_>) -> Lines {

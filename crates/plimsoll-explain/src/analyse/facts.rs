@@ -340,7 +340,7 @@ fn changes_after(trace: &Trace, event: usize) -> bool {
 }
 
 /// A pool of whose bound no more than this share is free is nearly full.
-const NEARLY_FULL: f64 = 0.05;
+const NEARLY_FULL: f64 = 0.065;
 
 /// What a driver keeps for itself: a request this close to the last byte may be refused for that alone.
 const SLACK: u64 = 64 << 20;

@@ -228,11 +228,12 @@ const TELLING: [&str; 53] = [
 ];
 
 /// Words of which every line has one that begins anything; others only go on with what was begun.
-const BEGINNING: [&str; 28] = [
+const BEGINNING: [&str; 29] = [
     "ut of memory",
     "OUT_OF_MEMORY",
     "OOM when",
     "tried to allocate",
+    "Tried to allocate ",
     "runtime error (2)",
     "bfc_allocator",
     "BFCAllocator",

@@ -313,6 +313,96 @@ pub(super) const CASES: &[Case] = &[
         "[W102 03:04:05.678 CUDACachingAllocator.cpp:3900] memory allocation failed with OOM on device 0 while trying to allocate 536870912 \
          bytes (free: 104857600, total: 25769803776).",
     ),
+    case(
+        "more in use than there is, with holes",
+        TooBig,
+        &["smaller"],
+        &["Fragmented", "max_split"],
+        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB (GPU 0; 6.00 GiB total capacity; 11.20 GiB already \
+         allocated; 0 bytes free; 13.40 GiB reserved in total by PyTorch)",
+    ),
+    case(
+        "figures on a line of their own",
+        TooBig,
+        &["smaller"],
+        &["does not say who held it"],
+        "CUDA out of memory\nTried to allocate 20.00 MiB (GPU 0; 3.95 GiB total capacity; 3.10 GiB already allocated; 10.88 MiB free; 3.14 GiB \
+         reserved in total by PyTorch)",
+    ),
+    case(
+        "a running vLLM",
+        TooBig,
+        &["lower --gpu-memory-utilization", "--max-num-batched-tokens"],
+        &["raise --gpu-memory-utilization"],
+        "(EngineCore pid=77) ERROR 01-02 03:04:05 [core.py:700]   File \"/opt/vllm/vllm/v1/worker/gpu_model_runner.py\", line 9, in run\n\
+         (EngineCore pid=77) ERROR 01-02 03:04:05 [core.py:700] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.20 GiB. GPU 0 has \
+         a total capacity of 79.25 GiB of which 500.00 MiB is free. Including non-PyTorch memory, this process has 78.70 GiB memory in use. Of \
+         the allocated memory 77.80 GiB is allocated by PyTorch, and 120.00 MiB is reserved by PyTorch but unallocated.",
+    ),
+    case(
+        "a quantized model",
+        TooBig,
+        &["load_in_4bit", "nvidia-smi"],
+        &["batch", "smallest piece"],
+        "ValueError: Some modules are dispatched on the CPU or the disk. Make sure you have enough GPU RAM to fit the quantized model.",
+    ),
+    case(
+        "RAPIDS in a notebook",
+        Full,
+        &["nvidia-smi"],
+        &["Host memory"],
+        "MemoryError                               Traceback (most recent call last)\n<ipython-input-3-0> in <module>\n----> 1 \
+         rmm.DeviceBuffer(size=1)\nMemoryError: std::bad_alloc: CUDA error at: include/rmm/mr/device/cuda_memory_resource.hpp:70: \
+         cudaErrorMemoryAllocation out of memory\n",
+    ),
+    case(
+        "Vulkan, whose memory could not be locked",
+        Healthy,
+        &[],
+        &["Full"],
+        "ggml_vulkan: Failed to allocate pinned memory.\nggml_vulkan: vk::Device::allocateMemory: ErrorOutOfDeviceMemory\nllama_new_context: \
+         Vulkan_Host output buffer size = 0.24 MiB\n",
+    ),
+    case(
+        "Vulkan, full",
+        Full,
+        &["vendor's tool", "-ngl"],
+        &["nvidia-smi"],
+        "ggml_vulkan: Device memory allocation of size 104857600 failed.\nggml_vulkan: vk::Device::allocateMemory: ErrorOutOfDeviceMemory\n",
+    ),
+    case(
+        "TensorFlow on DirectML",
+        TooBig,
+        &["smaller batch"],
+        &["nvidia-smi", "LogicalDevice"],
+        "2021-01-02 03:04:05.678901: W tensorflow/core/common_runtime/bfc_allocator.cc:440] Allocator (DmlAllocator) ran out of memory trying \
+         to allocate 8.00MiB (rounded to 8388608).\n2021-01-02 03:04:05.678901: I tensorflow/core/common_runtime/bfc_allocator.cc:950] Stats: \n\
+         Limit:                  4294967296\nInUse:                  4292870144\nMaxInUse:               4292870144\n",
+    ),
+    case(
+        "TensorFlow's locked memory, from the driver",
+        HostMemory,
+        &["TF_GPU_HOST_MEM_LIMIT_IN_MB"],
+        &["pin_memory"],
+        "2022-01-02 03:04:05.678901: W ./tensorflow/core/common_runtime/device/device_host_allocator.h:46] could not allocate pinned host \
+         memory of size: 17179869184\n",
+    ),
+    case(
+        "an old kernel",
+        HostMemory,
+        &["swap"],
+        &[],
+        "[  401.500000] Killed process 77 (python) total-vm:9136560kB, anon-rss:8021040kB, file-rss:0kB, shmem-rss:0kB\n\
+         [  402.000000] oom_reaper: reaped process 77 (python), now anon-rss:0kB, file-rss:0kB, shmem-rss:0kB\n",
+    ),
+    case(
+        "a reservation without its head, and a question",
+        Full,
+        &["allow_growth"],
+        &["Healthy"],
+        "failed to allocate 9.50G (10200547328 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory\n\nWith a batch of 1 I still get \
+         the cuda out of memory error. Any ideas?\n",
+    ),
     // No family.
     case(
         "a device, by its words",

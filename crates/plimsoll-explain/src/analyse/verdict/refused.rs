@@ -53,34 +53,40 @@ pub(crate) fn with_room(facts: &Facts<'_>) -> Option<Verdict> {
             format_bytes(capacity)
         ));
     }
-    proof.push(
+    let limit = match facts.framework {
+        Framework::PyTorch => {
+            ", a limit that the program set itself (torch.cuda.set_per_process_memory_fraction)"
+        }
+        _ => "",
+    };
+    proof.push(format!(
         "what does this: the operating system may not promise more memory (on Windows: the paging file), one allocation is \
-         larger than the driver gives at once, the process has too many mappings, or another process took memory for a \
+         larger than the driver gives at once, the process has too many mappings{limit}, or another process took memory for a \
          moment and gave it back"
-            .into(),
-    );
+    ));
     Some(Verdict { kind: VerdictKind::RefusedWithRoom, sentence, proof })
 }
 
 /// Intel's driver gives at most so much in one piece, unless it is told otherwise.
 const XPU_PIECE: u64 = 4 << 30;
 
-/// A piece larger than Intel's driver gives, of a device that this program leaves mostly empty and whose free memory was not
-/// told.
+/// Intel's device that this program leaves mostly empty and whose free memory was not told.
 fn over_the_largest_piece(facts: &Facts<'_>) -> Option<Verdict> {
     let (device, refused, capacity) = (facts.device, facts.refused?, facts.device.capacity?);
     let mine = facts.reserved.or(facts.live)?;
-    let fits = mine.saturating_add(refused) <= capacity / 4 * 3;
-    if device.program.backend != Some(Backend::Xpu)
-        || device.device_free.is_some()
-        || refused < XPU_PIECE
-        || !fits
-    {
+    let needed = mine.saturating_add(refused);
+    let piece = refused >= XPU_PIECE && needed <= capacity / 4 * 3;
+    let untold = device.program.backend == Some(Backend::Xpu) && device.device_free.is_none();
+    if !untold || !piece && needed > capacity / 4 {
         return None;
     }
+    let why = if piece {
+        "Intel's driver gives less than 4 GiB in one piece unless it is told otherwise"
+    } else {
+        "the driver may give less in one piece, or another program hold the rest"
+    };
     let sentence = format!(
-        "Refused with room: {} were requested in one piece of a device of {} of which this program held {}; Intel's driver gives \
-         less than 4 GiB in one piece unless it is told otherwise.",
+        "Refused with room: {} were requested of a device of {} of which this program held {}; {why}.",
         format_bytes(refused),
         format_bytes(capacity),
         format_bytes(mine)
@@ -230,9 +236,10 @@ pub(crate) fn limit_low(facts: &Facts<'_>) -> Option<Verdict> {
 
 /// A limit, or what is known of one that was not recorded.
 fn limit_in_words(facts: &Facts<'_>, bound: PoolBound, refused: u64) -> String {
-    if let Some(limit) =
-        facts.device.limit.filter(|&limit| bound.by == BoundBy::ConfiguredLimit && limit > bound.bytes)
-    {
+    if let Some(limit) = facts.device.limit.filter(|&limit| {
+        let apart = format_bytes(limit) != format_bytes(bound.bytes);
+        bound.by == BoundBy::ConfiguredLimit && limit > bound.bytes && apart
+    }) {
         return format!(
             "the {} that the limit of {} leaves beside what this process holds outside the pool",
             format_bytes(bound.bytes),

@@ -59,6 +59,9 @@ fn figures(sign: &Sign) -> Option<String> {
         (Some(needed), Some(available)) => {
             Some(format!("needed: {}; there: {}", words(needed), words(available)))
         }
+        (Some(held), None) if sign.kind == SignKind::KilledByKernel => {
+            Some(format!("the process that was ended held {}", words(held)))
+        }
         (Some(needed), None) => Some(format!("needed: {}", words(needed))),
         _ => None,
     }
@@ -81,6 +84,9 @@ fn said(facts: &Facts<'_>, sign: &Sign, kind: SignKind) -> (VerdictKind, String)
                 "Full: the device refused the pool the share that it takes at its start{sizes}; who held the memory is not said."
             ),
         ),
+        SignKind::DeviceTooSmall if sign.quote.contains("quantized model") => {
+            (TooBig, "Too big: the quantized model does not fit into what is free on the device.".into())
+        }
         SignKind::DeviceTooSmall if sign.needed.is_none() => {
             (TooBig, "Too big: not even the smallest piece of the work fits on the device.".into())
         }

@@ -79,6 +79,7 @@ const CLUES: &[(&str, Clue)] = &[
     ("vllm/", Clue::Vllm),
     ("vllm.", Clue::Vllm),
     ("EngineCore", Clue::Vllm),
+    ("RayWorkerWrapper", Clue::Vllm),
     ("sglang", Clue::Sglang),
     ("llama runner", Clue::Ollama),
     ("ollama", Clue::Ollama),

@@ -7,7 +7,7 @@
 //! Libraries ask for memory when their handle is made, and report a status: `CUBLAS_STATUS_ALLOC_FAILED`,
 //! `CUBLAS_STATUS_NOT_INITIALIZED`, `CUDNN_STATUS_ALLOC_FAILED`.
 
-use super::found::{Found, has};
+use super::found::{Found, Weight, has};
 use super::parse::{size, size_after};
 use crate::program::{Backend, Platform};
 use crate::recording::Framework;
@@ -174,6 +174,12 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
             || line.trim_end().ends_with("OutOfMemoryError") && !line.contains("java");
     (bare || has(line, &DEVICES)).then(|| {
         let mut found = Found::sign(SignKind::DeviceFull, "GPU", line, at).by(framework);
+        // People write about the error in its words, too.
+        let written = line.trim_start().starts_with(['C', 'c', 'H', 'X', '`', '>', '#', '|'])
+            || has(line, &["rror:", "Error", "xception"]);
+        if bare && !written && !has(line, &DEVICES) {
+            found.weight = Weight::Hint;
+        }
         found.device.program.backend = backend(line);
         if line.contains("not enough GPU video memory") {
             // DirectML runs on any vendor's device.
@@ -192,6 +198,7 @@ fn backend(line: &str) -> Option<Backend> {
         () if has(line, &["HIP", "hip"]) => Some(Backend::Hip),
         () if has(line, &["XPU", "UR_RESULT", "PI_ERROR", "level_zero"]) => Some(Backend::Xpu),
         () if has(line, &["CommandBuffer", "Metal"]) => Some(Backend::Mps),
+        () if has(line, &["vk::", "ulkan"]) => Some(Backend::Other),
         () if has(line, &["CUDA", "cuda", "Cuda"]) => Some(Backend::Cuda),
         () => None,
     }

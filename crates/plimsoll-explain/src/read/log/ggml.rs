@@ -8,7 +8,7 @@
 
 use super::found::{Found, has};
 use super::parse::{Size, after, number, size, size_after, word};
-use crate::program::{Job, Server};
+use crate::program::{Backend, Job, Server};
 use crate::recording::Framework;
 use crate::sign::SignKind;
 
@@ -35,12 +35,18 @@ pub(super) const WORDS: &[&str] = &[
 pub(super) struct Listing {
     free: Option<u64>,
     total: Option<u64>,
+    /// Whether the line before said that memory could not be locked, which is no failure.
+    pinned: bool,
 }
 
 impl Listing {
     /// What a line says, if it is one of these.
     pub(super) fn read(&mut self, line: &str, at: u64) -> Option<Found> {
         self.list(line);
+        let pinned = std::mem::replace(&mut self.pinned, line.contains("pinned memory"));
+        if pinned && line.contains("ggml_vulkan: vk::") {
+            return Some(Found::sign(SignKind::Warning, "host", line, at).by(Framework::LlamaCpp));
+        }
         let asked = asked(line);
         let host = has(
             line,
@@ -93,6 +99,14 @@ impl Listing {
         }
         device.capacity = self.total;
         device.program.job = Some(Job::Generation);
+        device.program.backend = match () {
+            () if has(line, &["CUDA", "cuda"]) => Some(Backend::Cuda),
+            () if has(line, &["ROCm", "hip"]) => Some(Backend::Hip),
+            () if has(line, &["ulkan"]) => Some(Backend::Other),
+            () if has(line, &["etal"]) => Some(Backend::Mps),
+            () if has(line, &["SYCL"]) => Some(Backend::Xpu),
+            () => None,
+        };
         if line.contains("llama runner") || line.contains("ollama") {
             device.program.server = Some(Server::Ollama);
         }

@@ -95,6 +95,7 @@ pub(super) const WORDS: &[&str] = &[
     "CPU Memory",
     "earlyoom[",
     "systemd-oomd",
+    "total-vm:",
     "egmentation fault",
     "SIGSEGV",
     "= -11",
@@ -165,7 +166,7 @@ fn killed(line: &str, at: u64) -> Option<Found> {
         "using all available RAM",
         "tried to allocate more memory than is available",
     ];
-    const KERNEL: [&str; 8] = [
+    const KERNEL: [&str; 9] = [
         "Out of memory: Killed process",
         "Out of memory: Kill process",
         "invoked oom-killer",
@@ -174,6 +175,7 @@ fn killed(line: &str, at: u64) -> Option<Found> {
         "systemd-oomd killed",
         "systemd-oomd[",
         "earlyoom[",
+        ") total-vm:",
     ];
     if has(line, &LIMITS) || line.contains("mem ") && line.contains(" exceeded limit ") {
         // `Job 12 exceeded memory limit (4200000 > 4194304), being killed`: kilobytes.
@@ -194,6 +196,7 @@ fn killed(line: &str, at: u64) -> Option<Found> {
         has(line, &["systemd-oomd[", "earlyoom["]) && !has(line, &["Killed", "sending SIG", "low memory!"]);
     if has(line, &KERNEL) && !idle {
         let held = after(line, "anon-rss:").and_then(number).and_then(|kib| kib.checked_mul(1024));
+        let held = held.filter(|&bytes| bytes > 0);
         return host(SignKind::KilledByKernel, line, at).map(|found| found.bytes(held, None));
     }
     None
@@ -351,7 +354,7 @@ pub(super) fn semaphore(line: &str, at: u64) -> Option<Found> {
 fn pinned(line: &str, at: u64) -> Option<Found> {
     let tensorflow =
         line.contains("could not allocate pinned host memory") || line.contains("bytes on host: CUDA_ERROR");
-    let ggml = line.contains("of pinned memory");
+    let ggml = line.contains("of pinned memory") || line.contains("ggml") && line.contains("pinned memory");
     if ggml {
         // llama.cpp goes on with memory that is not locked.
         return Some(Found::sign(SignKind::Warning, "host", line, at).by(Framework::LlamaCpp));
@@ -412,6 +415,10 @@ fn refused(line: &str, at: u64) -> Option<Found> {
     }
     // A device's allocator may throw the same words for its own memory.
     let device = has(line, &["CUDA", "cuda", "rmm", "hip"]);
+    // A notebook's heading names the error; what it says stands at the end.
+    if line.contains("Traceback (most recent call last)") {
+        return None;
+    }
     let error = word(line.trim_start());
     let python =
         error == "MemoryError" || error.starts_with("MemoryError:") || line.contains("ArrayMemoryError");

@@ -4,7 +4,7 @@ use super::Log;
 use super::bfc::{self, Dump, PoolDumps};
 use super::parse::Size;
 use super::xla::{self, ListedBuffer};
-use crate::program::Backend;
+use crate::program::{Backend, Platform};
 use crate::recording::{Device, Failure, Format, Framework, Recording};
 use crate::sign::{Sign, SignKind};
 use plimsoll_memory::{BfcSettings, Model, OwnerId, Owners, format_bytes};
@@ -35,6 +35,11 @@ impl Log {
             device.program.complete(&program);
             if is_the_hosts(&device.name) {
                 device.program.backend = Some(Backend::Cpu);
+            }
+            // DirectML runs on any vendor's device.
+            if device.name.starts_with("Dml") {
+                device.program.backend = Some(Backend::Other);
+                device.program.platform = Some(Platform::Windows);
             }
         }
         self.recording(Format::BfcLog, framework, devices)

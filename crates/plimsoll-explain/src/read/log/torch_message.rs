@@ -51,6 +51,11 @@ impl Messages {
     /// Takes a line. `caller` says where in the program a message that begins here came from.
     pub(super) fn line(&mut self, line: &str, at: u64, caller: impl Fn() -> Option<String>) {
         let begins = BEGINNINGS.iter().filter_map(|words| line.find(words)).min();
+        // The words before may stand on a line of their own.
+        let alone = !self.is_gathering()
+            && line.trim_start().starts_with("Tried to allocate ")
+            && (line.contains("(GPU") || line.contains(". GPU"));
+        let begins = begins.or(alone.then_some(0));
         if let Some(start) = begins {
             self.end();
             // A few words before the beginning name the device.

@@ -188,7 +188,8 @@ impl RuntimeMessages {
         let wrote = line.contains("CUDA_ERROR_OUT_OF_MEMORY") && line.contains("failed to allocate ");
         if wrote {
             self.tensorflow |= !line.contains("external/") && line.contains("tensorflow/");
-            self.driver_is_error |= line.contains(": E ") || line.starts_with('E');
+            // Without its head a line does not say how grave it is.
+            self.driver_is_error |= line.contains(": E ") || line.starts_with('E') || !line.contains(".cc:");
             let least = size_after(line, "failed to allocate ").map(|size| size.bytes);
             self.driver_least =
                 self.driver_least.map_or(least, |known| Some(known.min(least.unwrap_or(known))));
