@@ -403,6 +403,58 @@ pub(super) const CASES: &[Case] = &[
         "failed to allocate 9.50G (10200547328 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory\n\nWith a batch of 1 I still get \
          the cuda out of memory error. Any ideas?\n",
     ),
+    case(
+        "llama.cpp, indented",
+        TooBig,
+        &["shorter context"],
+        &["Full"],
+        "   ggml_backend_cuda_buffer_type_alloc_buffer: allocating 90112.00 MiB on device 0: cudaMalloc failed: out of memory\n   \
+         llama_kv_cache_init: failed to allocate buffer for kv cache\n",
+    ),
+    case(
+        "a library of the host",
+        HostMemory,
+        &["free -h"],
+        &["nvidia-smi"],
+        "Traceback (most recent call last):\n  File \"run.py\", line 7, in <module>\nRuntimeError: mkl_malloc: failed to allocate memory\n",
+    ),
+    case(
+        "TensorFlow, without a size",
+        Full,
+        &["nvidia-smi"],
+        &["Host memory"],
+        "tensorflow.python.framework.errors_impl.ResourceExhaustedError: failed to allocate memory [Op:AddV2]",
+    ),
+    case(
+        "MLX",
+        Full,
+        &["Activity Monitor"],
+        &["Host memory", "nvidia-smi"],
+        "libc++abi: terminating due to uncaught exception of type std::runtime_error: [malloc_or_wait] Unable to allocate 268435456 bytes.",
+    ),
+    case(
+        "MLX, one buffer",
+        RefusedWithRoom,
+        &["pieces"],
+        &["nvidia-smi"],
+        "RuntimeError: [metal::malloc] Attempting to allocate 21474836480 bytes which is greater than the maximum allowed buffer size of \
+         14302248960 bytes.",
+    ),
+    case(
+        "another vendor's runtime",
+        Full,
+        &["free -h"],
+        &["Host memory"],
+        "2025-01-02 03:04:05.678 | critical | Out of Memory: Not enough space to allocate 536870912 B DRAM buffer across 12 banks",
+    ),
+    case(
+        "a small reservation",
+        Full,
+        &["nvidia-smi"],
+        &["at its start"],
+        "2019-01-02 03:04:05.678901: E tensorflow/stream_executor/cuda/cuda_driver.cc:806] failed to allocate 32.00M (33554432 bytes) from \
+         device: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+    ),
     // No family.
     case(
         "a device, by its words",

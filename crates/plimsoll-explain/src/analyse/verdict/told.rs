@@ -78,6 +78,11 @@ fn said(facts: &Facts<'_>, sign: &Sign, kind: SignKind) -> (VerdictKind, String)
         _ => String::new(),
     };
     let (kind, sentence) = match kind {
+        // What is asked for so little is no share of the start any more.
+        SignKind::Reservation if sign.needed.is_some_and(|bytes| bytes < 1 << 29) => (
+            VerdictKind::Full,
+            format!("Full: the device refused the pool even a little more{sizes}; who held the memory is not said."),
+        ),
         SignKind::Reservation => (
             VerdictKind::Full,
             format!(

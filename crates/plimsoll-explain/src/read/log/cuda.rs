@@ -46,6 +46,8 @@ pub(super) const WORDS: &[&str] = &[
     "cuCtxCreate",
     "initializing StreamExecutor",
     "cudaSuccess (2 vs. 0)",
+    "malloc_or_wait",
+    "[metal::malloc]",
 ];
 
 /// Statuses of libraries that got no memory for their handle or workspace.
@@ -116,6 +118,9 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
     // TensorRT tries another implementation.
     if line.contains("kipping tactic") {
         return Some(Found::sign(SignKind::Warning, "GPU", line, at));
+    }
+    if let Some(found) = mlx(line, at) {
+        return Some(found);
     }
     if has(line, &["PrimaryCtxRetain", "cuCtxCreate", "initializing StreamExecutor"])
         && has(line, &["OUT_OF_MEMORY", "out of memory"])
@@ -190,6 +195,23 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
             found.device.program.version_before = Some((1, 11));
         }
         found.refused(asked.map(|size| size.bytes), asked.is_some_and(|size| size.exact))
+    })
+}
+
+/// MLX asks Metal for memory, of which the host and the device have one.
+fn mlx(line: &str, at: u64) -> Option<Found> {
+    if !has(line, &["[malloc_or_wait]", "[metal::malloc]"]) {
+        return None;
+    }
+    let cap = size_after(line, "maximum allowed buffer size of ");
+    let asked =
+        size_after(line, "nable to allocate ").or_else(|| size_after(line, "ttempting to allocate "))?;
+    let kind = if cap.is_some() { SignKind::AllocationCap } else { SignKind::DeviceFull };
+    let mut found = Found::sign(kind, "Metal", line, at);
+    found.device.program.backend = Some(Backend::Mps);
+    Some(match cap {
+        Some(cap) => found.bytes(Some(asked.bytes), Some(cap.bytes)),
+        None => found.refused(Some(asked.bytes), asked.exact),
     })
 }
 

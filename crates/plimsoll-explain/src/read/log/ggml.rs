@@ -153,5 +153,5 @@ fn asked(line: &str) -> Option<Size> {
         .or_else(|| size_after(line, "memory allocation of size "))
         .or_else(|| size_after(line, "size = "))
         .filter(|size| size.bytes > 0)
-        .filter(|_| !word(line).is_empty())
+        .filter(|_| !word(line.trim_start()).is_empty())
 }

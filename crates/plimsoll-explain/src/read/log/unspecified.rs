@@ -13,6 +13,8 @@ use crate::sign::SignKind;
 pub(super) const WORDS: &[&str] = &[
     "ut of memory",
     "ut Of Memory",
+    "ut of Memory",
+    "ot enough space to allocate",
     "UT OF MEMORY",
     "OutOfMemory",
     "ot enough memory",
@@ -57,13 +59,16 @@ const NO_ERRORS: [&str; 16] = [
 pub(super) fn read(line: &str, at: u64) -> Option<Found> {
     let error = has(
         line,
-        &["rror", "ERROR", " err", "ail", "FAIL", "xception", "FATAL", "fatal", "abort", "[E]", ": E "],
+        &[
+            "rror", "ERROR", " err", "ail", "FAIL", "xception", "FATAL", "fatal", "critical", "CRITICAL",
+            "abort", "[E]", ": E ",
+        ],
     );
     if !error || !has(line, WORDS) || has(line, &NO_ERRORS) {
         return None;
     }
     let device = ["CUDA", "cuda", "Cuda", "GPU", "gpu", "VRAM", "HIP", "hipM", "ulkan", "evice", "DML"];
-    let host = ["RAM", "malloc", "mmap", "host", "CPU", "cpu"];
+    let host = ["malloc", "mmap", "host memory", "system memory", "CPU memory", " RAM"];
     let (kind, name) = match () {
         () if has(line, &device) => (SignKind::DeviceFull, "GPU"),
         () if has(line, &host) => (SignKind::HostFull, "host"),

@@ -212,7 +212,9 @@ impl RuntimeMessages {
             self.tensorflow |= line.contains("tensorflow/");
             return;
         }
-        if line.contains("failed to allocate memory") && !line.contains("FATAL") {
+        // Others say the same of the host's memory.
+        let ours = ["[Op:", "xhausted", "EXHAUSTED", "function_node", "{{node", "tensorflow", "jax", "xla"];
+        if line.contains("failed to allocate memory") && ours.iter().any(|words| line.contains(words)) {
             self.without_size.get_or_insert_with(|| (short(line.trim()), at));
         }
         if let Some(all) = size_after(line, "total allocation:") {
