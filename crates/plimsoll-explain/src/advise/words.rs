@@ -156,6 +156,13 @@ fn smaller(facts: &Facts<'_>) -> Lines {
         ];
     }
     let mut lines = one_tensor(facts);
+    if facts.held_by_an_engine().is_some() {
+        lines.push(line(
+            "give less to what runs beside PyTorch in this process: the share or the cache in the options of its engine",
+            "most of the device is held outside PyTorch's pool, where no setting of PyTorch reaches",
+        ));
+        return lines;
+    }
     match facts.framework {
         Framework::LlamaCpp => {
             lines.extend(llama_cpp(facts));

@@ -249,6 +249,13 @@ impl<'a> Facts<'a> {
         Some(if rest > CONTEXT { rest } else { 0 })
     }
 
+    /// What this process holds outside its pool, where that is most of the device: an engine beside PyTorch.
+    pub(crate) fn held_by_an_engine(&self) -> Option<u64> {
+        let beside = self.device.process?.checked_sub(self.reserved?)?;
+        let most = self.device.limit.is_none() && beside > self.device.capacity? / 2;
+        most.then_some(beside)
+    }
+
     /// Bytes of the device that are neither free nor known to be this process's: others, and its own context where that
     /// was not recorded.
     pub(crate) fn beside_the_pool(&self) -> Option<u64> {

@@ -455,6 +455,15 @@ pub(super) const CASES: &[Case] = &[
         "2019-01-02 03:04:05.678901: E tensorflow/stream_executor/cuda/cuda_driver.cc:806] failed to allocate 32.00M (33554432 bytes) from \
          device: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
     ),
+    case(
+        "an engine beside PyTorch",
+        TooBig,
+        &["engine"],
+        &["batch", "Another process"],
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 128.00 MiB. GPU 0 has a total capacity of 15.77 GiB of which 40.00 MiB is \
+         free. Including non-PyTorch memory, this process has 15.72 GiB memory in use. Of the allocated memory 400.00 MiB is allocated by \
+         PyTorch, and 0 bytes is reserved by PyTorch but unallocated.",
+    ),
     // No family.
     case(
         "a device, by its words",

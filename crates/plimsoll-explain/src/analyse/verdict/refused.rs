@@ -257,8 +257,10 @@ fn limit_in_words(facts: &Facts<'_>, bound: PoolBound, refused: u64) -> String {
 
 /// What is live at once, with the request, is more than there is: no allocator could have served it.
 pub(crate) fn too_big(facts: &Facts<'_>) -> Option<Verdict> {
-    let (sentence, mut proof) =
-        too_big_by_figures(facts).or_else(|| too_big_by_process(facts)).or_else(|| too_big_alone(facts))?;
+    let (sentence, mut proof) = too_big_by_an_engine(facts)
+        .or_else(|| too_big_by_figures(facts))
+        .or_else(|| too_big_by_process(facts))
+        .or_else(|| too_big_alone(facts))?;
     for held in facts.holders.iter().take(5) {
         let (bytes, count) = (format_bytes(held.bytes), counted(held.count, "allocation"));
         proof.push(format!("in use: {bytes} in {count} at {}", held.site.location));
@@ -280,6 +282,19 @@ fn beside_the_pool(facts: &Facts<'_>) -> Option<String> {
             format_bytes(beside)
         )
     })
+}
+
+/// By what an engine in the same process holds beside the pool.
+fn too_big_by_an_engine(facts: &Facts<'_>) -> Option<(String, Vec<String>)> {
+    let (device, beside, refused) = (facts.device, facts.held_by_an_engine()?, facts.refused?);
+    let sentence = format!(
+        "Too big: this process held {} of the device's {}, {} of it outside PyTorch's pool, and {} more were requested.",
+        format_bytes(device.process?),
+        format_bytes(device.capacity?),
+        format_bytes(beside),
+        format_bytes(refused)
+    );
+    (device.device_free? < refused).then_some((sentence, Vec::new()))
 }
 
 /// By what is in use and what there is for the pool.
