@@ -183,13 +183,8 @@ const CONTEXT: u64 = 3 << 29;
 /// Free the device of other processes.
 fn make_others_leave(facts: &Facts<'_>) -> Option<Advice> {
     let names: Vec<&str> = facts.device.others.iter().map(|(name, _)| name.as_str()).collect();
-    let table = match facts.device.program.backend {
-        Some(crate::Backend::Hip) => "rocm-smi --showpids",
-        Some(crate::Backend::Xpu) => "xpu-smi ps",
-        _ => "nvidia-smi",
-    };
     let who = if names.is_empty() {
-        format!("the other processes (`{table}` lists them)")
+        format!("the other processes ({} lists them)", facts.device.program.process_list())
     } else {
         names.join(", ")
     };

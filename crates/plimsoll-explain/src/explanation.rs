@@ -3,7 +3,7 @@
 //! An explanation holds every figure that a view prints, so that all views agree.
 
 use crate::moment::{Peak, Snapshot, Timeline};
-use crate::recording::Origin;
+use crate::recording::{Format, Origin};
 use serde::Serialize;
 
 /// Why a program's memory was as it was.
@@ -34,7 +34,8 @@ impl Explanation {
     pub(crate) fn is_exact(&self) -> bool {
         let snapshot = &self.snapshot;
         let recorded = self.timeline.is_some() || snapshot.layout.is_some();
-        recorded || snapshot.refused.as_ref().is_none_or(|refused| refused.exact)
+        let told = self.origin.formats.contains(&Format::Log);
+        recorded || snapshot.refused.as_ref().map_or(!told, |refused| refused.exact)
     }
 }
 

@@ -4,6 +4,16 @@
 //! the batch is no advice to a server. What a log does not give away is `None`, and advice then says under which condition
 //! it holds.
 
+/// What llama.cpp's buffers are for, as they are told.
+pub(crate) mod buffers {
+    /// The cache of keys and values.
+    pub(crate) const CACHE: &str = "the cache of keys and values";
+    /// What one step computes in.
+    pub(crate) const STEP: &str = "the buffer that one step computes in";
+    /// The weights.
+    pub(crate) const WEIGHTS: &str = "the weights";
+}
+
 /// What is known of a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Program {
@@ -65,6 +75,8 @@ pub enum Backend {
     Mps,
     /// A TPU.
     Tpu,
+    /// Huawei's Ascend.
+    Npu,
     /// The host itself.
     Cpu,
     /// Another accelerator with an allocator like PyTorch's.
@@ -94,6 +106,19 @@ impl Program {
     /// Whether the framework is surely older than this version.
     pub(crate) fn is_before(&self, version: (u32, u32)) -> bool {
         self.version_before.is_some_and(|before| before <= version)
+    }
+
+    /// What lists the processes that hold memory of the device.
+    pub(crate) fn process_list(&self) -> &'static str {
+        match (self.backend, self.platform) {
+            (Some(Backend::Hip), _) => "`rocm-smi --showpids --showmeminfo vram`",
+            (Some(Backend::Xpu), _) => "`xpu-smi ps`",
+            (Some(Backend::Mps), _) => "Activity Monitor (Memory)",
+            (Some(Backend::Npu), _) => "`npu-smi info`",
+            (Some(Backend::Other), Some(Platform::Windows)) => "Task Manager (Details, GPU memory)",
+            (Some(Backend::Other), _) => "the device vendor's tool",
+            _ => "`nvidia-smi`",
+        }
     }
 
     /// Adds what another text says of the same program.

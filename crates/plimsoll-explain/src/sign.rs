@@ -27,6 +27,8 @@ pub enum SignKind {
     DeviceFull,
     /// A driver refused a pool the share that it takes at its start.
     Reservation,
+    /// Not even a context could be made on the device.
+    NoContext,
     /// A library got no memory for its handle or workspace: cuBLAS, cuDNN, NCCL.
     LibraryFull,
     /// Work of the device needs more than all of it.
@@ -47,12 +49,18 @@ pub enum SignKind {
     KilledByLimit,
     /// A process was killed, most often for memory; by whom is not said.
     Killed,
+    /// Java's machine reached the limit of its own heap.
+    JavaHeap,
+    /// The host refused another mapping of shared memory.
+    Mappings,
     /// Shared memory of the host is full: `/dev/shm`.
     SharedMemory,
     /// Windows may not promise more memory: the paging file is too small.
     PageFile,
     /// The host refused memory.
     HostFull,
+    /// Memory ran out; whether the device's or the host's is not said.
+    Unspecified,
     /// The host's memory cannot be locked for a device.
     PinnedMemory,
     /// A size that no program means.
@@ -65,6 +73,8 @@ pub enum SignKind {
     AddressRange,
     /// A bad address, which has nothing to do with how much memory there is.
     BadAccess,
+    /// A process crashed: a bad address, or a check that failed.
+    Crashed,
     /// A warning, or a request that was tried again: the program went on.
     Warning,
 }

@@ -149,6 +149,21 @@ fn the_page_says_verdicts_books_and_advice_without_a_script() {
 }
 
 #[test]
+fn of_a_fix_the_setting_or_the_command_alone_can_be_pasted() {
+    let fix = |change: &str| {
+        let (recording, mut explanation) = run("plain");
+        explanation.advice[0].change = change.into();
+        let page = page(&(recording, explanation));
+        let start = page.find("<span class=\"change\">").unwrap() + "<span class=\"change\">".len();
+        page[start..start + page[start..].find("</span>").unwrap()].to_string()
+    };
+    assert_eq!(fix("A_B=c:True (on Windows: d)"), "<code>A_B=c:True</code> (on Windows: d)");
+    assert_eq!(fix("run `nvidia-smi` while it runs"), "run <code>nvidia-smi</code> while it runs");
+    assert_eq!(fix("a smaller batch"), "a smaller batch");
+    assert_eq!(fix("one ` alone"), "one ` alone");
+}
+
+#[test]
 fn the_page_embeds_moments_lifetimes_and_the_replay_of_an_advice() {
     let meta = meta(&page(&run("GPU 0")));
     let device = &meta["devices"][0];

@@ -35,6 +35,9 @@ pub(crate) fn raise_a_visible_limit(facts: &Facts<'_>) -> Option<Advice> {
         );
         return Some(argued(change, None, None, because));
     }
+    if device.program.backend == Some(Backend::Other) {
+        return None;
+    }
     let because =
         format!("the pool's limit is {}; whether the device has more is not in the log", format_bytes(limit));
     let change = match facts.framework {
@@ -66,6 +69,7 @@ fn against_fragmentation(program: &Program) -> Option<String> {
     let split = format!("{variable}=max_split_size_mb:128");
     match program.backend {
         Some(Backend::Mps | Backend::Cpu | Backend::Xpu | Backend::Tpu | Backend::Other) => None,
+        Some(Backend::Npu) => Some("PYTORCH_NPU_ALLOC_CONF=max_split_size_mb:128".into()),
         _ if program.is_before((1, 10)) => None,
         // Segments that grow are there from 2.1 on, and not on these platforms.
         Some(Backend::Hip) => Some(split),

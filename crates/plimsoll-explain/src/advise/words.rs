@@ -3,10 +3,12 @@
 //! It goes by what the job is, and by settings that exist for the framework, its version and the platform. Each line has
 //! its reason. Where who held the memory is not known, the first line is the command that shows it.
 
+mod host;
+
 use super::argued;
 use crate::analyse::facts::Facts;
 use crate::explanation::{Advice, VerdictKind};
-use crate::program::{Backend, Job, Platform, Server};
+use crate::program::{Backend, Job, Platform, Server, buffers};
 use crate::recording::Framework;
 use crate::sign::{Sign, SignKind};
 use plimsoll_memory::format_bytes;
@@ -26,9 +28,13 @@ fn told(lines: Lines) -> Vec<Advice> {
 pub(crate) fn advice(facts: &Facts<'_>, kind: VerdictKind) -> Vec<Advice> {
     let sign = facts.device.sign.as_ref();
     told(match kind {
-        VerdictKind::HostMemory => sign.map_or_else(|| host_request(facts), |sign| host(facts, sign)),
+        VerdictKind::HostMemory => {
+            sign.map_or_else(|| host::request(facts), |sign| host::advice(facts, sign))
+        }
         VerdictKind::NotMemory => not_memory(sign.map_or(SignKind::CorruptedSize, |sign| sign.kind), facts),
         VerdictKind::RefusedWithRoom => refused_with_room(facts, sign),
+        VerdictKind::Full if sign.is_some_and(|sign| sign.kind == SignKind::NoContext) => look(facts),
+        VerdictKind::Full if sign.is_some_and(|sign| sign.kind == SignKind::Unspecified) => look_everywhere(),
         VerdictKind::Full => look(facts).into_iter().chain(smaller(facts)).collect(),
         VerdictKind::LimitLow => sign.map_or_else(Vec::new, |_| limits(facts)),
         VerdictKind::OtherProcess => sign.map_or_else(Vec::new, |sign| others(facts, sign)),
@@ -41,12 +47,30 @@ pub(crate) fn smaller_work(facts: &Facts<'_>) -> Vec<Advice> {
     told(smaller(facts))
 }
 
+/// The commands that show what ran out.
+fn look_everywhere() -> Lines {
+    vec![
+        line(
+            "run `free -h` and `nvidia-smi` (or the tool of your device's vendor) while the program runs",
+            "they tell whether the host or the device runs full, and who holds it",
+        ),
+        line(
+            "look at `sudo dmesg -T`, and at the lines of the log above this one",
+            "they may say which request was refused",
+        ),
+    ]
+}
+
 /// The commands that show who holds the device.
 fn look(facts: &Facts<'_>) -> Lines {
     let shows = "it lists each process and what it holds; end what is left over from earlier runs";
     let backend = facts.device.program.backend;
     let mut lines = Vec::new();
-    if facts.device.sign.as_ref().is_some_and(|sign| sign.kind == SignKind::Reservation) {
+    let kind = facts.device.sign.as_ref().map(|sign| sign.kind);
+    // A pool that takes nearly all at its start leaves libraries nothing for their handles.
+    let taken = kind == Some(SignKind::LibraryFull)
+        && matches!(facts.framework, Framework::TensorFlow | Framework::Jax | Framework::TensorFlowOrJax);
+    if kind == Some(SignKind::Reservation) || taken {
         let change = match facts.framework {
             Framework::Jax => "XLA_PYTHON_CLIENT_PREALLOCATE=false",
             Framework::TensorFlow if facts.device.program.is_at_least((2, 0)) => {
@@ -61,17 +85,17 @@ fn look(facts: &Facts<'_>) -> Lines {
             "the pool then takes what it needs, instead of nearly all that seems free at the start",
         ));
     }
+    let list = facts.device.program.process_list();
     lines.push(match backend {
-        Some(Backend::Hip) => {
-            line("run `rocm-smi --showpids --showmeminfo vram` while the program runs", shows)
-        }
-        Some(Backend::Xpu) => line("run `xpu-smi ps` while the program runs", shows),
-        Some(Backend::Mps) => line("look at Memory in Activity Monitor while the program runs", shows),
         Some(Backend::Tpu) => line(
             "print `jax.local_devices()[0].memory_stats()` before the failing step",
             "it tells how much is in use already",
         ),
-        _ => line("run `nvidia-smi` while the program runs", shows),
+        _ if facts.framework == Framework::OnnxRuntime => {
+            line(format!("run {list} (with the CPU provider: `free -h`) while the program runs"), shows)
+        }
+        _ if list.starts_with('`') => line(format!("run {list} while the program runs"), shows),
+        _ => line(format!("look into {list} while the program runs"), shows),
     });
     lines.extend(match facts.framework {
         Framework::PyTorch if facts.device.program.is_before((2, 1)) => None,
@@ -100,24 +124,48 @@ fn look(facts: &Facts<'_>) -> Lines {
 /// Work made smaller, by what the job is.
 fn smaller(facts: &Facts<'_>) -> Lines {
     let program = &facts.device.program;
+    let says = |words: &[&str]| {
+        facts.device.sign.as_ref().is_some_and(|sign| words.iter().any(|words| sign.quote.contains(words)))
+    };
+    if says(&["quantized model"]) {
+        return vec![
+            line(
+                "run `nvidia-smi` and end what else holds the device",
+                "the model is placed into what is free",
+            ),
+            line(
+                "use a smaller model, or 4 bits instead of 8 (BitsAndBytesConfig(load_in_4bit=True))",
+                "weights of 4 bits take half the bytes of 8",
+            ),
+            line(
+                "or leave a part in the host's memory: llm_int8_enable_fp32_cpu_offload=True with a device_map of your own",
+                "what is left there is kept in 32 bits, and slow",
+            ),
+        ];
+    }
+    if says(&["[TRT]", "GPU memory (", "resizePhysical"]) {
+        return vec![
+            line(
+                "build with less workspace: --memPoolSize=workspace:… of trtexec (IBuilderConfig::setMemoryPoolLimit; setMaxWorkspaceSize before 8.4)",
+                "the builder tries implementations that ask for much and passes over those that do not fit",
+            ),
+            line(
+                "build for smaller or fixed shapes, or in half precision",
+                "buffers are as large as the largest shape allows",
+            ),
+        ];
+    }
     let mut lines = one_tensor(facts);
+    if facts.held_by_an_engine().is_some() {
+        lines.push(line(
+            "give less to what runs beside PyTorch in this process: the share or the cache in the options of its engine",
+            "most of the device is held outside PyTorch's pool, where no setting of PyTorch reaches",
+        ));
+        return lines;
+    }
     match facts.framework {
         Framework::LlamaCpp => {
-            lines.extend([
-                line(
-                    "offload fewer layers: lower -ngl (--n-gpu-layers; num_gpu in Ollama)",
-                    "what is not offloaded stays in the host's memory",
-                ),
-                line(
-                    "compute in smaller pieces: lower -ub (--ubatch-size)",
-                    "the buffer for one step grows with it",
-                ),
-                line(
-                    "use a shorter context: lower -c (--ctx-size; num_ctx in Ollama)",
-                    "the cache of keys and values grows with it",
-                ),
-                line("use a smaller quantization of the model", "the weights take most of the memory"),
-            ]);
+            lines.extend(llama_cpp(facts));
             return lines;
         }
         Framework::OnnxRuntime => {
@@ -153,6 +201,28 @@ fn smaller(facts: &Facts<'_>) -> Lines {
         )],
     });
     lines
+}
+
+/// llama.cpp's three kinds of buffers, the one that was refused first.
+fn llama_cpp(facts: &Facts<'_>) -> Lines {
+    let layers = line(
+        "offload fewer layers: lower -ngl (--n-gpu-layers; num_gpu in Ollama)",
+        "what is not offloaded stays in the host's memory",
+    );
+    let pieces =
+        line("compute in smaller pieces: lower -ub (--ubatch-size)", "the buffer for one step grows with it");
+    let context = line(
+        "use a shorter context: lower -c (--ctx-size; num_ctx in Ollama)",
+        "the cache of keys and values grows with it, and so does the buffer for one step",
+    );
+    let smaller =
+        line("use a smaller model or quantization", "its weights then leave more room for the rest");
+    match facts.device.failure.as_ref().and_then(|failure| failure.op.as_deref()) {
+        Some(buffers::CACHE) => vec![context, layers, smaller],
+        Some(buffers::STEP) => vec![pieces, context, layers, smaller],
+        Some(buffers::WEIGHTS) => vec![layers, smaller],
+        _ => vec![layers, pieces, context, smaller],
+    }
 }
 
 /// One request that is large by itself.
@@ -222,21 +292,38 @@ fn generation(facts: &Facts<'_>) -> Lines {
 }
 
 fn server(facts: &Facts<'_>) -> Lines {
+    let says = |words: &str| facts.device.sign.as_ref().is_some_and(|sign| sign.quote.contains(words));
     match facts.device.program.server {
-        Some(Server::Vllm) => vec![
-            line(
+        Some(Server::Vllm) => {
+            let shorter = line(
                 "lower --max-model-len to the longest request that is served",
                 "the cache must hold at least one request of that length",
-            ),
-            line(
+            );
+            let share = line(
                 "raise --gpu-memory-utilization, if nothing else uses the device",
                 "it is the share of the device that the server may take",
-            ),
-            line(
+            );
+            let split = line(
                 "split the model: --tensor-parallel-size, or a quantized one",
                 "weights leave more room for the cache then",
-            ),
-        ],
+            );
+            // What is refused beside the cache is refused because the cache took the rest.
+            if facts.device.sign.as_ref().is_none_or(|sign| sign.kind != SignKind::ServerCache) {
+                return vec![
+                    line(
+                        "lower --gpu-memory-utilization",
+                        "the cache takes all of that share that weights leave, and what is computed beside it needs room too",
+                    ),
+                    line(
+                        "lower --max-num-batched-tokens, --max-num-seqs or --max-model-len",
+                        "what one step computes grows with them",
+                    ),
+                    split,
+                ];
+            }
+            // Where nothing at all is left, a shorter request does not fit either.
+            if says("cache blocks") { vec![share, split, shorter] } else { vec![shorter, share, split] }
+        }
         Some(Server::Sglang) => vec![
             line(
                 "raise --mem-fraction-static if the start fails, lower it if requests fail",
@@ -244,6 +331,10 @@ fn server(facts: &Facts<'_>) -> Lines {
             ),
             line("lower --context-length or --chunked-prefill-size", "cache and activations grow with them"),
         ],
+        Some(Server::Tgi) if says(" total tokens") => vec![line(
+            "lower --max-batch-total-tokens",
+            "it is how many tokens of all requests together the cache must hold",
+        )],
         Some(Server::Tgi) => vec![line(
             "lower --max-batch-prefill-tokens or --max-input-length",
             "the warm-up runs a batch of that size",
@@ -290,6 +381,26 @@ fn others(facts: &Facts<'_>, sign: &Sign) -> Lines {
 }
 
 fn refused_with_room(facts: &Facts<'_>, sign: Option<&Sign>) -> Lines {
+    if sign.is_none() && facts.device.device_free.is_none() {
+        let piece = facts.refused.is_some_and(|bytes| bytes >= 4 << 30);
+        let look = line(
+            format!("look at {}", facts.device.program.process_list()),
+            "it tells whether others hold the device",
+        );
+        let smaller =
+            line("try the same with a tensor of 1 GiB", "if that is given, the limit is on one allocation");
+        if !piece {
+            return vec![look, smaller];
+        }
+        return vec![
+            line(
+                "set UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS=1, if the driver and PyTorch are of 2024 or newer",
+                "it lifts the limit of 4 GiB on one allocation",
+            ),
+            line("or keep each tensor below 4 GiB", "the limit is on one allocation, not on their sum"),
+            look,
+        ];
+    }
     if sign.is_some() {
         return vec![line(
             "cut the one allocation: a smaller batch or context, or the tensor in pieces",
@@ -312,129 +423,10 @@ fn refused_with_room(facts: &Facts<'_>, sign: Option<&Sign>) -> Lines {
         ));
     }
     lines.push(line(
-        match facts.device.program.backend {
-            Some(Backend::Hip) => "watch `rocm-smi` while it starts",
-            _ => "watch `nvidia-smi -l 1` while it starts",
-        },
+        format!("watch {} while it starts", facts.device.program.process_list()),
         "a process that takes memory for a moment shows there, and so does a device that another program was told to use",
     ));
     lines
-}
-
-fn host_request(facts: &Facts<'_>) -> Lines {
-    let mut lines = Vec::new();
-    if facts.refused.is_some_and(|bytes| bytes >= 4 << 30) && facts.framework == Framework::Unknown {
-        lines.push(line(
-            "make the array smaller: chunks of rows, a smaller type (float32 for float64), or numpy.memmap",
-            format!("it alone is {}", format_bytes(facts.refused.unwrap_or(0))),
-        ));
-    }
-    if facts.device.program.backend == Some(Backend::Cpu) || facts.framework == Framework::PyTorch {
-        lines.extend(one_tensor(facts));
-        lines.push(line(
-            "run smaller inputs, or fewer at once; or move the model to a device",
-            "on the CPU, activations are in the host's memory",
-        ));
-    }
-    lines.push(line(
-        "run `free -h` (Windows: Task Manager) while the program runs",
-        "it tells whether the host is full, or only this program's limit",
-    ));
-    lines
-}
-
-fn host(facts: &Facts<'_>, sign: &Sign) -> Lines {
-    let quote = sign.quote.to_ascii_lowercase();
-    let has = |words: &[&str]| words.iter().any(|word| quote.contains(word));
-    let workers = line(
-        "load less at once: fewer loader workers (num_workers), smaller prefetch, data read lazily",
-        "each worker is a process that holds its own copy of what it has read",
-    );
-    match sign.kind {
-        SignKind::KilledByLimit => {
-            let raise = match () {
-                () if has(&[
-                    "slurm",
-                    "srun",
-                    "stepid",
-                    "job memory limit",
-                    "step memory limit",
-                    "exceeded memory limit",
-                    "out_of_memory",
-                ]) =>
-                {
-                    line(
-                        "ask for more memory: sbatch --mem=… (or --mem-per-cpu)",
-                        "the job's limit was reached; `sacct -j JOB -o MaxRSS` tells what it used",
-                    )
-                }
-                () if has(&["term_memlimit", "lsf"]) => {
-                    line("ask for more memory: bsub -M … -R \"rusage[mem=…]\"", "the job's limit was reached")
-                }
-                () if has(&["oomkilled", "pod", "container"]) => line(
-                    "raise resources.limits.memory of the container (docker run --memory)",
-                    "the container's limit was reached; the machine may have more",
-                ),
-                () if has(&["ray", "node running low", "memory pressure"]) => line(
-                    "give the task more memory (@ray.remote(memory=…)) or run fewer at once",
-                    "Ray ends tasks when the node has little memory left",
-                ),
-                () => line(
-                    "raise the memory limit of the job or container",
-                    "it was reached; the machine may have more",
-                ),
-            };
-            vec![raise, workers]
-        }
-        SignKind::KilledByKernel => {
-            vec![workers, line("add memory or swap, or run on a larger machine", "the whole host was full")]
-        }
-        SignKind::Killed => vec![
-            line(
-                "run `sudo dmesg -T | grep -i 'killed process'` (in a container: look for OOMKilled)",
-                "it tells whether memory was the reason, and how much the process held",
-            ),
-            workers,
-        ],
-        SignKind::SharedMemory => vec![
-            line(
-                "give the container more shared memory: docker run --shm-size=8g (or --ipc=host; Kubernetes: an emptyDir with medium: Memory at /dev/shm)",
-                "containers have 64 MiB of it by default; `df -h /dev/shm` tells",
-            ),
-            line(
-                "or hand over less: fewer num_workers, or num_workers=0",
-                "each worker puts whole batches there",
-            ),
-        ],
-        SignKind::PageFile => vec![
-            line(
-                "make the paging file larger (System, Advanced, Performance, Virtual memory), on a drive with room",
-                "Windows refuses what it could not keep, even if memory is free",
-            ),
-            line(
-                "use fewer loader workers, or num_workers=0",
-                "each worker is a new process that loads the framework's libraries again",
-            ),
-        ],
-        SignKind::PinnedMemory => vec![
-            line(
-                "set pin_memory=False in the loader, or use fewer workers",
-                "locked pages cannot be swapped, and the driver may lock only a part of the host's memory",
-            ),
-            line(
-                "look at `ulimit -l` and `free -h`",
-                "they tell how much may be locked and how much is left",
-            ),
-        ],
-        _ if facts.framework == Framework::LlamaCpp => vec![
-            line(
-                "use a smaller model or quantization, or a shorter context",
-                "weights that are not on a device are in the host's memory",
-            ),
-            line("run `free -h`", "it tells what others hold"),
-        ],
-        _ => host_request(facts).into_iter().chain([workers]).collect(),
-    }
 }
 
 fn not_memory(kind: SignKind, facts: &Facts<'_>) -> Lines {
@@ -460,6 +452,10 @@ fn not_memory(kind: SignKind, facts: &Facts<'_>) -> Lines {
         SignKind::CompilerScratch => vec![line(
             "use smaller blocks in the kernel, or shapes that it is given: a shorter max_model_len, fewer sequences at once",
             "scratch memory of the chip is fixed, 1 MiB of smem for instance",
+        )],
+        SignKind::Crashed => vec![line(
+            "run with python -X faulthandler, and with CUDA_LAUNCH_BLOCKING=1 if a device is used",
+            "the traceback then names the line that crashed",
         )],
         SignKind::AddressRange => vec![line(
             "split the tensor, or run this operation on the CPU",

@@ -249,6 +249,13 @@ impl<'a> Facts<'a> {
         Some(if rest > CONTEXT { rest } else { 0 })
     }
 
+    /// What this process holds outside its pool, where that is most of the device: an engine beside PyTorch.
+    pub(crate) fn held_by_an_engine(&self) -> Option<u64> {
+        let beside = self.device.process?.checked_sub(self.reserved?)?;
+        let most = self.device.limit.is_none() && beside > self.device.capacity? / 2;
+        most.then_some(beside)
+    }
+
     /// Bytes of the device that are neither free nor known to be this process's: others, and its own context where that
     /// was not recorded.
     pub(crate) fn beside_the_pool(&self) -> Option<u64> {
@@ -263,7 +270,7 @@ impl<'a> Facts<'a> {
         let device = self.device;
         device.trace.is_some()
             || device.layout.is_some()
-            || device.failure.as_ref().is_none_or(|failure| failure.exact)
+            || device.failure.as_ref().map_or(device.sign.is_none(), |failure| failure.exact)
     }
 
     /// Bytes as they were told: to the byte, or about.
@@ -340,7 +347,7 @@ fn changes_after(trace: &Trace, event: usize) -> bool {
 }
 
 /// A pool of whose bound no more than this share is free is nearly full.
-const NEARLY_FULL: f64 = 0.05;
+const NEARLY_FULL: f64 = 0.065;
 
 /// What a driver keeps for itself: a request this close to the last byte may be refused for that alone.
 const SLACK: u64 = 64 << 20;

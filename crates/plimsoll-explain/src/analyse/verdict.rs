@@ -11,6 +11,7 @@ mod reserved_idle;
 mod told;
 
 pub(crate) use leaking::Leak;
+pub(crate) use told::is_of_ray;
 
 use crate::analyse::call_site::call_site;
 use crate::analyse::facts::Facts;

@@ -19,6 +19,8 @@ mod scratch;
 mod server;
 mod smi;
 mod torch_message;
+mod unspecified;
+mod wide;
 mod xla;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -34,22 +36,18 @@ use ggml::Listing;
 use lines::Lines;
 use parse::Traceback;
 use smi::Tables;
+use std::io::{BufRead, Read};
 use std::sync::LazyLock;
 use torch_message::Messages;
 use xla::{FRAMEWORKS, RuntimeMessages};
 
 /// Whether this is text, and not JSON: few bytes that no log has.
 pub(super) fn looks(start: &[u8]) -> bool {
-    // UTF-16 of plain text has a zero in every second byte, with a mark in front or without.
-    let zeros = |from: usize| start.iter().skip(from).step_by(2).filter(|&&b| b == 0).count();
-    let wide = start.starts_with(&[0xff, 0xfe])
-        || start.starts_with(&[0xfe, 0xff])
-        || start.len() >= 16
-            && zeros(0).max(zeros(1)) * 5 >= start.len() * 2
-            && zeros(0).min(zeros(1)) * 20 <= start.len();
-    let odd = |b: u8| (b < 0x20 && !matches!(b, b'\n' | b'\r' | b'\t' | 0x08 | 0x0c | 0x1b)) || b == 0x7f;
-    let odd = start.iter().filter(|&&b| odd(b) && !(wide && b == 0)).count();
-    let torn = start.iter().filter(|&&b| b >= 0xf8).count();
+    let wide = wide::order(start).is_some();
+    let odd =
+        |b: u8| (b < 0x20 && !matches!(b, b'\n' | b'\r' | b'\t' | 0x07 | 0x08 | 0x0c | 0x1b)) || b == 0x7f;
+    let odd = start.iter().filter(|&&b| odd(b) && !wide).count();
+    let torn = start.iter().filter(|&&b| b >= 0xf8 && !wide).count();
     !start.is_empty() && !looks_json(start) && (odd + torn) * 50 <= start.len() + 49
 }
 
@@ -72,7 +70,16 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
     let budget = input.budget().clone();
     // A short text is kept, to be looked at again if its lines were broken at a column.
     let short = input.peek()?.to_vec();
-    let mut log = Log::new(&budget);
+    let Some(order) = wide::order(&short) else { return read_lines(input, &short, &budget) };
+    let mut narrow = Vec::new();
+    // Bytes that are at hand cannot fail to be read; the last may be half a character.
+    wide::narrow(&short[..], order).read_to_end(&mut narrow).ok();
+    read_lines(wide::narrow(input, order), &narrow, &budget)
+}
+
+/// Reads the lines of a log, whose start is `short`.
+fn read_lines(input: impl BufRead, short: &[u8], budget: &Budget) -> Result<Recording> {
+    let mut log = Log::new(budget);
     let mut lines = Lines::new(input);
     let words = &*WORDS;
     let broken = loop {
@@ -100,6 +107,7 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
         log.gaps.push(format!("The log could be read only up to line {}: {error}.", lines.number()));
         log.partial = true;
     }
+    let guessed = log.is_a_guess();
     let recording = log.finish(lines.number());
     // Figures are what breaking lines destroys.
     let without_figures =
@@ -107,27 +115,48 @@ pub(super) fn read(input: &mut Input<'_>) -> Result<Recording> {
     if recording.as_ref().is_ok_and(|recording| !without_figures(recording)) {
         return recording;
     }
-    let again = unbroken(&short).and_then(|text| read_texts(&budget, std::iter::once(text.as_str())).ok());
-    again.filter(|recording| !without_figures(recording)).map_or(recording, Ok)
+    let again = unbroken(short).and_then(|text| read_texts(budget, std::iter::once(text.as_str())).ok());
+    if let Some(again) = again.filter(|again| !without_figures(again)) {
+        return Ok(again);
+    }
+    if !guessed {
+        return recording;
+    }
+    // A sentence may be broken between two of its words.
+    let joined = in_pairs(short);
+    match (read_texts(budget, joined.iter().map(String::as_str)), recording) {
+        (Ok(joined), Ok(recording)) if without_figures(&joined) => Ok(recording),
+        (joined, recording) => joined.or(recording),
+    }
 }
 
-/// A text with its lines joined that were broken at a column, if any were: those are all of one length.
+/// A text with its lines joined that were broken at a column, if any were: those are all of one length, or one shorter
+/// where a blank at the column was lost.
 fn unbroken(text: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(text);
-    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
-    let width = lines.iter().map(|line| line.chars().count()).max()?;
-    let broken = lines.iter().filter(|line| line.chars().count() == width).count();
+    let lines: Vec<(&str, usize)> = text.lines().map(|line| (line, line.chars().count())).collect();
+    let width = lines.iter().map(|&(_, length)| length).max()?;
+    let broken = lines.iter().filter(|&&(_, length)| length == width).count();
     if width < 20 || lines.len() < 2 || broken < 2 && lines.len() > 3 {
         return None;
     }
     let mut joined = String::with_capacity(text.len());
-    for line in lines {
+    for (line, length) in lines {
         joined.push_str(line);
-        if line.chars().count() < width {
+        if length + 1 == width {
+            joined.push(' ');
+        } else if length < width {
             joined.push('\n');
         }
     }
     Some(joined)
+}
+
+/// Every line of a text with the one after it.
+fn in_pairs(text: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(text);
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    lines.windows(2).map(|pair| pair.join(" ")).collect()
 }
 
 /// Reads texts that something else has kept apart, each as lines of one log.
@@ -142,7 +171,7 @@ pub(super) fn read_texts<'t>(budget: &Budget, texts: impl Iterator<Item = &'t st
 }
 
 /// Words that every line of interest has one of, outside of dumps.
-const TELLING: [&str; 37] = [
+const TELLING: [&str; 53] = [
     "emory",
     "OOM",
     "bfc_allocator",
@@ -180,14 +209,31 @@ const TELLING: [&str; 37] = [
     "ggml",
     "torch",
     "limit",
+    "terminated",
+    "return code",
+    "exitcode",
+    "SIGBUS",
+    "135",
+    "VRAM",
+    "已杀死",
+    "已砍掉",
+    "強制終了",
+    "죽었음",
+    "Убито",
+    "Getötet",
+    "Processus arrêté",
+    "Ucciso",
+    "Morto",
+    "Java heap",
 ];
 
 /// Words of which every line has one that begins anything; others only go on with what was begun.
-const BEGINNING: [&str; 28] = [
+const BEGINNING: [&str; 29] = [
     "ut of memory",
     "OUT_OF_MEMORY",
     "OOM when",
     "tried to allocate",
+    "Tried to allocate ",
     "runtime error (2)",
     "bfc_allocator",
     "BFCAllocator",
@@ -241,6 +287,7 @@ impl Words {
             scratch::WORDS,
             server::WORDS,
             smi::WORDS,
+            unspecified::WORDS,
         ];
         let families = search(&families.concat());
         Words { telling: search(&telling), beginning: search(&BEGINNING), frameworks, families }
@@ -367,7 +414,29 @@ impl Log {
             .or_else(|| accelerator::read(line, at))
             .or_else(|| arena::read(line, at))
             .or_else(|| cuda::read(line, at))
-            .or_else(|| host::read(line, at));
+            .or_else(|| host::read(line, at))
+            .or_else(|| host::semaphore(line, at).filter(|_| self.clues.makes_semaphores))
+            .or_else(|| unspecified::read(line, at));
+        let kind = |found: &Found| found.device.sign.as_ref().map(|sign| sign.kind);
+        if ggml::is_tried_again(line) {
+            let refused = |known: &Found| {
+                known.framework == Framework::LlamaCpp && kind(known) == Some(SignKind::DeviceFull)
+            };
+            self.found.retain(|known| !refused(known));
+            self.found.push(Found::sign(SignKind::Warning, "GPU", line, at).by(Framework::LlamaCpp));
+            return;
+        }
+        self.take_found(found, line, at);
+        let mut refused = self.found.iter_mut().filter(|found| found.framework == Framework::LlamaCpp);
+        if let (Some(purpose), Some(failure)) =
+            (ggml::purpose(line), refused.find_map(|found| found.device.failure.as_mut()))
+        {
+            failure.op.get_or_insert_with(|| purpose.into());
+        }
+    }
+
+    /// Keeps a finding, unless one of its kind says as much.
+    fn take_found(&mut self, found: Option<Found>, line: &str, at: u64) {
         let Some(mut found) = found else { return };
         let kind = |found: &Found| found.device.sign.as_ref().map(|sign| sign.kind);
         if kind(&found) == Some(SignKind::DeviceFull) && self.clues.pins {
@@ -377,6 +446,7 @@ impl Log {
         // The first counts, what follows is its consequence; but a later one may say how much was asked.
         let known = self.found.iter_mut().find(|known| kind(known) == kind(&found));
         match known {
+            Some(known) if known.weight < found.weight => *known = found,
             Some(known) if known.device.failure.is_none() && found.device.failure.is_some() => *known = found,
             Some(_) => {}
             None => self.found.push(found),
@@ -400,7 +470,7 @@ impl Log {
             self.runtime.exhausted.as_ref().map(|e| e.at).into_iter().chain(Some(self.refused_at)).max();
         let bfc_at = bfc_at.filter(|&at| at > 0);
         let mut best = self.best_found();
-        let outright = best.as_ref().is_some_and(|found| found.weight > Weight::Warning);
+        let outright = best.as_ref().is_some_and(|found| found.weight > Weight::Hint);
         let refused = bfc_at.is_some() || self.runtime.without_size.is_some() && !outright;
         let has_bfc = refused || self.runtime.stats.is_some() && !outright;
         let recording = match torch_at {
@@ -432,6 +502,17 @@ impl Log {
             return Err(nothing(lines));
         }
         Ok(recording)
+    }
+
+    /// Whether nothing was understood, or only that an error speaks of memory.
+    fn is_a_guess(&self) -> bool {
+        let told = self.messages.is_gathering()
+            || !self.messages.found.is_empty()
+            || self.dumps.is_open()
+            || self.refused_at > 0
+            || self.runtime.exhausted.is_some()
+            || self.runtime.without_size.is_some();
+        !told && self.best_found().is_none_or(|found| found.weight == Weight::Hint)
     }
 
     /// The finding that counts: the one that says most, and of those the first.
@@ -490,7 +571,7 @@ impl Log {
         };
         device.program.complete(&program);
         if let Some(failure) = &mut device.failure {
-            failure.op = self.traceback.innermost();
+            failure.op = self.traceback.innermost().or(failure.op.take());
         }
         self.add_table(&mut device);
         self.note_growth();

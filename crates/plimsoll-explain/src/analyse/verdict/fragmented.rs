@@ -21,6 +21,10 @@ fn at_failure(facts: &Facts<'_>) -> Option<Verdict> {
     let (refused, live, bound) = (facts.refused?, facts.live?, facts.bound?);
     let free = bound.bytes.saturating_sub(live);
     let largest = facts.largest_free();
+    // What is over the device lies in the host's memory in part, and is too much in any arrangement.
+    if facts.device.capacity.is_some_and(|capacity| live > capacity) {
+        return None;
+    }
     if facts.layout.is_none() && facts.device.trace.is_none() {
         let idle = facts.reserved.unwrap_or(0).saturating_sub(live);
         let most = facts.device.capacity.is_some_and(|capacity| refused > capacity / 2);

@@ -5,6 +5,7 @@ use crate::analyse::facts::{BoundBy, Facts, PoolBound};
 use crate::analyse::history::live_after;
 use crate::analyse::usage::total;
 use crate::explanation::{Verdict, VerdictKind};
+use crate::program::Backend;
 use crate::recording::Framework;
 use crate::text::counted;
 use plimsoll_memory::{Action, OwnerId, RequestId, Trace, format_bytes};
@@ -28,6 +29,9 @@ fn huge(framework: Framework) -> u64 {
 
 /// The driver refused although enough is free, and no limit was set.
 pub(crate) fn with_room(facts: &Facts<'_>) -> Option<Verdict> {
+    if let Some(verdict) = over_the_largest_piece(facts) {
+        return Some(verdict);
+    }
     let (device, refused, free) = (facts.device, facts.refused?, facts.device.device_free?);
     if device.trace.is_some() || device.limit.is_some() || device.layout.is_some() {
         return None;
@@ -49,12 +53,45 @@ pub(crate) fn with_room(facts: &Facts<'_>) -> Option<Verdict> {
             format_bytes(capacity)
         ));
     }
-    proof.push(
+    let limit = match facts.framework {
+        Framework::PyTorch => {
+            ", a limit that the program set itself (torch.cuda.set_per_process_memory_fraction)"
+        }
+        _ => "",
+    };
+    proof.push(format!(
         "what does this: the operating system may not promise more memory (on Windows: the paging file), one allocation is \
-         larger than the driver gives at once, the process has too many mappings, or another process took memory for a \
+         larger than the driver gives at once, the process has too many mappings{limit}, or another process took memory for a \
          moment and gave it back"
-            .into(),
+    ));
+    Some(Verdict { kind: VerdictKind::RefusedWithRoom, sentence, proof })
+}
+
+/// Intel's driver gives at most so much in one piece, unless it is told otherwise.
+const XPU_PIECE: u64 = 4 << 30;
+
+/// Intel's device that this program leaves mostly empty and whose free memory was not told.
+fn over_the_largest_piece(facts: &Facts<'_>) -> Option<Verdict> {
+    let (device, refused, capacity) = (facts.device, facts.refused?, facts.device.capacity?);
+    let mine = facts.reserved.or(facts.live)?;
+    let needed = mine.saturating_add(refused);
+    let piece = refused >= XPU_PIECE && needed <= capacity / 4 * 3;
+    let untold = device.program.backend == Some(Backend::Xpu) && device.device_free.is_none();
+    if !untold || !piece && needed > capacity / 4 {
+        return None;
+    }
+    let why = if piece {
+        "Intel's driver gives less than 4 GiB in one piece unless it is told otherwise"
+    } else {
+        "the driver may give less in one piece, or another program hold the rest"
+    };
+    let sentence = format!(
+        "Refused with room: {} were requested of a device of {} of which this program held {}; {why}.",
+        format_bytes(refused),
+        format_bytes(capacity),
+        format_bytes(mine)
     );
+    let proof = vec!["what was free is not in the message: another program may hold it instead".into()];
     Some(Verdict { kind: VerdictKind::RefusedWithRoom, sentence, proof })
 }
 
@@ -199,9 +236,10 @@ pub(crate) fn limit_low(facts: &Facts<'_>) -> Option<Verdict> {
 
 /// A limit, or what is known of one that was not recorded.
 fn limit_in_words(facts: &Facts<'_>, bound: PoolBound, refused: u64) -> String {
-    if let Some(limit) =
-        facts.device.limit.filter(|&limit| bound.by == BoundBy::ConfiguredLimit && limit > bound.bytes)
-    {
+    if let Some(limit) = facts.device.limit.filter(|&limit| {
+        let apart = format_bytes(limit) != format_bytes(bound.bytes);
+        bound.by == BoundBy::ConfiguredLimit && limit > bound.bytes && apart
+    }) {
         return format!(
             "the {} that the limit of {} leaves beside what this process holds outside the pool",
             format_bytes(bound.bytes),
@@ -219,13 +257,44 @@ fn limit_in_words(facts: &Facts<'_>, bound: PoolBound, refused: u64) -> String {
 
 /// What is live at once, with the request, is more than there is: no allocator could have served it.
 pub(crate) fn too_big(facts: &Facts<'_>) -> Option<Verdict> {
-    let (sentence, mut proof) = too_big_by_figures(facts).or_else(|| too_big_alone(facts))?;
+    let (sentence, mut proof) = too_big_by_an_engine(facts)
+        .or_else(|| too_big_by_figures(facts))
+        .or_else(|| too_big_by_process(facts))
+        .or_else(|| too_big_alone(facts))?;
     for held in facts.holders.iter().take(5) {
         let (bytes, count) = (format_bytes(held.bytes), counted(held.count, "allocation"));
         proof.push(format!("in use: {bytes} in {count} at {}", held.site.location));
     }
+    proof.extend(beside_the_pool(facts));
     proof.extend(equal_blocks(facts));
     Some(Verdict { kind: VerdictKind::TooBig, sentence, proof })
+}
+
+/// What the process itself holds outside its pool, where that is more than a context.
+fn beside_the_pool(facts: &Facts<'_>) -> Option<String> {
+    const CONTEXT: u64 = 3 << 29;
+    let device = facts.device;
+    let beside = device.process?.checked_sub(facts.reserved?).filter(|&bytes| bytes > CONTEXT)?;
+    let own = facts.framework == Framework::PyTorch && device.program.backend != Some(Backend::Mps);
+    own.then(|| {
+        format!(
+            "this process holds {} outside PyTorch's pool, more than a context takes: buffers of NCCL, workspaces of libraries, or another framework in it",
+            format_bytes(beside)
+        )
+    })
+}
+
+/// By what an engine in the same process holds beside the pool.
+fn too_big_by_an_engine(facts: &Facts<'_>) -> Option<(String, Vec<String>)> {
+    let (device, beside, refused) = (facts.device, facts.held_by_an_engine()?, facts.refused?);
+    let sentence = format!(
+        "Too big: this process held {} of the device's {}, {} of it outside PyTorch's pool, and {} more were requested.",
+        format_bytes(device.process?),
+        format_bytes(device.capacity?),
+        format_bytes(beside),
+        format_bytes(refused)
+    );
+    (device.device_free? < refused).then_some((sentence, Vec::new()))
 }
 
 /// By what is in use and what there is for the pool.
@@ -287,6 +356,20 @@ fn too_big_by_figures(facts: &Facts<'_>) -> Option<(String, Vec<String>)> {
         facts.told(bound.bytes)
     );
     Some((sentence, vec![proof]))
+}
+
+/// By what the process holds, where the figures of its pool are missing.
+fn too_big_by_process(facts: &Facts<'_>) -> Option<(String, Vec<String>)> {
+    let (device, refused) = (facts.device, facts.refused?);
+    let (process, capacity) = (device.process?, device.capacity?);
+    let fills = facts.live.is_none() && process > capacity / 2 && process.saturating_add(refused) > capacity;
+    let sentence = format!(
+        "Too big: this process held {} of the device's {}, and {} more were requested.",
+        format_bytes(process),
+        format_bytes(capacity),
+        format_bytes(refused)
+    );
+    fills.then_some((sentence, Vec::new()))
 }
 
 /// Whether one request is more than half of the device.
@@ -356,6 +439,9 @@ pub(crate) fn too_big_in_any_case(facts: &Facts<'_>) -> Option<Verdict> {
         let (sentence, proof) = too_big_alone(facts).filter(|_| device.trace.is_none())?;
         return Some(Verdict { kind: VerdictKind::TooBig, sentence, proof });
     };
+    if let Some((sentence, proof)) = too_big_by_process(facts) {
+        return Some(Verdict { kind: VerdictKind::TooBig, sentence, proof });
+    }
     let asked = facts.requested.or(facts.live).unwrap_or(0);
     let needed = asked.saturating_add(refused);
     let sentence = format!(

@@ -5,6 +5,7 @@ use crate::analyse::facts::Facts;
 use crate::analyse::usage::total;
 use crate::explanation::{Verdict, VerdictKind};
 use crate::program::{Backend, Server};
+use crate::recording::Framework;
 use crate::sign::{Sign, SignKind};
 use plimsoll_memory::{format_bytes, quoted};
 
@@ -24,9 +25,7 @@ pub(crate) fn verdict(facts: &Facts<'_>) -> Option<Verdict> {
         let proof = facts.device.sign.as_ref().map(at_line).into_iter().collect();
         return Some(Verdict { kind: VerdictKind::NotMemory, sentence, proof });
     }
-    if facts.device.program.backend == Some(Backend::Cpu)
-        && facts.refused.is_some()
-        && facts.device.sign.is_none()
+    if facts.device.program.backend == Some(Backend::Cpu) && facts.device.sign.is_none() && facts.is_refusal()
     {
         return Some(host_request(facts));
     }
@@ -36,6 +35,7 @@ pub(crate) fn verdict(facts: &Facts<'_>) -> Option<Verdict> {
             return paddle(facts, sign).or_else(|| held_by_others(facts, sign));
         }
         SignKind::HostFull => return Some(host_request(facts)),
+        SignKind::NoContext | SignKind::Unspecified => return None,
         kind => said(facts, sign, kind),
     };
     let mut proof = vec![at_line(sign)];
@@ -59,6 +59,9 @@ fn figures(sign: &Sign) -> Option<String> {
         (Some(needed), Some(available)) => {
             Some(format!("needed: {}; there: {}", words(needed), words(available)))
         }
+        (Some(held), None) if sign.kind == SignKind::KilledByKernel => {
+            Some(format!("the process that was ended held {}", words(held)))
+        }
         (Some(needed), None) => Some(format!("needed: {}", words(needed))),
         _ => None,
     }
@@ -75,12 +78,20 @@ fn said(facts: &Facts<'_>, sign: &Sign, kind: SignKind) -> (VerdictKind, String)
         _ => String::new(),
     };
     let (kind, sentence) = match kind {
+        // What is asked for so little is no share of the start any more.
+        SignKind::Reservation if sign.needed.is_some_and(|bytes| bytes < 1 << 29) => (
+            VerdictKind::Full,
+            format!("Full: the device refused the pool even a little more{sizes}; who held the memory is not said."),
+        ),
         SignKind::Reservation => (
             VerdictKind::Full,
             format!(
                 "Full: the device refused the pool the share that it takes at its start{sizes}; who held the memory is not said."
             ),
         ),
+        SignKind::DeviceTooSmall if sign.quote.contains("quantized model") => {
+            (TooBig, "Too big: the quantized model does not fit into what is free on the device.".into())
+        }
         SignKind::DeviceTooSmall if sign.needed.is_none() => {
             (TooBig, "Too big: not even the smallest piece of the work fits on the device.".into())
         }
@@ -108,8 +119,17 @@ fn said(facts: &Facts<'_>, sign: &Sign, kind: SignKind) -> (VerdictKind, String)
             format!("Refused with room: one allocation is larger than this device gives at once, whatever is free{sizes}."),
         ),
         SignKind::KilledByKernel => {
-            (HostMemory, "Host memory: the host ran out of memory, and its kernel killed a process. It was not the device.".into())
+            (HostMemory, "Host memory: the host ran out of memory, and its kernel, or a guard beside it, ended a process. It was not the device.".into())
         }
+        SignKind::KilledByLimit if is_of_ray(sign) => (
+            HostMemory,
+            "Host memory: the node's memory was nearly used up, and Ray ended a task for it. It was not the device.".into(),
+        ),
+        SignKind::JavaHeap => (
+            HostMemory,
+            "Host memory: Java's machine reached the limit of its own memory, which is set when it starts. It was not the device."
+                .into(),
+        ),
         SignKind::KilledByLimit => (
             HostMemory,
             format!(
@@ -122,6 +142,11 @@ fn said(facts: &Facts<'_>, sign: &Sign, kind: SignKind) -> (VerdictKind, String)
             "Host memory: a process was ended without a word of its own, which is what happens when the host or the container \
              runs out of memory."
                 .into(),
+        ),
+        // A bus error has no other cause worth looking for first.
+        SignKind::SharedMemory if is_a_bus_error(sign) => (
+            HostMemory,
+            "Host memory: a process ended with a bus error, which is what happens when shared memory (/dev/shm) is full.".into(),
         ),
         SignKind::SharedMemory => (
             HostMemory,
@@ -152,6 +177,19 @@ fn said(facts: &Facts<'_>, sign: &Sign, kind: SignKind) -> (VerdictKind, String)
             NotMemory,
             "Not memory: an array is larger than this operation can address on this device, whatever is free.".into(),
         ),
+        SignKind::Crashed if sign.quote.contains("assert") => {
+            (NotMemory, "Not memory: a check in a kernel failed, most often of an index that is out of range.".into())
+        }
+        SignKind::Crashed => (
+            NotMemory,
+            "Not memory: a process crashed by itself (a segmentation fault). A lack of memory ends processes with an error or with signal 9."
+                .into(),
+        ),
+        SignKind::Mappings => (
+            HostMemory,
+            "Host memory: the host refused another mapping of shared memory, most often because a process has as many as it may have."
+                .into(),
+        ),
         SignKind::BadAccess => {
             (NotMemory, "Not memory: a kernel used a bad address. That is a fault in the program, not a lack of memory.".into())
         }
@@ -161,6 +199,19 @@ fn said(facts: &Facts<'_>, sign: &Sign, kind: SignKind) -> (VerdictKind, String)
         ),
     };
     (kind, sentence)
+}
+
+/// Whether a process ended by the signal for memory that is mapped and not there, and nothing says more.
+fn is_a_bus_error(sign: &Sign) -> bool {
+    let says = |words: &str| sign.quote.contains(words);
+    (says("Bus error") || says("-7") || says("SIGBUS") || says("code 135")) && !says("hared memory")
+}
+
+/// Whether it is Ray that watches the node.
+pub(crate) fn is_of_ray(sign: &Sign) -> bool {
+    ["node running low", "low on memory", "memory pressure", "memory on node"]
+        .iter()
+        .any(|words| sign.quote.contains(words))
 }
 
 /// The host refused a request.
@@ -184,7 +235,7 @@ fn host_request(facts: &Facts<'_>) -> Verdict {
 fn paddle(facts: &Facts<'_>, sign: &Sign) -> Option<Verdict> {
     let device = facts.device;
     let (refused, free, capacity) = (facts.refused?, device.device_free?, device.capacity?);
-    if facts.framework != crate::Framework::Paddle || free >= refused {
+    if facts.framework != Framework::Paddle || free >= refused {
         return None;
     }
     let sentence = format!(
@@ -234,8 +285,20 @@ pub(crate) fn full(facts: &Facts<'_>) -> Verdict {
         None => "a request was refused".into(),
     };
     let free = device.device_free.map_or(String::new(), |free| format!(", {} were free", format_bytes(free)));
+    let kind = device.sign.as_ref().map(|sign| sign.kind);
     let library = device.sign.as_ref().filter(|sign| sign.kind == SignKind::LibraryFull);
     let sentence = match library {
+        _ if kind == Some(SignKind::NoContext) => {
+            "Full: not even a context could be made on the device, so others hold its memory, or it is kept for one of them.".into()
+        }
+        _ if kind == Some(SignKind::Unspecified) => {
+            "Full: memory ran out; what was read says neither whether it was the device's or the host's, nor who held it.".into()
+        }
+        // Its CPU provider has an arena, too.
+        _ if facts.framework == Framework::OnnxRuntime && device.name == "arena" => format!(
+            "Full: the memory under ONNX Runtime's arena ran out ({asked}): the device's with a provider such as CUDA, the host's \
+             with the CPU's; who held it is not said."
+        ),
         Some(sign) if sign.quote.contains("ALLOC") || sign.quote.contains("out of memory") => {
             "Full: a library got no memory of the device for its handle or workspace; what was read does not say who held it.".into()
         }
@@ -243,6 +306,9 @@ pub(crate) fn full(facts: &Facts<'_>) -> Verdict {
         Some(_) => "Full: a library could not be set up on the device, most often because its memory is full; what was read does \
                     not say who held it."
             .into(),
+        None if device.sign.as_ref().is_some_and(|sign| sign.quote.contains("OUT_OF_RESOURCES")) => {
+            "Full: the driver ran out of resources, most often of the device's memory; what was read does not say who held it.".into()
+        }
         None => format!("Full: the device's memory ran out ({asked}{free}); what was read does not say who held it."),
     };
     let mut proof: Vec<String> = device.sign.as_ref().map(at_line).into_iter().collect();
@@ -253,7 +319,8 @@ pub(crate) fn full(facts: &Facts<'_>) -> Verdict {
         ));
     }
     if let Some(bytes) = facts.live {
-        proof.push(format!("in use: {}", facts.told(bytes)));
+        let held = if facts.framework == Framework::CuPy { "held by the pool" } else { "in use" };
+        proof.push(format!("{held}: {}", facts.told(bytes)));
     }
     if let (Some(refused), Some(largest)) = (facts.refused, facts.largest_free()) {
         proof.push(format!(

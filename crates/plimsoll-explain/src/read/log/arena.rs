@@ -32,7 +32,10 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
         return Some(found.bytes(asked.map(|size| size.bytes), Some(there.bytes)));
     }
     if let Some(asked) = size_after(line, "Failed to allocate memory for requested buffer of size ") {
-        let found = Found::sign(SignKind::DeviceFull, "arena", line, at).by(Framework::OnnxRuntime);
+        // Nodes of the CPU provider are renamed for their layout; the arena does not say whose it is.
+        let host = has(line, &["_nchwc", "for Cpu "]);
+        let (kind, name) = if host { (SignKind::HostFull, "host") } else { (SignKind::DeviceFull, "arena") };
+        let found = Found::sign(kind, name, line, at).by(Framework::OnnxRuntime);
         return Some(found.refused(Some(asked.bytes), asked.exact));
     }
     if let Some(rest) = after(line, "Out of memory error on ").filter(|_| line.contains("Cannot allocate")) {
@@ -79,7 +82,9 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
     // CuPy until 5, and Chainer.
     if let Some((asked, rest)) = after(line, "ut of memory to allocate ").and_then(super::parse::size) {
         let mut found = Found::sign(SignKind::DeviceFull, "GPU", line, at).by(Framework::CuPy);
-        found.device.live = size_after(rest, "(total ").map(|size| size.bytes);
+        // Its total is what the pool would have held with the request.
+        let total = size_after(rest, "(total ").map(|size| size.bytes);
+        found.device.live = total.and_then(|total| total.checked_sub(asked.bytes));
         return Some(found.refused(Some(asked.bytes), asked.exact));
     }
     has(line, &["Maximum pool size exceeded", "pool size exceeded"])

@@ -79,6 +79,7 @@ const CLUES: &[(&str, Clue)] = &[
     ("vllm/", Clue::Vllm),
     ("vllm.", Clue::Vllm),
     ("EngineCore", Clue::Vllm),
+    ("RayWorkerWrapper", Clue::Vllm),
     ("sglang", Clue::Sglang),
     ("llama runner", Clue::Ollama),
     ("ollama", Clue::Ollama),
@@ -122,6 +123,9 @@ const CLUES: &[(&str, Clue)] = &[
     ("llama_", Clue::Ggml),
     ("onnxruntime", Clue::OnnxRuntime),
     ("packages/torch/", Clue::Torch),
+    ("TORCH_", Clue::Torch),
+    ("kernel errors might be asynchronously", Clue::Torch),
+    ("UR backend", Clue::Torch),
     ("packages\\torch\\", Clue::Torch),
     ("torch.", Clue::Torch),
     ("paddle", Clue::Paddle),
@@ -139,6 +143,8 @@ pub(super) struct Clues {
     tensorflow: Option<(u32, u32)>,
     /// Whether a frame locks the host's memory.
     pub(super) pins: bool,
+    /// Whether a frame makes a semaphore, which is a file in `/dev/shm`.
+    pub(super) makes_semaphores: bool,
 }
 
 impl Clues {
@@ -166,6 +172,7 @@ impl Clues {
             "TensorFlow ",
         ])
         .or(self.tensorflow);
+        self.makes_semaphores |= line.contains("SemLock(") || line.contains("SemLock.__init__");
         self.pins |= super::cuda::is_of_pinned_memory(line);
     }
 

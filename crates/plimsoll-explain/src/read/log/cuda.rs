@@ -7,9 +7,9 @@
 //! Libraries ask for memory when their handle is made, and report a status: `CUBLAS_STATUS_ALLOC_FAILED`,
 //! `CUBLAS_STATUS_NOT_INITIALIZED`, `CUDNN_STATUS_ALLOC_FAILED`.
 
-use super::found::{Found, has};
+use super::found::{Found, Weight, has};
 use super::parse::{size, size_after};
-use crate::program::Backend;
+use crate::program::{Backend, Platform};
 use crate::recording::Framework;
 use crate::sign::SignKind;
 
@@ -40,6 +40,14 @@ pub(super) const WORDS: &[&str] = &[
     "launch failed",
     "initialization failed",
     "cuDNN failed to initialize",
+    "kipping tactic",
+    "equested size was ",
+    "PrimaryCtxRetain",
+    "cuCtxCreate",
+    "initializing StreamExecutor",
+    "cudaSuccess (2 vs. 0)",
+    "malloc_or_wait",
+    "[metal::malloc]",
 ];
 
 /// Statuses of libraries that got no memory for their handle or workspace.
@@ -67,7 +75,7 @@ const LIBRARIES: [&str; 19] = [
 ];
 
 /// Words that say that the device refused memory.
-const DEVICES: [&str; 30] = [
+const DEVICES: [&str; 31] = [
     "CUDA error: out of memory",
     "CUDA error:out of memory",
     "CUDA Error: out of memory",
@@ -85,6 +93,7 @@ const DEVICES: [&str; 30] = [
     "Cuda Runtime (out of memory)",
     "cudaSuccess (2 vs. 0)",
     "cudaMalloc retry failed",
+    "cudaMalloc failed: out of memory",
     "HIP error: out of memory",
     "hipErrorOutOfMemory",
     "hipErrorMemoryAllocation",
@@ -106,6 +115,18 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
     if line.contains("from device: CUDA_ERROR_OUT_OF_MEMORY") || line.contains("not a failure") {
         return None;
     }
+    // TensorRT tries another implementation.
+    if line.contains("kipping tactic") {
+        return Some(Found::sign(SignKind::Warning, "GPU", line, at));
+    }
+    if let Some(found) = mlx(line, at) {
+        return Some(found);
+    }
+    if has(line, &["PrimaryCtxRetain", "cuCtxCreate", "initializing StreamExecutor"])
+        && has(line, &["OUT_OF_MEMORY", "out of memory"])
+    {
+        return Some(Found::sign(SignKind::NoContext, "GPU", line, at));
+    }
     if has(line, &LIBRARIES) {
         let framework = if line.contains("cuda_blas.cc") || line.contains("cuda_dnn.cc") {
             Framework::TensorFlow
@@ -119,7 +140,9 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
     if has(line, &["NCCL", "nccl"]) && line.contains("out of memory") {
         return Some(Found::sign(SignKind::LibraryFull, "GPU", line, at));
     }
-    if let Some(asked) = size_after(line, "equested amount of GPU memory (") {
+    let tensorrt = size_after(line, "equested amount of GPU memory (")
+        .or_else(|| size_after(line, "equested size was ").filter(|_| line.contains("OutOfMemory")));
+    if let Some(asked) = tensorrt {
         // TensorRT.
         let found = Found::sign(SignKind::DeviceFull, "GPU", line, at);
         return Some(found.refused(Some(asked.bytes), asked.exact));
@@ -153,14 +176,42 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
     };
     let bare =
         has(line, &["CUDA out of memory", "HIP out of memory", "XPU out of memory", "cuda out of memory"])
-            || line.trim_end().ends_with("OutOfMemoryError");
+            || line.trim_end().ends_with("OutOfMemoryError") && !line.contains("java");
     (bare || has(line, &DEVICES)).then(|| {
         let mut found = Found::sign(SignKind::DeviceFull, "GPU", line, at).by(framework);
+        // People write about the error in its words, too.
+        let written = line.trim_start().starts_with(['C', 'c', 'H', 'X', '`', '>', '#', '|'])
+            || has(line, &["rror:", "Error", "xception"]);
+        if bare && !written && !has(line, &DEVICES) {
+            found.weight = Weight::Hint;
+        }
         found.device.program.backend = backend(line);
+        if line.contains("not enough GPU video memory") {
+            // DirectML runs on any vendor's device.
+            found.device.program.backend = Some(Backend::Other);
+            found.device.program.platform = Some(Platform::Windows);
+        }
         if line.contains("THC") {
             found.device.program.version_before = Some((1, 11));
         }
         found.refused(asked.map(|size| size.bytes), asked.is_some_and(|size| size.exact))
+    })
+}
+
+/// MLX asks Metal for memory, of which the host and the device have one.
+fn mlx(line: &str, at: u64) -> Option<Found> {
+    if !has(line, &["[malloc_or_wait]", "[metal::malloc]"]) {
+        return None;
+    }
+    let cap = size_after(line, "maximum allowed buffer size of ");
+    let asked =
+        size_after(line, "nable to allocate ").or_else(|| size_after(line, "ttempting to allocate "))?;
+    let kind = if cap.is_some() { SignKind::AllocationCap } else { SignKind::DeviceFull };
+    let mut found = Found::sign(kind, "Metal", line, at);
+    found.device.program.backend = Some(Backend::Mps);
+    Some(match cap {
+        Some(cap) => found.bytes(Some(asked.bytes), Some(cap.bytes)),
+        None => found.refused(Some(asked.bytes), asked.exact),
     })
 }
 
@@ -169,6 +220,7 @@ fn backend(line: &str) -> Option<Backend> {
         () if has(line, &["HIP", "hip"]) => Some(Backend::Hip),
         () if has(line, &["XPU", "UR_RESULT", "PI_ERROR", "level_zero"]) => Some(Backend::Xpu),
         () if has(line, &["CommandBuffer", "Metal"]) => Some(Backend::Mps),
+        () if has(line, &["vk::", "ulkan"]) => Some(Backend::Other),
         () if has(line, &["CUDA", "cuda", "Cuda"]) => Some(Backend::Cuda),
         () => None,
     }

@@ -9,6 +9,8 @@ use crate::sign::{Sign, SignKind};
 pub(super) enum Weight {
     /// A warning, or a request that was tried again.
     Warning,
+    /// An error that speaks of memory, in words that no family is known by.
+    Hint,
     /// The end of a process, which something above it may explain.
     End,
     /// An error that says what was refused, yet neither what was held nor why.
@@ -31,10 +33,13 @@ impl Found {
         let sign = Sign { kind, quote: short(line.trim()), line: at, needed: None, available: None };
         let weight = match kind {
             SignKind::Warning => Weight::Warning,
-            SignKind::Killed => Weight::End,
-            SignKind::DeviceFull | SignKind::Reservation | SignKind::LibraryFull | SignKind::HostFull => {
-                Weight::Error
-            }
+            SignKind::Killed | SignKind::Crashed => Weight::End,
+            SignKind::DeviceFull
+            | SignKind::Reservation
+            | SignKind::NoContext
+            | SignKind::LibraryFull
+            | SignKind::HostFull
+            | SignKind::Unspecified => Weight::Error,
             _ => Weight::Cause,
         };
         let device = Device { name: name.into(), sign: Some(sign), ..Device::default() };

@@ -8,7 +8,7 @@
 
 use super::found::{Found, has};
 use super::parse::{Size, after, number, size, size_after, word};
-use crate::program::{Job, Server};
+use crate::program::{Backend, Job, Server};
 use crate::recording::Framework;
 use crate::sign::SignKind;
 
@@ -35,12 +35,18 @@ pub(super) const WORDS: &[&str] = &[
 pub(super) struct Listing {
     free: Option<u64>,
     total: Option<u64>,
+    /// Whether the line before said that memory could not be locked, which is no failure.
+    pinned: bool,
 }
 
 impl Listing {
     /// What a line says, if it is one of these.
     pub(super) fn read(&mut self, line: &str, at: u64) -> Option<Found> {
         self.list(line);
+        let pinned = std::mem::replace(&mut self.pinned, line.contains("pinned memory"));
+        if pinned && line.contains("ggml_vulkan: vk::") {
+            return Some(Found::sign(SignKind::Warning, "host", line, at).by(Framework::LlamaCpp));
+        }
         let asked = asked(line);
         let host = has(
             line,
@@ -60,25 +66,28 @@ impl Listing {
             let found = Found::sign(SignKind::AllocationCap, "GPU", line, at).by(Framework::LlamaCpp);
             return Some(found.bytes(asked.map(|size| size.bytes), None));
         }
-        let refused = has(line, &["cudaMalloc failed", "hipMalloc failed"]) && line.contains("out of memory")
-            || line.contains("CUDA error 2 at ")
-            || line.contains("failed to allocate buffer for kv cache")
-            || line.contains("failed to allocate compute")
-            || has(line, &["failed to allocate", "unable to allocate", "memory allocation of size"])
-                && has(
-                    line,
-                    &[
-                        "CUDA",
-                        "ROCm",
-                        "Vulkan",
-                        "Metal",
-                        "SYCL",
-                        "ggml_vulkan",
-                        "ggml_metal",
-                        "ggml_backend_metal",
-                    ],
-                )
-                && has(line, &["buffer", "alloc_tensor_range", "Device memory"]);
+        // Others word it alike.
+        let ours = has(line, &["ggml", "llama", "whisper"]);
+        let refused =
+            has(line, &["cudaMalloc failed", "hipMalloc failed"]) && line.contains("out of memory") && ours
+                || line.contains("CUDA error 2 at ")
+                || line.contains("failed to allocate buffer for kv cache")
+                || line.contains("failed to allocate compute")
+                || has(line, &["failed to allocate", "unable to allocate", "memory allocation of size"])
+                    && has(
+                        line,
+                        &[
+                            "CUDA",
+                            "ROCm",
+                            "Vulkan",
+                            "Metal",
+                            "SYCL",
+                            "ggml_vulkan",
+                            "ggml_metal",
+                            "ggml_backend_metal",
+                        ],
+                    )
+                    && has(line, &["buffer", "alloc_tensor_range", "Device memory"]);
         if !refused {
             return None;
         }
@@ -90,6 +99,14 @@ impl Listing {
         }
         device.capacity = self.total;
         device.program.job = Some(Job::Generation);
+        device.program.backend = match () {
+            () if has(line, &["CUDA", "cuda"]) => Some(Backend::Cuda),
+            () if has(line, &["ROCm", "hip"]) => Some(Backend::Hip),
+            () if has(line, &["ulkan"]) => Some(Backend::Other),
+            () if has(line, &["etal"]) => Some(Backend::Mps),
+            () if has(line, &["SYCL"]) => Some(Backend::Xpu),
+            () => None,
+        };
         if line.contains("llama runner") || line.contains("ollama") {
             device.program.server = Some(Server::Ollama);
         }
@@ -109,11 +126,32 @@ impl Listing {
     }
 }
 
+/// Whether a line says that a refused request is tried again with less.
+pub(super) fn is_tried_again(line: &str) -> bool {
+    line.contains("retrying without pipeline parallelism")
+}
+
+/// What a refused buffer was for, which the lines after the refusal tell.
+pub(super) fn purpose(line: &str) -> Option<&'static str> {
+    match () {
+        () if has(line, &["for kv cache", "kv_cache_init() failed", "create memory"]) => Some(CACHE),
+        () if has(line, &["allocate compute", "gallocr_reserve", "graph_reserve"]) => Some(STEP),
+        () if has(line, &["alloc_tensor_range", "error loading model", "load_tensors: "])
+            && line.contains("alloc") =>
+        {
+            Some(WEIGHTS)
+        }
+        () => None,
+    }
+}
+
+pub(super) use crate::program::buffers::{CACHE, STEP, WEIGHTS};
+
 fn asked(line: &str) -> Option<Size> {
     size_after(line, "allocating ")
         .or_else(|| size_after(line, " buffer of size "))
         .or_else(|| size_after(line, "memory allocation of size "))
         .or_else(|| size_after(line, "size = "))
         .filter(|size| size.bytes > 0)
-        .filter(|_| !word(line).is_empty())
+        .filter(|_| !word(line.trim_start()).is_empty())
 }

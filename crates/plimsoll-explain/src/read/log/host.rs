@@ -80,6 +80,39 @@ pub(super) const WORDS: &[&str] = &[
     "heap out of memory",
     "OUT_OF_HOST_MEMORY",
     "exceeds 10% of",
+    "OutOfMemoryError",
+    "Java heap",
+    "GC overhead",
+    "exceeding memory limits",
+    "memory on node",
+    "SIGKILL(",
+    "unexpectedly terminated",
+    "terminated abruptly",
+    "= -7",
+    ": -7",
+    "SIGBUS",
+    "code 135",
+    "CPU Memory",
+    "earlyoom[",
+    "systemd-oomd",
+    "total-vm:",
+    "egmentation fault",
+    "SIGSEGV",
+    "= -11",
+    ": -11",
+    "code 139",
+    "device-side assert",
+    "Errno 28]",
+    "已杀死",
+    "已砍掉",
+    "強制終了",
+    "죽었음",
+    "Убито",
+    "Getötet",
+    "Processus arrêté",
+    "Terminado (killed)",
+    "Ucciso",
+    "Morto",
 ];
 
 /// What a line says, if it is one of these.
@@ -93,6 +126,7 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
         .or_else(|| pinned(line, at))
         .or_else(|| refused(line, at))
         .or_else(|| ended(line, at))
+        .or_else(|| crashed(line, at))
 }
 
 fn host(kind: SignKind, line: &str, at: u64) -> Option<Found> {
@@ -101,7 +135,7 @@ fn host(kind: SignKind, line: &str, at: u64) -> Option<Found> {
 
 /// Killed for memory, and somebody says so.
 fn killed(line: &str, at: u64) -> Option<Found> {
-    const LIMITS: [&str; 26] = [
+    const LIMITS: [&str; 28] = [
         "emory cgroup out of memory",
         "CONSTRAINT_MEMCG",
         "oom-kill event",
@@ -119,6 +153,8 @@ fn killed(line: &str, at: u64) -> Option<Found> {
         "State=OUT_OF_MEMORY",
         "Reason=OutOfMemory",
         "running beyond physical memory limits",
+        "exceeding memory limits",
+        "of the memory on node",
         "workers killed due to memory pressure",
         "killed due to the node running low on memory",
         "running low on memory",
@@ -130,13 +166,16 @@ fn killed(line: &str, at: u64) -> Option<Found> {
         "using all available RAM",
         "tried to allocate more memory than is available",
     ];
-    const KERNEL: [&str; 6] = [
+    const KERNEL: [&str; 9] = [
         "Out of memory: Killed process",
         "Out of memory: Kill process",
         "invoked oom-killer",
         "oom-kill:",
         "oom_reaper: reaped process",
         "systemd-oomd killed",
+        "systemd-oomd[",
+        "earlyoom[",
+        ") total-vm:",
     ];
     if has(line, &LIMITS) || line.contains("mem ") && line.contains(" exceeded limit ") {
         // `Job 12 exceeded memory limit (4200000 > 4194304), being killed`: kilobytes.
@@ -146,19 +185,33 @@ fn killed(line: &str, at: u64) -> Option<Found> {
         });
         return host(SignKind::KilledByLimit, line, at).map(|found| found.bytes(used, limit));
     }
+    if let Some(found) = java(line, at) {
+        return Some(found);
+    }
     if line.contains("srun: error:") && line.contains("Out Of Memory") {
         return host(SignKind::KilledByLimit, line, at);
     }
-    if has(line, &KERNEL) {
+    // Daemons that end processes before the kernel does say more than that.
+    let idle =
+        has(line, &["systemd-oomd[", "earlyoom["]) && !has(line, &["Killed", "sending SIG", "low memory!"]);
+    if has(line, &KERNEL) && !idle {
         let held = after(line, "anon-rss:").and_then(number).and_then(|kib| kib.checked_mul(1024));
+        let held = held.filter(|&bytes| bytes > 0);
         return host(SignKind::KilledByKernel, line, at).map(|found| found.bytes(held, None));
     }
     None
 }
 
+/// Java's machine has a heap of its own, whose limit is set when it starts.
+fn java(line: &str, at: u64) -> Option<Found> {
+    let said = line.contains("java.lang.OutOfMemoryError")
+        || has(line, &["Java heap space", "GC overhead limit exceeded"]);
+    said.then(|| Found::sign(SignKind::JavaHeap, "host", line, at))
+}
+
 /// Ended by signal 9, and nobody says why.
 fn ended(line: &str, at: u64) -> Option<Found> {
-    const SIGNALS: [&str; 18] = [
+    const SIGNALS: [&str; 19] = [
         "exit code 137",
         "exit code: 137",
         "Exit Code: 137",
@@ -174,12 +227,16 @@ fn ended(line: &str, at: u64) -> Option<Found> {
         "exit status -9",
         "return code = -9",
         "(SIGKILL)",
+        "SIGKILL(-9)",
         "SIGKILL: 9",
         "ignal 9",
         "ignal: 9",
     ];
-    let words = line.trim();
+    // As people paste it, and in the languages of shells.
+    let words = line.trim_matches(|c: char| c.is_whitespace() || matches!(c, '*' | '`' | '>' | '"'));
     let shell = matches!(words, "Killed" | "Killed." | "killed" | "Killed: 9" | "^C Killed")
+        || KILLED_ABROAD.iter().any(|killed| words == *killed || words.ends_with(&format!(" {killed}")))
+        || is_ended_worker(line)
         || has(
             line,
             &[
@@ -197,6 +254,31 @@ fn ended(line: &str, at: u64) -> Option<Found> {
     (shell || has(line, &SIGNALS)).then(|| Found::sign(SignKind::Killed, "host", line, at))
 }
 
+/// What shells print where they speak other languages.
+const KILLED_ABROAD: [&str; 10] = [
+    "已杀死",
+    "已砍掉",
+    "強制終了",
+    "죽었음",
+    "Убито",
+    "Getötet",
+    "Processus arrêté",
+    "Terminado (killed)",
+    "Ucciso",
+    "Morto",
+];
+
+/// Python's pools of processes, when one of theirs is gone and nothing says that it crashed by itself.
+fn is_ended_worker(line: &str) -> bool {
+    has(
+        line,
+        &[
+            "terminated abruptly while the future was running",
+            "managed by the executor was unexpectedly terminated",
+        ],
+    ) && !has(line, &["SIGSEGV", "SIGABRT", "SIGILL", "EXIT("])
+}
+
 /// Windows may not promise more.
 fn windows(line: &str, at: u64) -> Option<Found> {
     let said = has(
@@ -204,6 +286,24 @@ fn windows(line: &str, at: u64) -> Option<Found> {
         &["WinError 1455]", "os error 1455", "error 1455", "paging file is too small", "页面文件太小"],
     ) || has(line, &["WinError 8]", "code 1455"]);
     said.then(|| Found::sign(SignKind::PageFile, "host", line, at))
+}
+
+/// A process crashed by itself, which is another thing than being ended for memory.
+fn crashed(line: &str, at: u64) -> Option<Found> {
+    let said = has(
+        line,
+        &[
+            "Segmentation fault",
+            "SIGSEGV",
+            "return code = -11",
+            "exitcode: -11",
+            "exitcode  : -11",
+            "exit code 139",
+            "exited with code 139",
+            "device-side assert triggered",
+        ],
+    );
+    said.then(|| Found::sign(SignKind::Crashed, "program", line, at))
 }
 
 /// `/dev/shm` is full.
@@ -222,8 +322,18 @@ fn shared_memory(line: &str, at: u64) -> Option<Found> {
             "unable to write to file </torch_",
             "unable to resize file </torch_",
             "is killed by signal: Bus error",
+            "return code = -7",
+            "exitcode: -7",
+            "exitcode  : -7",
+            "Signal 7 (SIGBUS)",
+            "Bus error (core dumped)",
+            "exit code 135",
         ],
     );
+    // Error 12 is that of a mapping, 28 that of a file system.
+    if line.contains("unable to mmap ") && line.contains("Cannot allocate memory (12)") {
+        return Some(Found::sign(SignKind::Mappings, "host", line, at).by(Framework::PyTorch));
+    }
     let file = line.contains("</torch_")
         && has(line, &["unable to mmap", "No space left", "Cannot allocate memory"]);
     // NCCL's own segments.
@@ -235,11 +345,16 @@ fn shared_memory(line: &str, at: u64) -> Option<Found> {
     })
 }
 
+/// No room for a file, which was a semaphore if the frames above say so: those lie in `/dev/shm`.
+pub(super) fn semaphore(line: &str, at: u64) -> Option<Found> {
+    line.contains("[Errno 28]").then(|| Found::sign(SignKind::SharedMemory, "host", line, at))
+}
+
 /// Pages could not be locked for a device.
 fn pinned(line: &str, at: u64) -> Option<Found> {
     let tensorflow =
         line.contains("could not allocate pinned host memory") || line.contains("bytes on host: CUDA_ERROR");
-    let ggml = line.contains("of pinned memory");
+    let ggml = line.contains("of pinned memory") || line.contains("ggml") && line.contains("pinned memory");
     if ggml {
         // llama.cpp goes on with memory that is not locked.
         return Some(Found::sign(SignKind::Warning, "host", line, at).by(Framework::LlamaCpp));
@@ -254,6 +369,16 @@ fn pinned(line: &str, at: u64) -> Option<Found> {
         let found = Found::sign(SignKind::PinnedMemory, "host", line, at).by(framework);
         found.refused(asked.map(|size| size.bytes), asked.is_some_and(|size| size.exact))
     })
+}
+
+/// The bytes of an array whose shape stands at the start of a text and its type behind it.
+fn array_bytes(text: &str) -> Option<u64> {
+    let (shape, rest) = text.split_once(')')?;
+    let kind = word(after(rest, "data type ")?);
+    let bits = kind.trim_start_matches(|c: char| c.is_ascii_alphabetic());
+    let bytes = if kind == "bool" { 1 } else { number(bits)?.checked_div(8)? };
+    let lengths = shape.split(',').map(str::trim).filter(|length| !length.is_empty());
+    lengths.map(number).try_fold(bytes, |bytes, length| bytes.checked_mul(length?))
 }
 
 /// The host refused a request.
@@ -273,6 +398,10 @@ fn refused(line: &str, at: u64) -> Option<Found> {
     {
         return sized(Some(asked), Framework::Unknown);
     }
+    if let Some(rest) = after(line, "Unable to allocate array with shape (") {
+        // NumPy 1.17 says how many numbers of which type.
+        return sized(array_bytes(rest).map(Size::exact), Framework::Unknown);
+    }
     if let Some(rest) = after(line, "requires more system memory (") {
         // Ollama.
         let need = size_after(rest, "").map(|size| size.bytes);
@@ -286,6 +415,10 @@ fn refused(line: &str, at: u64) -> Option<Found> {
     }
     // A device's allocator may throw the same words for its own memory.
     let device = has(line, &["CUDA", "cuda", "rmm", "hip"]);
+    // A notebook's heading names the error; what it says stands at the end.
+    if line.contains("Traceback (most recent call last)") {
+        return None;
+    }
     let error = word(line.trim_start());
     let python =
         error == "MemoryError" || error.starts_with("MemoryError:") || line.contains("ArrayMemoryError");
@@ -302,6 +435,7 @@ fn refused(line: &str, at: u64) -> Option<Found> {
                 "insufficient memory for the Java",
                 "heap out of memory",
                 "OUT_OF_HOST_MEMORY",
+                "Failed to allocate CPU Memory",
             ],
         );
     if said && !device { sized(None, Framework::Unknown) } else { None }

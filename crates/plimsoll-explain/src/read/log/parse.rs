@@ -159,10 +159,12 @@ impl Traceback {
         self.users.push(!library.iter().any(|part| file.contains(part)));
     }
 
-    /// The innermost frame of the user's own code, or of any, as `file:line function`.
+    /// The innermost frame of the user's own code, or of PyTorch's layers, as `file:line function`. The frames of other
+    /// libraries say where their runtime was called, not what asked.
     pub(super) fn innermost(&self) -> Option<String> {
         let at = self.users.iter().rposition(|&user| user);
-        at.and_then(|at| self.frames.get(at)).or(self.frames.last()).cloned()
+        let layer = || self.frames.last().filter(|frame| frame.contains("torch"));
+        at.and_then(|at| self.frames.get(at)).or_else(layer).cloned()
     }
 }
 

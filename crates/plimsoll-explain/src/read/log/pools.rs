@@ -4,11 +4,17 @@ use super::Log;
 use super::bfc::{self, Dump, PoolDumps};
 use super::parse::Size;
 use super::xla::{self, ListedBuffer};
+use crate::program::{Backend, Platform};
 use crate::recording::{Device, Failure, Format, Framework, Recording};
 use crate::sign::{Sign, SignKind};
 use plimsoll_memory::{BfcSettings, Model, OwnerId, Owners, format_bytes};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// Whether an allocator is of the host's memory: `cpu`, `mklcpu`, `cuda_host_bfc`, `gpu_host_bfc`, `xla_gpu_host_bfc`.
+fn is_the_hosts(allocator: &str) -> bool {
+    allocator.ends_with("cpu") || allocator.contains("host_bfc")
+}
 
 impl Log {
     pub(super) fn bfc(&mut self) -> Recording {
@@ -25,7 +31,17 @@ impl Log {
             devices.extend(self.without_dump(framework));
         }
         let program = self.clues.of_tensorflow();
-        devices.iter_mut().for_each(|device| device.program.complete(&program));
+        for device in &mut devices {
+            device.program.complete(&program);
+            if is_the_hosts(&device.name) {
+                device.program.backend = Some(Backend::Cpu);
+            }
+            // DirectML runs on any vendor's device.
+            if device.name.starts_with("Dml") {
+                device.program.backend = Some(Backend::Other);
+                device.program.platform = Some(Platform::Windows);
+            }
+        }
         self.recording(Format::BfcLog, framework, devices)
     }
 

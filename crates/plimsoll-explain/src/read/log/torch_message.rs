@@ -51,6 +51,11 @@ impl Messages {
     /// Takes a line. `caller` says where in the program a message that begins here came from.
     pub(super) fn line(&mut self, line: &str, at: u64, caller: impl Fn() -> Option<String>) {
         let begins = BEGINNINGS.iter().filter_map(|words| line.find(words)).min();
+        // The words before may stand on a line of their own.
+        let alone = !self.is_gathering()
+            && line.trim_start().starts_with("Tried to allocate ")
+            && (line.contains("(GPU") || line.contains(". GPU"));
+        let begins = begins.or(alone.then_some(0));
         if let Some(start) = begins {
             self.end();
             // A few words before the beginning name the device.
@@ -119,9 +124,13 @@ fn has_last_figure(text: &str) -> bool {
     if text.contains("Requested : ") {
         return inside("memory fraction) : ");
     }
+    // A line may be broken within a word.
+    let squeezed: String = text.split(' ').collect();
+    if squeezed.contains("isreservedbyPyTorchbutunallocated") {
+        return true;
+    }
     let Some(asked) = after(&text, "ried to allocate ") else { return false };
-    text.contains("is reserved by PyTorch but unallocated")
-        || after(asked, "(").is_some_and(|rest| rest.contains(')') && asked.contains(';'))
+    after(asked, "(").is_some_and(|rest| rest.contains(')') && asked.contains(';'))
         || text.contains("max allowed: ")
             && (text.contains(" on private pool") || text.contains(" on shared pool"))
         || text.contains("you tried to allocate ")
@@ -155,8 +164,10 @@ fn understand_wrapped(text: &str, pieces: &[String]) -> Option<Device> {
         return plain;
     }
     // Where lines are broken at a column, they are all as long; a single break tells nothing by its length.
-    let first = pieces[0].chars().count();
-    let alike = pieces.iter().take_while(|piece| piece.chars().count() == first).count();
+    // A blank at the column may be lost.
+    let lengths: Vec<usize> = pieces.iter().map(|piece| piece.chars().count()).collect();
+    let width = lengths.iter().copied().max().unwrap_or(0);
+    let alike = lengths.iter().filter(|&&length| length + 1 >= width).count();
     let within = |at: usize| {
         let inside = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric() || c == '.');
         inside(pieces[at].chars().last())
@@ -165,7 +176,8 @@ fn understand_wrapped(text: &str, pieces: &[String]) -> Option<Device> {
     let mut joined = String::new();
     for (at, piece) in pieces.iter().enumerate() {
         joined.push_str(piece);
-        if at >= alike || alike == 1 && !within(at) {
+        let whole = if alike == 1 { at > 0 || !within(at) } else { lengths[at] < width };
+        if whole {
             joined.push(' ');
         }
     }
@@ -181,6 +193,7 @@ fn backend(text: &str) -> Option<Backend> {
         "CUDA" | "cuda" => Backend::Cuda,
         "HIP" => Backend::Hip,
         "XPU" => Backend::Xpu,
+        "NPU" => Backend::Npu,
         "backend" => Backend::Mps,
         word if word.len() >= 2 && word.chars().all(|c| c.is_ascii_uppercase()) => Backend::Other,
         _ => return None,
@@ -226,11 +239,18 @@ fn understand(text: &str) -> Option<Device> {
         device.process = device.reserved.map(|reserved| reserved.saturating_add(beside));
         device.program =
             Program { backend: Some(Backend::Mps), platform: Some(Platform::MacOs), ..Program::default() };
+        if let Some(failure) = &mut device.failure {
+            failure.exact = false;
+        }
         return device.limit.map(|_| device);
     }
     if text.contains("you tried to allocate ") {
         device.name = "cpu".into();
         device.program.backend = Some(Backend::Cpu);
+        // Other systems' branch of the source says `can't allocate memory` and an error code.
+        if text.contains("DefaultCPUAllocator: not enough memory") {
+            device.program.platform = Some(Platform::Windows);
+        }
         return text.contains("llocat").then_some(device);
     }
     if text.contains("would exceed allowed memory") {
@@ -268,10 +288,12 @@ fn understand(text: &str) -> Option<Device> {
         others(&text, &mut device);
     }
     version(&text, &mut device);
-    device.name = match device.index {
-        Some(index) => format!("GPU {index}"),
-        None => "GPU".into(),
-    };
+    let kind = if device.program.backend == Some(Backend::Npu) { "NPU" } else { "GPU" };
+    device.name = device.index.map_or(kind.into(), |index| format!("{kind} {index}"));
+    // Beside figures of two decimals one to the byte proves nothing.
+    if let Some(failure) = &mut device.failure {
+        failure.exact = false;
+    }
     // Words that only look like the message say neither how large the device is nor what is in use.
     (device.capacity.is_some() || device.live.is_some()).then_some(device)
 }

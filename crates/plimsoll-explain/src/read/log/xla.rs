@@ -188,7 +188,8 @@ impl RuntimeMessages {
         let wrote = line.contains("CUDA_ERROR_OUT_OF_MEMORY") && line.contains("failed to allocate ");
         if wrote {
             self.tensorflow |= !line.contains("external/") && line.contains("tensorflow/");
-            self.driver_is_error |= line.contains(": E ") || line.starts_with('E');
+            // Without its head a line does not say how grave it is.
+            self.driver_is_error |= line.contains(": E ") || line.starts_with('E') || !line.contains(".cc:");
             let least = size_after(line, "failed to allocate ").map(|size| size.bytes);
             self.driver_least =
                 self.driver_least.map_or(least, |known| Some(known.min(least.unwrap_or(known))));
@@ -211,7 +212,9 @@ impl RuntimeMessages {
             self.tensorflow |= line.contains("tensorflow/");
             return;
         }
-        if line.contains("failed to allocate memory") && !line.contains("FATAL") {
+        // Others say the same of the host's memory.
+        let ours = ["[Op:", "xhausted", "EXHAUSTED", "function_node", "{{node", "tensorflow", "jax", "xla"];
+        if line.contains("failed to allocate memory") && ours.iter().any(|words| line.contains(words)) {
             self.without_size.get_or_insert_with(|| (short(line.trim()), at));
         }
         if let Some(all) = size_after(line, "total allocation:") {

@@ -35,10 +35,13 @@ pub(super) fn write(recording: &Recording, views: &[View<'_>], out: &mut dyn Wri
         match view.explanation {
             Some(explanation) => {
                 let moment = explanation.snapshot.moment;
-                writeln!(
-                    out,
-                    r#"<p class="moment">Verdicts, books, map and holders are <b>{moment}</b>.</p>"#
-                )?;
+                let snapshot = &explanation.snapshot;
+                let shown = if snapshot.layout.is_some() || !snapshot.holders.is_empty() {
+                    "Verdicts, books, map and holders"
+                } else {
+                    "Verdicts and books"
+                };
+                writeln!(out, r#"<p class="moment">{shown} are <b>{moment}</b>.</p>"#)?;
                 if let Some((first, rest)) = explanation.verdicts.split_first() {
                     verdict(first, explanation.advice.first(), out)?;
                     if !rest.is_empty() {
@@ -103,6 +106,21 @@ pub(super) fn widths() -> String {
     (0..=WIDTHS).map(|step| format!(".w{step}{{width:{}%}}", percent(step))).collect()
 }
 
+/// A change as words, the setting or command in it that can be pasted, and words again.
+fn pasted(change: &str) -> (&str, &str, &str) {
+    let name =
+        change.find(|c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')).unwrap_or(0);
+    if name >= 3 && change[name..].starts_with('=') {
+        let end = change.find(' ').unwrap_or(change.len());
+        return ("", &change[..end], &change[end..]);
+    }
+    let mut parts = change.splitn(3, '`');
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some(before), Some(code), Some(after)) => (before, code, after),
+        _ => (change, "", ""),
+    }
+}
+
 /// A headline, the fix right under it with a button that copies it, and what shows it.
 fn verdict(verdict: &Verdict, fix: Option<&Advice>, out: &mut dyn Write) -> io::Result<()> {
     let (kind, words) = match verdict.kind {
@@ -123,8 +141,10 @@ fn verdict(verdict: &Verdict, fix: Option<&Advice>, out: &mut dyn Write) -> io::
     writeln!(out, r#"<article class="verdict {kind}"><h2><span class="kind">{words}</span>"#)?;
     writeln!(out, "<span>{}</span></h2>", text(&verdict.sentence))?;
     if let Some(fix) = fix.filter(|fix| fix.would_survive != Some(false)) {
-        let (change, because) = (text(&fix.change), text(&fix.because));
-        writeln!(out, r#"<p class="fix"><b>Fix:</b> <code>{change}</code>"#)?;
+        let ((before, code, after), because) = (pasted(&fix.change), text(&fix.because));
+        let (before, after) = (text(before), text(after));
+        let code = if code.is_empty() { String::new() } else { format!("<code>{}</code>", text(code)) };
+        writeln!(out, r#"<p class="fix"><b>Fix:</b> <span class="change">{before}{code}{after}</span>"#)?;
         writeln!(
             out,
             r#"<button type="button" class="copy" aria-label="Copy the fix">copy</button><br>{because}</p>"#

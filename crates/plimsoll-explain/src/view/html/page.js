@@ -222,7 +222,7 @@ for (const button of document.querySelectorAll('button.overlay')) {
   });
 }
 for (const button of document.querySelectorAll('button.copy')) {
-  const fix = button.parentElement.querySelector('code');
+  const fix = button.parentElement.querySelector('code') ?? button.parentElement.querySelector('.change');
   button.addEventListener('click', async () => {
     try {
       await navigator.clipboard.writeText(fix.textContent);

@@ -1,0 +1,188 @@
+//! Advice on the host's memory: limits of jobs and containers, shared and locked memory, paging files, heaps.
+
+use super::{Lines, line, one_tensor};
+use crate::analyse::facts::Facts;
+use crate::analyse::verdict::is_of_ray;
+use crate::program::{Backend, Job, Platform};
+use crate::recording::Framework;
+use crate::sign::{Sign, SignKind};
+use plimsoll_memory::format_bytes;
+
+/// What to change where the host refused a request.
+pub(super) fn request(facts: &Facts<'_>) -> Lines {
+    let mut lines = Vec::new();
+    if facts.device.program.platform == Some(Platform::Windows)
+        && facts.refused.is_none_or(|bytes| bytes < 4 << 30)
+    {
+        lines.push(line(
+            "make the paging file larger (System, Advanced, Performance, Virtual memory), and end programs that are not needed",
+            "Windows refuses what it could not keep, even if memory is free",
+        ));
+    }
+    if facts.refused.is_some_and(|bytes| bytes >= 4 << 30) && facts.framework == Framework::Unknown {
+        lines.push(line(
+            "make the array smaller: chunks of rows, a smaller type (float32 for float64), or numpy.memmap",
+            format!("it alone is {}", format_bytes(facts.refused.unwrap_or(0))),
+        ));
+    }
+    if facts.device.name.contains("host_bfc") {
+        lines.push(line(
+            "raise the pool's limit: TF_GPU_HOST_MEM_LIMIT_IN_MB (before TensorFlow 1.14: TF_CUDA_HOST_MEM_LIMIT_IN_MB), or copy less at once to and from the device",
+            "this pool is of locked memory of the host, 64 GiB at most by default",
+        ));
+    } else if facts.device.program.backend == Some(Backend::Cpu) || facts.framework == Framework::PyTorch {
+        lines.extend(one_tensor(facts));
+        lines.push(line(
+            "run smaller inputs, or fewer at once; or move the model to a device",
+            "on the CPU, activations are in the host's memory",
+        ));
+    }
+    lines.push(line(
+        "run `free -h` (Windows: Task Manager) while the program runs",
+        "it tells whether the host is full, or only this program's limit",
+    ));
+    lines
+}
+
+/// What to change where the host's memory ran out, by the words that say so.
+pub(super) fn advice(facts: &Facts<'_>, sign: &Sign) -> Lines {
+    let quote = sign.quote.to_ascii_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| quote.contains(word));
+    let loads = has(&["dataloader"])
+        || matches!(facts.device.program.job, Some(Job::Training | Job::Evaluation | Job::DataLoading))
+        || matches!(facts.framework, Framework::PyTorch | Framework::TensorFlow);
+    let workers = if loads {
+        line(
+            "load less at once: fewer loader workers (num_workers), smaller prefetch, data read lazily",
+            "each worker is a process that holds its own copy of what it has read",
+        )
+    } else {
+        line(
+            "hold less at once: read data in chunks or lazily, and run fewer processes side by side",
+            "each process has its own copy of what it has read",
+        )
+    };
+    match sign.kind {
+        SignKind::KilledByLimit => {
+            let raise = match () {
+                () if has(&[
+                    "slurm",
+                    "srun",
+                    "stepid",
+                    "job memory limit",
+                    "step memory limit",
+                    "exceeded memory limit",
+                    "out_of_memory",
+                ]) =>
+                {
+                    line(
+                        "ask for more memory: sbatch --mem=… (or --mem-per-cpu)",
+                        "the job's limit was reached; `sacct -j JOB -o MaxRSS` tells what it used",
+                    )
+                }
+                () if has(&["term_memlimit", "lsf"]) => {
+                    line("ask for more memory: bsub -M … -R \"rusage[mem=…]\"", "the job's limit was reached")
+                }
+                () if has(&["pbs"]) => line(
+                    "ask for more memory: qsub -l select=1:mem=… (or -l mem=…)",
+                    "the job's limit was reached",
+                ),
+                () if has(&["yarn", "executor", "physical memory limits"]) => line(
+                    "raise spark.executor.memoryOverhead (spark.yarn.executor.memoryOverhead before Spark 2.3), or spark.executor.memory",
+                    "YARN counts all that the container's processes hold, Python's and native memory beside Java's heap",
+                ),
+                () if has(&["oomkilled", "pod", "container"]) => line(
+                    "raise resources.limits.memory of the container (docker run --memory)",
+                    "the container's limit was reached; the machine may have more",
+                ),
+                () if is_of_ray(sign) => line(
+                    "run fewer tasks at once: reserve what each needs (@ray.remote(memory=…)), or more CPUs for each",
+                    "Ray ends tasks when the node has little memory left",
+                ),
+                () => line(
+                    "raise the memory limit of the job or container",
+                    "it was reached; the machine may have more",
+                ),
+            };
+            vec![raise, workers]
+        }
+        SignKind::KilledByKernel => {
+            vec![workers, line("add memory or swap, or run on a larger machine", "the whole host was full")]
+        }
+        SignKind::JavaHeap => vec![
+            line(
+                "give Java more: spark.executor.memory and spark.driver.memory, or -Xmx",
+                "the heap cannot grow beyond it, whatever the machine has",
+            ),
+            line(
+                "cut the work into more partitions, and collect less on the driver",
+                "each task holds its partition on the heap",
+            ),
+        ],
+        SignKind::Killed => vec![
+            line(
+                "run `sudo dmesg -T | grep -i 'killed process'` (in a container: look for OOMKilled)",
+                "it tells whether memory was the reason, and how much the process held",
+            ),
+            workers,
+        ],
+        SignKind::Mappings => vec![
+            line(
+                "raise the number of mappings: sudo sysctl -w vm.max_map_count=262144 (65530 by default)",
+                "every tensor that is shared is a mapping; `wc -l /proc/PID/maps` tells how many there are",
+            ),
+            line(
+                "or share less: keep data as a few large tensors, copy what a queue hands over, fewer num_workers",
+                "a list of many small tensors is a mapping for each",
+            ),
+        ],
+        SignKind::SharedMemory => vec![
+            line(
+                "give the container more shared memory: docker run --shm-size=8g (or --ipc=host; Kubernetes: an emptyDir with medium: Memory at /dev/shm)",
+                "containers have 64 MiB of it by default; `df -h /dev/shm` tells",
+            ),
+            line(
+                "or hand over less: fewer num_workers, or num_workers=0",
+                "each worker puts whole batches there",
+            ),
+        ],
+        SignKind::PageFile => vec![
+            line(
+                "make the paging file larger (System, Advanced, Performance, Virtual memory), on a drive with room",
+                "Windows refuses what it could not keep, even if memory is free",
+            ),
+            line(
+                "use fewer loader workers, or num_workers=0",
+                "each worker is a new process that loads the framework's libraries again",
+            ),
+        ],
+        SignKind::PinnedMemory if facts.framework == Framework::TensorFlow => vec![
+            line(
+                "keep TensorFlow's pool of locked memory to what the host can lock: TF_GPU_HOST_MEM_LIMIT_IN_MB (before TensorFlow 1.14: TF_CUDA_HOST_MEM_LIMIT_IN_MB)",
+                "the pool doubles each time it grows, and asks for it in one piece",
+            ),
+            line(
+                "copy less at once to and from the device: smaller batches, less prefetching",
+                "what is copied passes through locked memory",
+            ),
+        ],
+        SignKind::PinnedMemory => vec![
+            line(
+                "set pin_memory=False in the loader, or use fewer workers",
+                "locked pages cannot be swapped, and the driver may lock only a part of the host's memory",
+            ),
+            line(
+                "look at `ulimit -l` and `free -h`",
+                "they tell how much may be locked and how much is left",
+            ),
+        ],
+        _ if facts.framework == Framework::LlamaCpp => vec![
+            line(
+                "use a smaller model or quantization, or a shorter context",
+                "weights that are not on a device are in the host's memory",
+            ),
+            line("run `free -h`", "it tells what others hold"),
+        ],
+        _ => request(facts).into_iter().chain([workers]).collect(),
+    }
+}
