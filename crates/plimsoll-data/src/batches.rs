@@ -12,8 +12,8 @@ use std::time::Instant;
 use crate::check::check_finite;
 use crate::pipeline::{PipelineReport, check_batch_size};
 use crate::random::{Permutation, Purpose, key};
-use crate::source::field_at;
-use crate::{Dataset, Depth, ErrorKind, Field, Position, Record, Records, Result, Source};
+use crate::source::{Promise, field_at};
+use crate::{Dataset, Depth, Element, ErrorKind, Field, Position, Record, Records, Result, Source};
 
 /// How a data set is walked: the batch size and the order.
 #[derive(Clone, Debug)]
@@ -204,10 +204,14 @@ impl<'a> Epoch<'a> {
             Walk::ByNumber { source, order } => Rows::ByNumber { source: *source, order: *order, first },
             Walk::Made { records, order, last, waited } => {
                 let start = Instant::now();
-                let mut made = Arc::get_mut(last).map(std::mem::take).unwrap_or_default();
-                made.make(records, fields, first, samples);
+                let source = self.batches.dataset.source();
+                if Arc::get_mut(last).is_none() {
+                    *last = Arc::default();
+                }
+                if let Some(made) = Arc::get_mut(last) {
+                    made.make(records, source, fields, first, samples);
+                }
                 *waited += start.elapsed().as_secs_f64();
-                *last = Arc::new(made);
                 Rows::Made { made: Arc::clone(last), order: *order, first: 0 }
             }
         };
@@ -217,14 +221,21 @@ impl<'a> Epoch<'a> {
 
 impl Made {
     /// Takes the next batch, which begins with the sample of that number.
-    fn make(&mut self, records: &mut Result<Records>, fields: &[Field], first: usize, samples: usize) {
+    fn make(
+        &mut self,
+        records: &mut Result<Records>,
+        source: Option<&dyn Source>,
+        fields: &[Field],
+        first: usize,
+        samples: usize,
+    ) {
         (self.failure, self.first) = (None, first);
         let made = match records {
             Ok(records) => {
                 let record = self.record.get_or_insert_with(|| Record::new(&Arc::from([])));
                 records.read_into(record).map_err(|error| error.to_string()).and_then(|more| match more {
                     false => Err(ended_after(first)),
-                    true => check(record, fields, first, samples),
+                    true => check(record, source, fields, first, samples),
                 })
             }
             Err(error) => Err(error.to_string()),
@@ -237,12 +248,23 @@ fn ended_after(samples: usize) -> String {
     format!("the samples end after {samples}, where more were expected: count them again")
 }
 
-/// That a batch is what was expected, and its floats are finite.
-fn check(batch: &Record, fields: &[Field], first: usize, samples: usize) -> std::result::Result<(), String> {
+/// That a batch is what was expected, and its floats are finite, unless the source vouches for them.
+fn check(
+    batch: &Record,
+    source: Option<&dyn Source>,
+    fields: &[Field],
+    first: usize,
+    samples: usize,
+) -> std::result::Result<(), String> {
     for (position, field) in fields.iter().enumerate() {
         let rows = batch.shape(position)[0];
         if rows != samples {
             return Err(ended_after(first + rows));
+        }
+        let is_float = matches!(field.element(), Element::F32 | Element::F64);
+        let promise = source.map_or(Promise::Nothing, |source| source.promise(position));
+        if !is_float || matches!(promise, Promise::Finite | Promise::Meant) {
+            continue;
         }
         let bytes = batch.bytes(position).chunks_exact(field.bytes());
         for (sample, bytes) in (first..).zip(bytes) {

@@ -1,6 +1,6 @@
 //! What an epoch's batches promise: every sample once, in an order that the seed and the epoch decide.
 
-use plimsoll_data::{Batch, Columns, Csv, Dataset, ErrorKind, Synthetic};
+use plimsoll_data::{Batch, Columns, Csv, Dataset, Element, ErrorKind, Field, Synthetic};
 use proptest::prelude::*;
 
 /// Samples whose only field is their own number.
@@ -210,5 +210,21 @@ fn samples_that_are_parsed_ahead_come_in_the_order_of_the_seed_from_anywhere() {
             assert!(rest.iter().eq(whole[first + 1..].iter().map(|(_, values)| values)), "{first}");
         }
         assert!(batches.epoch(2).nth(last + 1).is_none());
+    }
+}
+
+#[test]
+fn only_floats_are_looked_at_for_what_is_not_finite() {
+    // As floats, these would be NaN.
+    let fields =
+        [Field::new("pixels", Element::U8, &[4]).unwrap(), Field::new("label", Element::I32, &[]).unwrap()];
+    let white = Dataset::from_function(&fields, 3, |_, out| {
+        out.set("pixels", &[4], &[255u8; 4])?;
+        out.set("label", &[], &[-1i32])
+    });
+    let white = white.unwrap().filter(|_| Ok(true)).counted().unwrap();
+    for batch in white.batches(2).unwrap().epoch(0) {
+        batch.read(0, &mut [0; 8]).unwrap();
+        batch.read(1, &mut [0; 8]).unwrap();
     }
 }
