@@ -8,6 +8,7 @@ import json
 import os
 import resource
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -30,9 +31,35 @@ def resident():
 
 
 def peak():
-    """Of this process and of its workers, each counted by what it takes alone."""
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return own * 1024
+
+
+class Workers:
+    """What processes that this one starts take by themselves, at most together: pages that only they have written to."""
+
+    def __init__(self):
+        self.most, self.ended = 0, threading.Event()
+        self.thread = threading.Thread(target=self.watch, daemon=True)
+        self.thread.start()
+
+    def watch(self):
+        while not self.ended.wait(0.05):
+            children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+            self.most = max(self.most, sum(map(self.written, children)))
+
+    @staticmethod
+    def written(process):
+        try:
+            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+            return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_Dirty"))
+        except OSError:
+            return 0
+
+    def end(self):
+        self.ended.set()
+        self.thread.join()
+        return self.most
 
 
 # Tokens, for all of them: the library's fastest way, which does without offsets.
@@ -353,12 +380,13 @@ def main():
         import grain.python as grain
 
         list(grain.MapDataset.range(4).batch(2))
+    workers = Workers() if "2 workers" in name else None
     before = resident()
     start = time.perf_counter()
     data, count = make(folder)
     rows = sum(count(batch) for batch in data)
     seconds = time.perf_counter() - start
-    print(json.dumps({"rows": int(rows), "seconds": seconds, "peak_bytes": peak() - before}))
+    print(json.dumps({"rows": int(rows), "seconds": seconds, "peak_bytes": peak() - before + (workers.end() if workers else 0)}))
 
 
 if __name__ == "__main__":
