@@ -58,15 +58,6 @@ pub(crate) const TARGETS: &[Target] = &[
     recording("json-lines", || data::files(&["records.jsonl"]), data::json_lines),
     recording("tfrecord", || data::files(&["records.tfrecord", "unpacked.tfrecord"]), data::tf_record),
     text_file("image", 1 << 20, || data::files(&["pictures/"]), data::image),
-    #[cfg(feature = "parquet")]
-    text_file("table", 1 << 20, || data::files(&[".parquet", ".arrow"]), data::table),
-    #[cfg(feature = "tokenizers")]
-    text_file(
-        "tokenizer",
-        1 << 20,
-        || data::files(&["tokens/bytes.json", "tokens/words.json"]),
-        data::tokens,
-    ),
     text_file("weights", 1 << 20, weight_headers, weights),
 ];
 
@@ -133,7 +124,7 @@ fn show_all(recording: &Recording, bytes: &[u8]) {
 }
 
 /// Checks that nothing in a text acts on what shows it.
-pub(crate) fn assert_plain(text: &str) {
+fn assert_plain(text: &str) {
     if text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n')) {
         return;
     }
