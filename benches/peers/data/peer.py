@@ -3,9 +3,12 @@
 usage: peer.py PEER TASK FOLDER | --list
 """
 
+import itertools
 import json
+import os
 import resource
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,6 +18,10 @@ BATCH = 256
 IMAGES = 32
 SIZE = 224
 WORKERS = 2
+# Rows of tokens, how many are a batch, and how many texts are tokenised at once.
+LENGTH = 1024
+ROWS = 16
+TEXTS = 256
 
 
 def resident():
@@ -24,9 +31,84 @@ def resident():
 
 
 def peak():
-    """Of this process and of its workers, each counted by what it takes alone."""
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return own * 1024
+
+
+class Workers:
+    """What processes that this one starts take by themselves, at most together: pages that only they have written to."""
+
+    def __init__(self):
+        self.most, self.ended = 0, threading.Event()
+        self.thread = threading.Thread(target=self.watch, daemon=True)
+        self.thread.start()
+
+    def watch(self):
+        while not self.ended.wait(0.05):
+            children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+            self.most = max(self.most, sum(map(self.written, children)))
+
+    @staticmethod
+    def written(process):
+        try:
+            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+            return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_Dirty"))
+        except OSError:
+            return 0
+
+    def end(self):
+        self.ended.set()
+        self.thread.join()
+        return self.most
+
+
+# Tokens, for all of them: the library's fastest way, which does without offsets.
+
+
+def tokenizer(folder):
+    from tokenizers import Tokenizer
+
+    bpe = Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+    def encode(lines):
+        """The tokens of texts in lines of JSON, one text after the other."""
+        texts = [json.loads(line)["text"] for line in lines]
+        return np.concatenate([np.asarray(found.ids, "i4") for found in bpe.encode_batch_fast(texts)])
+
+    return encode
+
+
+class Packed:
+    """Tokens in rows of one length, with what is left over kept for the next row."""
+
+    def __init__(self):
+        self.left = np.empty(0, "i4")
+
+    def rows(self, tokens):
+        tokens = np.concatenate([self.left, tokens])
+        whole = len(tokens) // LENGTH * LENGTH
+        self.left = tokens[whole:]
+        return tokens[:whole].reshape(-1, LENGTH)
+
+
+def batches_of(rows):
+    """Rows in batches of ROWS, from arrays of any number of them."""
+    waiting, count = [], 0
+    for some in rows:
+        waiting.append(some)
+        count += len(some)
+        if count >= ROWS:
+            together = np.concatenate(waiting)
+            whole = count // ROWS * ROWS
+            yield from np.split(together[:whole], count // ROWS)
+            waiting, count = [together[whole:]], count - whole
+    if count:
+        yield np.concatenate(waiting)
+
+
+def chunks(lines, size):
+    while some := list(itertools.islice(lines, size)):
+        yield some
 
 
 # tf.data
@@ -91,6 +173,18 @@ def tf_jpeg(folder):
     return data, lambda batch: len(batch[1])
 
 
+def tf_tokens(folder):
+    import tensorflow as tf
+
+    encode, packed = tokenizer(folder), Packed()
+    # Tokens in parallel, a few hundred texts at a time; rows of them in order.
+    data = tf.data.TextLineDataset(str(folder / "texts.jsonl"), buffer_size=1 << 20).batch(TEXTS)
+    data = data.map(lambda lines: tf.numpy_function(encode, [lines], tf.int32), num_parallel_calls=tf.data.AUTOTUNE)
+    data = data.map(lambda tokens: tf.ensure_shape(tf.numpy_function(packed.rows, [tokens], tf.int32), [None, LENGTH]))
+    data = data.unbatch().batch(ROWS).prefetch(tf.data.AUTOTUNE)
+    return data, len
+
+
 # PyTorch's DataLoader
 
 
@@ -143,6 +237,21 @@ def torch_parquet(folder, workers):
     import pyarrow.parquet
 
     return torch_table(lambda: pyarrow.parquet.ParquetFile(folder / "rows.parquet").iter_batches(65_536), workers)
+
+
+def torch_tokens(folder, workers):
+    import torch
+    from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+    class Texts(IterableDataset):
+        def __iter__(self):
+            encode, packed, info = tokenizer(folder), Packed(), get_worker_info()
+            with open(folder / "texts.jsonl", "rb") as lines:
+                mine = itertools.islice(lines, info.id, None, info.num_workers) if info else lines
+                rows = (packed.rows(encode(some)) for some in chunks(mine, TEXTS))
+                yield from map(torch.from_numpy, batches_of(rows))
+
+    return DataLoader(Texts(), batch_size=None, num_workers=workers), len
 
 
 class Pictures:
@@ -199,20 +308,50 @@ def grain_jpeg(folder):
     return data.to_iter_dataset(options), lambda batch: len(batch[1])
 
 
+def grain_tokens(folder):
+    import grain.python as grain
+    from grain.experimental import ConcatThenSplitIterDataset
+
+    encode = tokenizer(folder)
+
+    # Lines are found first, as a source that is read by number has to.
+    class Lines:
+        def __init__(self):
+            self.ends = [0]
+            with open(folder / "texts.jsonl", "rb") as lines:
+                for some in chunks(lines, TEXTS):
+                    self.ends.append(self.ends[-1] + sum(map(len, some)))
+            self.file = open(folder / "texts.jsonl", "rb")
+
+        def __len__(self):
+            return len(self.ends) - 1
+
+        def __getitem__(self, number):
+            first, end = self.ends[number : number + 2]
+            return os.pread(self.file.fileno(), end - first, first).splitlines()
+
+    data = grain.MapDataset.source(Lines()).map(lambda lines: {"tokens": encode(lines)})
+    data = data.to_iter_dataset(grain.ReadOptions(num_threads=WORKERS, prefetch_buffer_size=4))
+    data = ConcatThenSplitIterDataset(data, length_struct={"tokens": LENGTH})
+    return data.batch(ROWS), lambda batch: len(batch["tokens"])
+
+
 PEERS = {
-    "tf.data": {"npy": tf_npy, "csv": tf_csv, "tfrecord": tf_tfrecord, "jpeg": tf_jpeg},
+    "tf.data": {"npy": tf_npy, "csv": tf_csv, "tfrecord": tf_tfrecord, "jpeg": tf_jpeg, "tokens": tf_tokens},
     "tf.data, mapped": {"npy": tf_npy_mapped},
     "DataLoader, 0 workers": {
         "npy": lambda folder: torch_npy(folder, 0),
         "csv": lambda folder: torch_csv(folder, 0),
         "parquet": lambda folder: torch_parquet(folder, 0),
         "jpeg": lambda folder: torch_jpeg(folder, 0),
+        "tokens": lambda folder: torch_tokens(folder, 0),
     },
     "DataLoader, 2 workers": {
         "npy": lambda folder: torch_npy(folder, WORKERS),
         "jpeg": lambda folder: torch_jpeg(folder, WORKERS),
+        "tokens": lambda folder: torch_tokens(folder, WORKERS),
     },
-    "grain": {"npy": grain_npy, "jpeg": grain_jpeg},
+    "grain": {"npy": grain_npy, "jpeg": grain_jpeg, "tokens": grain_tokens},
 }
 
 
@@ -222,6 +361,8 @@ def main():
         return
     name, task, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     make = PEERS[name][task]
+    # Within one process the tokenizer uses both cores itself; beside others it is told not to.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false" if "workers" in name and not name.endswith("0 workers") else "true"
     # Imports and thread pools are not the pipeline's.
     if name.startswith("tf"):
         import tensorflow as tf
@@ -239,12 +380,13 @@ def main():
         import grain.python as grain
 
         list(grain.MapDataset.range(4).batch(2))
+    workers = Workers() if "2 workers" in name else None
     before = resident()
     start = time.perf_counter()
     data, count = make(folder)
     rows = sum(count(batch) for batch in data)
     seconds = time.perf_counter() - start
-    print(json.dumps({"rows": int(rows), "seconds": seconds, "peak_bytes": peak() - before}))
+    print(json.dumps({"rows": int(rows), "seconds": seconds, "peak_bytes": peak() - before + (workers.end() if workers else 0)}))
 
 
 if __name__ == "__main__":

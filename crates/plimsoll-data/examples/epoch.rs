@@ -14,6 +14,10 @@ use std::time::Instant;
 const BATCH: usize = 256;
 const IMAGES: usize = 32;
 const SIZE: usize = 224;
+#[cfg(feature = "tokenizers")]
+const LENGTH: usize = 1024;
+#[cfg(feature = "tokenizers")]
+const ROWS: usize = 16;
 
 /// A line of the kernel's account of this process, in bytes.
 fn status(name: &str) -> u64 {
@@ -55,6 +59,26 @@ fn open(task: &str, folder: &Path) -> Result<Dataset, Box<dyn Error>> {
                 Ok(())
             })?;
             flipped.batch(IMAGES, false)?
+        }
+        #[cfg(feature = "tokenizers")]
+        "tokens" => {
+            use plimsoll_data::sources::{JsonLines, Tokenizer};
+            use plimsoll_data::{ErrorKind, Pack};
+            let text = Key::of(Field::open("text", Element::U8, &[Field::OPEN])?);
+            let texts = Dataset::new(JsonLines::new(&[text])?.open(folder.join("texts.jsonl"))?)?;
+            let tokenizer = Tokenizer::open(folder.join("tokenizer.json"))?;
+            let tokens = [Field::open("tokens", Element::I32, &[Field::OPEN])?];
+            let tokenised = texts.map(Workers::Auto, &tokens, move |from, to| {
+                let text = std::str::from_utf8(from.get("text")?);
+                let text = text.map_err(|error| ErrorKind::Field {
+                    name: "text".to_string(),
+                    reason: error.to_string(),
+                })?;
+                let mut tokens = Vec::new();
+                tokenizer.encode(text, &mut tokens)?;
+                to.set("tokens", &[tokens.len()], &tokens)
+            })?;
+            tokenised.pack(LENGTH, Pack::Cut, &[])?.batch(ROWS, false)?
         }
         other => return Err(format!("there is no task {other}").into()),
     };

@@ -2,8 +2,8 @@
 //!
 //! A batch of a source is a range of an epoch's order. It owns no data: reading it writes into buffers that the caller keeps
 //! for the whole run, so that training's host memory is the same in the first step and the last. Since the order is a
-//! function of seed and epoch, a run that resumes finds its place at no cost. Where stages make the samples, a thread puts
-//! the next batches together while this one is trained on.
+//! function of seed and epoch, a run that resumes finds its place at no cost. Where stages make the samples, or reading one
+//! takes parsing or decoding, threads put the next batches together while this one is trained on.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use std::time::Instant;
 use crate::check::check_finite;
 use crate::pipeline::{PipelineReport, check_batch_size};
 use crate::random::{Permutation, Purpose, key};
-use crate::source::field_at;
-use crate::{Dataset, Depth, ErrorKind, Field, Position, Record, Records, Result, Source};
+use crate::source::{Promise, field_at};
+use crate::{Dataset, Depth, Element, ErrorKind, Field, Position, Record, Records, Result, Source};
 
 /// How a data set is walked: the batch size and the order.
 #[derive(Clone, Debug)]
@@ -73,12 +73,19 @@ impl Batches {
 
     /// Bytes of the batches that are put together ahead.
     pub fn ahead_bytes(&self) -> u64 {
-        if self.dataset.source().is_some() {
+        if self.read_in_place().is_some() {
             return 0;
         }
         let batch: u64 = self.dataset.fields().iter().map(|field| (field.bytes() * self.batch) as u64).sum();
         // Those that are ready, the one that is put together, and the one that is used.
         batch.saturating_mul(AHEAD as u64 + 2)
+    }
+
+    /// The source, if its samples are best read where they are needed: nothing is between the file and the caller's buffers.
+    /// What is parsed or decoded is made ahead instead.
+    fn read_in_place(&self) -> Option<&dyn Source> {
+        let is_work = |source: &dyn Source| source.reads_whole_records() || source.reading_bytes() > 0;
+        self.dataset.source().filter(|source| !is_work(*source))
     }
 
     /// The batches of one epoch. Every sample is in exactly one of them.
@@ -94,12 +101,17 @@ impl Batches {
     fn open(&self, epoch: u64, position: Option<&Position>) -> Epoch<'_> {
         let first = position.map_or(0, |position| usize::try_from(position.records).unwrap_or(usize::MAX));
         let range = first.min(self.per_epoch())..self.per_epoch();
-        let walk = match self.dataset.source() {
-            Some(source) => {
-                let permute = |seed| Permutation::new(key(seed, Purpose::Epoch, epoch), source.samples());
-                Walk::ByNumber { source, order: self.seed.map(permute) }
+        let order = self
+            .dataset
+            .source()
+            .zip(self.seed)
+            .map(|(source, seed)| Permutation::new(key(seed, Purpose::Epoch, epoch), source.samples()));
+        let walk = match self.read_in_place() {
+            Some(source) => Walk::ByNumber { source, order },
+            None => {
+                let records = self.records(epoch, position);
+                Walk::Made { records, order, last: Arc::default(), waited: 0.0 }
             }
-            None => Walk::Made { records: self.records(epoch, position), last: Arc::default(), waited: 0.0 },
         };
         Epoch { batches: self, epoch, range, walk }
     }
@@ -109,9 +121,17 @@ impl Batches {
         let ordered = self.seed.and_then(|seed| self.dataset.shuffle_all(seed).ok());
         let ordered = ordered.as_ref().unwrap_or(&self.dataset);
         let batches = ordered.batch(self.batch, false)?.prefetch(Depth::Records(AHEAD));
-        match position {
-            Some(position) => batches.records_from(position),
-            None => batches.records(epoch),
+        match (position, self.dataset.source()) {
+            (None, _) => batches.records(epoch),
+            (Some(position), None) => batches.records_from(position),
+            (Some(position), Some(source)) => {
+                // Of a source, all follows from how many came: what is ahead and what is batched count batches, and the source
+                // its samples.
+                let made = position.records.min(self.per_epoch() as u64);
+                let samples = made.saturating_mul(self.batch as u64).min(source.samples() as u64);
+                let numbers = vec![made, made, samples];
+                batches.records_from(&Position { epoch, records: made, numbers })
+            }
         }
     }
 }
@@ -132,6 +152,8 @@ enum Walk<'a> {
     },
     Made {
         records: Result<Records>,
+        /// The order of samples, if they are those of a source.
+        order: Option<Permutation>,
         /// The batch that came last: its memory is used again when nobody has it any more.
         last: Arc<Made>,
         waited: f64,
@@ -151,7 +173,9 @@ impl<'a> Epoch<'a> {
     /// Where one is: [`Batches::epoch_from`] goes on after the batch that came last.
     pub fn position(&self) -> Position {
         match &self.walk {
-            Walk::Made { records: Ok(records), .. } => records.position(),
+            Walk::Made { records: Ok(records), .. } if self.batches.dataset.source().is_none() => {
+                records.position()
+            }
             _ => Position { epoch: self.epoch, records: self.range.start as u64, numbers: vec![] },
         }
     }
@@ -178,13 +202,17 @@ impl<'a> Epoch<'a> {
         let fields = self.batches.dataset.fields();
         let rows = match &mut self.walk {
             Walk::ByNumber { source, order } => Rows::ByNumber { source: *source, order: *order, first },
-            Walk::Made { records, last, waited } => {
+            Walk::Made { records, order, last, waited } => {
                 let start = Instant::now();
-                let mut made = Arc::get_mut(last).map(std::mem::take).unwrap_or_default();
-                made.make(records, fields, first, samples);
+                let source = self.batches.dataset.source();
+                if Arc::get_mut(last).is_none() {
+                    *last = Arc::default();
+                }
+                if let Some(made) = Arc::get_mut(last) {
+                    made.make(records, source, fields, first, samples);
+                }
                 *waited += start.elapsed().as_secs_f64();
-                *last = Arc::new(made);
-                Rows::Made { made: Arc::clone(last), first: 0 }
+                Rows::Made { made: Arc::clone(last), order: *order, first: 0 }
             }
         };
         Batch { fields, rows, samples }
@@ -193,14 +221,21 @@ impl<'a> Epoch<'a> {
 
 impl Made {
     /// Takes the next batch, which begins with the sample of that number.
-    fn make(&mut self, records: &mut Result<Records>, fields: &[Field], first: usize, samples: usize) {
+    fn make(
+        &mut self,
+        records: &mut Result<Records>,
+        source: Option<&dyn Source>,
+        fields: &[Field],
+        first: usize,
+        samples: usize,
+    ) {
         (self.failure, self.first) = (None, first);
         let made = match records {
             Ok(records) => {
                 let record = self.record.get_or_insert_with(|| Record::new(&Arc::from([])));
                 records.read_into(record).map_err(|error| error.to_string()).and_then(|more| match more {
                     false => Err(ended_after(first)),
-                    true => check(record, fields, first, samples),
+                    true => check(record, source, fields, first, samples),
                 })
             }
             Err(error) => Err(error.to_string()),
@@ -213,12 +248,23 @@ fn ended_after(samples: usize) -> String {
     format!("the samples end after {samples}, where more were expected: count them again")
 }
 
-/// That a batch is what was expected, and its floats are finite.
-fn check(batch: &Record, fields: &[Field], first: usize, samples: usize) -> std::result::Result<(), String> {
+/// That a batch is what was expected, and its floats are finite, unless the source vouches for them.
+fn check(
+    batch: &Record,
+    source: Option<&dyn Source>,
+    fields: &[Field],
+    first: usize,
+    samples: usize,
+) -> std::result::Result<(), String> {
     for (position, field) in fields.iter().enumerate() {
         let rows = batch.shape(position)[0];
         if rows != samples {
             return Err(ended_after(first + rows));
+        }
+        let is_float = matches!(field.element(), Element::F32 | Element::F64);
+        let promise = source.map_or(Promise::Nothing, |source| source.promise(position));
+        if !is_float || matches!(promise, Promise::Finite | Promise::Meant) {
+            continue;
         }
         let bytes = batch.bytes(position).chunks_exact(field.bytes());
         for (sample, bytes) in (first..).zip(bytes) {
@@ -237,12 +283,19 @@ impl<'a> Iterator for Epoch<'a> {
     }
 
     fn nth(&mut self, n: usize) -> Option<Batch<'a>> {
-        if let Walk::ByNumber { .. } = self.walk {
-            let number = self.range.nth(n)?;
-            return Some(self.batch(number));
+        if let Walk::Made { records, .. } = &mut self.walk
+            && self.batches.dataset.source().is_some()
+            && n > 0
+        {
+            let made = self.range.start.saturating_add(n) as u64;
+            let there = Position { epoch: self.epoch, records: made, numbers: vec![] };
+            *records = self.batches.records(self.epoch, Some(&there));
+        } else if let Walk::Made { .. } = self.walk {
+            (0..n).try_for_each(|_| self.next().map(|_| ()))?;
+            return self.next();
         }
-        (0..n).try_for_each(|_| self.next().map(|_| ()))?;
-        self.next()
+        let number = self.range.nth(n)?;
+        Some(self.batch(number))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -263,7 +316,7 @@ pub struct Batch<'a> {
 #[derive(Clone)]
 enum Rows<'a> {
     ByNumber { source: &'a dyn Source, order: Option<Permutation>, first: usize },
-    Made { made: Arc<Made>, first: usize },
+    Made { made: Arc<Made>, order: Option<Permutation>, first: usize },
 }
 
 impl<'a> Batch<'a> {
@@ -292,7 +345,7 @@ impl<'a> Batch<'a> {
     pub fn indices(&self) -> impl ExactSizeIterator<Item = usize> {
         let (order, first) = match &self.rows {
             Rows::ByNumber { order, first, .. } => (*order, *first),
-            Rows::Made { made, first } => (None, made.first + first),
+            Rows::Made { made, order, first } => (*order, made.first + first),
         };
         (first..first + self.samples).map(move |at| order.map_or(at, |order| order.at(at)))
     }
@@ -313,7 +366,7 @@ impl<'a> Batch<'a> {
                     source.read(sample, field, out)?;
                 }
             }
-            Rows::Made { made, first } => match (&made.failure, &made.record) {
+            Rows::Made { made, first, .. } => match (&made.failure, &made.record) {
                 (None, Some(record)) => {
                     out.copy_from_slice(&record.bytes(field)[first * found.bytes()..][..needed]);
                 }

@@ -3,6 +3,8 @@
 //! A source is a file here and an entry of [`KINDS`]: it reads its own options, says what can be predicted from it
 //! before a byte of it is read, and opens itself. Nothing else knows which sources there are.
 
+#[cfg(feature = "tokenizers")]
+mod byte_level;
 mod bytes;
 mod columns;
 mod concatenated;

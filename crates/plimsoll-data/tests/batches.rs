@@ -1,6 +1,6 @@
 //! What an epoch's batches promise: every sample once, in an order that the seed and the epoch decide.
 
-use plimsoll_data::{Columns, Dataset, ErrorKind, Synthetic};
+use plimsoll_data::{Batch, Columns, Csv, Dataset, Element, ErrorKind, Field, Synthetic};
 use proptest::prelude::*;
 
 /// Samples whose only field is their own number.
@@ -166,4 +166,65 @@ fn a_shuffle_of_any_length_holds_no_memory() {
     assert_eq!(batches.resident_bytes(), 0);
     let batch = batches.epoch(0).nth(batches.per_epoch() - 1).unwrap();
     assert!(batch.indices().all(|index| index < split.train.samples()));
+}
+
+/// A csv too large to be kept: its samples are parsed ahead, and are those of the same batches all the same.
+fn parsed(folder: &tempfile::TempDir) -> Dataset {
+    let path = folder.path().join("rows.csv");
+    let mut text = "x,label\n".to_string();
+    for row in 0..70_000 {
+        text.push_str(&format!("{row}{},{}\n", ".".to_string() + &"0".repeat(60), row % 3));
+    }
+    std::fs::write(&path, text).unwrap();
+    Dataset::new(Csv::label("label").open(path).unwrap()).unwrap()
+}
+
+#[test]
+fn samples_that_are_parsed_ahead_come_in_the_order_of_the_seed_from_anywhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = parsed(&folder);
+    assert!(dataset.source().unwrap().reads_whole_records());
+    for seed in [None, Some(4)] {
+        let batches =
+            seed.into_iter().fold(dataset.batches(512).unwrap(), |batches, seed| batches.shuffled(seed));
+        let values = |batch: &Batch<'_>| {
+            let mut bytes = vec![0; batches.buffer_bytes(0)];
+            let read = batch.read(0, &mut bytes).unwrap();
+            let values = bytes[..read].as_chunks().0.iter().map(|&value| f32::from_ne_bytes(value) as usize);
+            values.collect::<Vec<_>>()
+        };
+        let whole: Vec<_> =
+            batches.epoch(2).map(|batch| (batch.indices().collect::<Vec<_>>(), values(&batch))).collect();
+        assert_eq!(whole.len(), batches.per_epoch());
+        for (indices, values) in &whole {
+            assert_eq!(indices, values);
+        }
+        let last = batches.per_epoch() - 1;
+        for first in [1, 40, last] {
+            let mut coming = batches.epoch(2);
+            let batch = coming.nth(first).unwrap();
+            assert_eq!(values(&batch), whole[first].1, "{first}");
+            let position = coming.position();
+            assert_eq!(position.records(), first as u64 + 1);
+            let rest: Vec<_> = batches.epoch_from(&position).map(|batch| values(&batch)).collect();
+            assert!(rest.iter().eq(whole[first + 1..].iter().map(|(_, values)| values)), "{first}");
+        }
+        assert!(batches.epoch(2).nth(last + 1).is_none());
+    }
+}
+
+#[test]
+fn only_floats_are_looked_at_for_what_is_not_finite() {
+    // As floats, these would be NaN.
+    let fields =
+        [Field::new("pixels", Element::U8, &[4]).unwrap(), Field::new("label", Element::I32, &[]).unwrap()];
+    let white = Dataset::from_function(&fields, 3, |_, out| {
+        out.set("pixels", &[4], &[255u8; 4])?;
+        out.set("label", &[], &[-1i32])
+    });
+    let white = white.unwrap().filter(|_| Ok(true)).counted().unwrap();
+    for batch in white.batches(2).unwrap().epoch(0) {
+        batch.read(0, &mut [0; 8]).unwrap();
+        batch.read(1, &mut [0; 8]).unwrap();
+    }
 }

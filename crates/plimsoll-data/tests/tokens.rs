@@ -125,3 +125,38 @@ proptest! {
         }
     }
 }
+
+/// Text in which words, their contractions, numbers, signs and spaces of many kinds meet.
+fn any_text() -> impl Strategy<Value = String> {
+    let pieces = [
+        "a", "Dog", "é", "東京", "ǅ", "ʰ", "١", "Ⅷ", "½", "7", "42", "'", "'s", "'ll", "'LL", "’", " ", "  ",
+        "\n", "\r\n", "\t", "\u{a0}", "\u{3000}", "\u{85}", "\u{200b}", "e\u{301}", "🙂", "—", ".", "...",
+        "_", "\u{0}", "<|end|>", "<|e",
+    ];
+    let piece = prop_oneof![4 => proptest::sample::select(pieces.to_vec()).prop_map(str::to_string), 1 => any::<String>()];
+    proptest::collection::vec(piece, 0..24).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    /// Of byte-level tokenizers words are found here, and looked up; with a token that is none of these among them.
+    #[test]
+    fn any_text_has_the_tokens_that_the_library_gives_it(texts in proptest::collection::vec(any_text(), 1..4)) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut library = tokenizers::Tokenizer::from_file(file("bytes.json")).unwrap();
+        library.with_truncation(None).unwrap();
+        let added = tokenizers::AddedToken::from("<|end|>", true);
+        for added in [None, Some(added)] {
+            library.add_special_tokens(added).unwrap();
+            let path = folder.path().join("tokenizer.json");
+            library.save(&path, false).unwrap();
+            let tokenizer = Tokenizer::open(&path).unwrap();
+            for text in &texts {
+                let expected = library.encode(text.as_str(), true).unwrap();
+                let mut found = vec![];
+                tokenizer.encode(text, &mut found).unwrap();
+                let expected: Vec<i32> = expected.get_ids().iter().map(|&id| id as i32).collect();
+                prop_assert_eq!(&found, &expected, "{:?}", text);
+            }
+        }
+    }
+}

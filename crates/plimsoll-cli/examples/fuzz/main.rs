@@ -6,6 +6,7 @@
 //! abort leaves it there. `.ci/fuzz` runs all targets.
 
 mod allocation;
+mod data;
 mod mutate;
 mod random;
 mod target;

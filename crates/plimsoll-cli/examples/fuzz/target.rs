@@ -3,6 +3,7 @@
 //! A target does with a file what the command would, and fails by a panic: its own, or that of a check here that what was
 //! read holds together and that nothing printed acts on a terminal.
 
+use crate::data;
 use crate::mutate::{Form, Seed};
 use plimsoll::data::sources::{Inputs, Targets, idx, npy, safetensors};
 use plimsoll::data::{Csv, RamBudget, Source};
@@ -48,11 +49,15 @@ pub(crate) const TARGETS: &[Target] = &[
     text_file("forecast", 1 << 20, small_workloads, forecast),
     text_file("profile", 1 << 20, profiles, profile),
     text_file("packing", 10 << 20, packing_problems, packing),
-    text_file("data", 10 << 20, tables, data),
+    text_file("data", 10 << 20, tables, whole_table),
     recording("npy", || array_files(".npy"), arrays),
     recording("npz", || array_files(".npz"), arrays),
     recording("idx", || array_files("idx"), arrays),
     recording("tensors", || array_files(".safetensors"), arrays),
+    recording("csv", tables, data::csv_rows),
+    recording("json-lines", || data::files(&["records.jsonl"]), data::json_lines),
+    recording("tfrecord", || data::files(&["records.tfrecord", "unpacked.tfrecord"]), data::tf_record),
+    text_file("image", 1 << 20, || data::files(&["pictures/"]), data::image),
     text_file("weights", 1 << 20, weight_headers, weights),
 ];
 
@@ -182,7 +187,7 @@ fn packing(bytes: &[u8]) -> bool {
         || panic!("written and read again, it differs")
 }
 
-fn data(bytes: &[u8]) -> bool {
+fn whole_table(bytes: &[u8]) -> bool {
     let budget = RamBudget::bytes(64 << 20);
     let label = Csv::label("species").budget(budget).read(Cursor::new(bytes)).is_ok();
     let target = Csv::target("width").delimiter(';').budget(budget).read(Cursor::new(bytes)).is_ok();
@@ -224,7 +229,7 @@ fn arrays(bytes: &[u8]) -> bool {
 }
 
 /// Files of arrays in whose names this stands, as other programs wrote them.
-fn array_files(part: &str) -> Vec<Seed> {
+pub(crate) fn array_files(part: &str) -> Vec<Seed> {
     let mut files = Vec::new();
     collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../plimsoll-data/tests/data"), &mut files);
     files.retain(|path| path.to_string_lossy().contains(part));

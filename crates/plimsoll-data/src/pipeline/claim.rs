@@ -40,9 +40,11 @@ impl Claim {
             return Ok(true);
         }
         let mut scratch = Record::new(&fields.into());
-        for row in 0..self.samples {
-            self.meter.work(|| read_row(&*self.source, self.number(row), out, row, &mut scratch))?;
-        }
+        // Looking at a clock for each row would take a good part of what reading a small one does.
+        self.meter.work_on(self.samples as u64, || {
+            let mut rows = 0..self.samples;
+            rows.try_for_each(|row| read_row(&*self.source, self.number(row), out, row, &mut scratch))
+        })?;
         Ok(true)
     }
 

@@ -21,6 +21,7 @@ mod pack;
 mod pending;
 mod range;
 mod repeat;
+mod shelf;
 mod shuffle;
 mod workers;
 

@@ -2,6 +2,7 @@
 //! can be read by number is shuffled as a whole instead, and holds nothing.
 
 use super::pending::{Waiting, in_order_of_upstream, read_positions, save_positions};
+use super::shelf::Shelf;
 use super::{Account, Cursor, Held, Node, Pass, StageMeter, Stream};
 use crate::random::{Purpose, below, key, word};
 use crate::{Field, Record, Result};
@@ -26,15 +27,13 @@ impl Node for Shuffled {
     fn open(&self, pass: &Pass) -> Result<Box<dyn Stream>> {
         Ok(Box::new(Shuffling {
             upstream: self.upstream.open(pass)?,
-            fields: Arc::clone(self.fields()),
+            taken_in: Waiting::new(Record::new(self.fields())),
             key: key(self.seed, Purpose::Shuffle, pass.epoch),
             drawn: 0,
             size: self.buffer,
-            buffer: vec![],
-            spare: vec![],
+            buffer: Shelf::new(self.fields(), self.buffer),
             has_ended: false,
             held: Held::nothing(&pass.account),
-            held_bytes: 0,
             account: Arc::clone(&pass.account),
             meter: pass.meter.stage(format!("shuffle with a buffer of {}", self.buffer)),
         }))
@@ -45,8 +44,12 @@ impl Node for Shuffled {
     }
 
     fn stage_bytes(&self) -> u64 {
+        let fields = self.fields();
         // An open record takes at least this.
-        let each = Record::new(self.fields()).held_bytes() + size_of::<Waiting>() as u64;
+        let each = match Shelf::new(fields, 0) {
+            Shelf::Rows(_) => (fields.iter().map(Field::bytes).sum::<usize>() + size_of::<[u64; 2]>()) as u64,
+            Shelf::Records(_) => Record::new(fields).held_bytes() + size_of::<Waiting>() as u64,
+        };
         let records = self.upstream.count().map_or(self.buffer as u64, |count| count.min(self.buffer as u64));
         self.upstream.stage_bytes().saturating_add(each.saturating_mul(records))
     }
@@ -54,56 +57,40 @@ impl Node for Shuffled {
 
 struct Shuffling {
     upstream: Box<dyn Stream>,
-    fields: Arc<[Field]>,
+    /// The record that goes into the buffer next.
+    taken_in: Waiting,
     key: u64,
     drawn: u64,
     size: usize,
-    buffer: Vec<Waiting>,
-    /// Records that are empty.
-    spare: Vec<Waiting>,
+    buffer: Shelf,
     has_ended: bool,
     held: Held,
-    held_bytes: u64,
     account: Arc<Account>,
     meter: Arc<StageMeter>,
 }
 
 impl Shuffling {
-    /// A record to be filled, and the bytes it has.
-    fn empty(&mut self) -> (Waiting, u64) {
-        match self.spare.pop() {
-            Some(waiting) => {
-                let bytes = waiting.record.held_bytes();
-                (waiting, bytes)
-            }
-            None => (Waiting::new(Record::new(&self.fields)), 0),
-        }
-    }
-
-    /// Puts a record that has been filled into the buffer, within the budget.
-    fn keep(&mut self, waiting: Waiting, before_bytes: u64) -> Result<()> {
-        let bytes = waiting.record.held_bytes();
-        self.held_bytes = self.held_bytes + bytes - before_bytes;
-        let (records, size) = (self.buffer.len() + 1, self.size);
+    /// Puts the record that was taken in at a place of the buffer, within the budget.
+    fn put(&mut self, at: usize) -> Result<()> {
+        self.buffer.put(at, &mut self.taken_in);
+        let (bytes, records, size) = (self.buffer.held_bytes(), self.buffer.len(), self.size);
         let holder = || format!("a shuffle buffer with {records} of {size} records");
         let remedy = "use a smaller buffer, shuffle before records are made larger, or raise the budget";
-        if let Err(error) = self.held.set(self.held_bytes, &holder, remedy) {
-            self.held_bytes -= bytes;
-            self.held_bytes += before_bytes;
-            return Err(error);
-        }
-        self.meter.holds(self.held_bytes);
-        self.buffer.push(waiting);
+        self.held.set(bytes, &holder, remedy)?;
+        self.meter.holds(bytes);
         Ok(())
     }
 
     fn fill(&mut self) -> Result<()> {
         while !self.has_ended && self.buffer.len() < self.size {
-            let (mut waiting, bytes) = self.empty();
-            if waiting.take_in(&mut *self.upstream)? {
-                self.keep(waiting, bytes)?;
-            } else {
+            if !self.taken_in.take_in(&mut *self.upstream)? {
                 self.has_ended = true;
+                break;
+            }
+            self.buffer.add_places(1);
+            if let Err(error) = self.put(self.buffer.len() - 1) {
+                self.buffer.remove_last_place();
+                return Err(error);
             }
         }
         Ok(())
@@ -113,44 +100,34 @@ impl Shuffling {
 impl Stream for Shuffling {
     fn next(&mut self, out: &mut Record) -> Result<bool> {
         self.fill()?;
-        if self.buffer.is_empty() {
+        if self.buffer.len() == 0 {
             return Ok(false);
         }
         self.meter.work(|| {
             let drawn = below(word(self.key, self.drawn), self.buffer.len() as u64) as usize;
             self.drawn += 1;
-            let mut waiting = self.buffer.swap_remove(drawn);
-            // What the caller's record held before belongs to the buffer now.
-            self.held_bytes = self.held_bytes + out.held_bytes() - waiting.record.held_bytes();
-            std::mem::swap(out, &mut waiting.record);
-            self.spare.push(waiting);
+            self.buffer.draw(drawn, out);
         });
         Ok(true)
     }
 
     fn save(&self, position: &mut Vec<u64>) {
         position.push(self.drawn);
-        save_positions(position, self.buffer.iter().map(|waiting| &*waiting.before));
+        save_positions(position, (0..self.buffer.len()).map(|at| self.buffer.before(at)));
         self.upstream.save(position);
     }
 
     fn seek(&mut self, position: &mut Cursor<'_>) -> Result<()> {
         self.drawn = position.take()?;
         self.has_ended = false;
-        self.buffer.clear();
-        self.spare.clear();
-        (self.held, self.held_bytes) = (Held::nothing(&self.account), 0);
+        self.buffer = Shelf::new(self.taken_in.record.fields(), self.size);
+        self.held = Held::nothing(&self.account);
         let positions = read_positions(position)?;
-        let places = in_order_of_upstream(&positions);
-        for &place in &places {
-            let (mut waiting, bytes) = self.empty();
-            waiting.take_again(&mut *self.upstream, positions[place])?;
-            self.keep(waiting, bytes)?;
+        for place in in_order_of_upstream(&positions) {
+            self.taken_in.take_again(&mut *self.upstream, positions[place])?;
+            self.buffer.add_places((place + 1).saturating_sub(self.buffer.len()));
+            self.put(place)?;
         }
-        // Back to where each was.
-        let mut placed: Vec<(usize, Waiting)> = places.into_iter().zip(self.buffer.drain(..)).collect();
-        placed.sort_by_key(|(place, _)| *place);
-        self.buffer.extend(placed.into_iter().map(|(_, waiting)| waiting));
         self.upstream.seek(position)
     }
 }

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// How many threads work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +46,8 @@ impl From<usize> for Workers {
 /// How many records are made ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// Two at first, and more while the consumer has to wait for them and the budget has room.
+    /// One for each thread at first, and more while the consumer has to wait for some although the threads had to wait for the
+    /// consumer before, if the budget has room.
     Auto,
     /// At most so many, and at least 1.
     Records(usize),
@@ -151,8 +153,8 @@ struct State {
     depth: usize,
     /// How many are: permitted, and not yet given out.
     under_way: usize,
-    /// Whether somebody waited for a permit since the depth was last changed.
-    was_full: bool,
+    /// The time that more ready records would have saved.
+    lost: Lost,
     /// By number: where upstream was before and after it.
     positions: BTreeMap<u64, (Vec<u64>, Vec<u64>)>,
     /// By number: what was made.
@@ -167,6 +169,42 @@ struct State {
     closed: bool,
     /// What is held for all that is under way.
     held: Option<Held>,
+}
+
+/// The time that is lost for want of records that are ready: threads wait for the consumer, and the consumer waits for them
+/// later. Where only one side ever waits, more ready records would change nothing.
+struct Lost {
+    /// What threads have waited since the consumer last did.
+    idle: Duration,
+    /// What would have been saved since the depth was last changed, at `since`.
+    lost: Duration,
+    since: Instant,
+}
+
+impl Lost {
+    /// Less than this is never much, nor less than one part in so many.
+    const LEAST: Duration = Duration::from_micros(200);
+    const SHARE: u32 = 50;
+
+    fn threads_waited(&mut self, time: Duration) {
+        self.idle += time;
+    }
+
+    /// Says whether so much was lost that more is to be ready; then it begins anew.
+    fn consumer_waited(&mut self, time: Duration) -> bool {
+        self.lost += time.min(std::mem::take(&mut self.idle));
+        let is_much = self.lost > Lost::LEAST.max(self.since.elapsed() / Lost::SHARE);
+        if is_much {
+            *self = Lost::default();
+        }
+        is_much
+    }
+}
+
+impl Default for Lost {
+    fn default() -> Lost {
+        Lost { idle: Duration::ZERO, lost: Duration::ZERO, since: Instant::now() }
+    }
 }
 
 impl State {
@@ -213,7 +251,7 @@ impl Ring {
     fn reset_state(&self) {
         let options = &self.shared.options;
         let depth = match options.depth {
-            Depth::Auto => options.threads + 1,
+            Depth::Auto => options.threads,
             Depth::Records(records) => records.max(1),
         };
         let Shared { account, in_fields, out_fields, .. } = &*self.shared;
@@ -259,7 +297,7 @@ impl Ring {
     fn take(&mut self) -> Option<Result<Record>> {
         let Shared { options, account, .. } = &*self.shared;
         let mut state = lock(&self.shared.state);
-        let mut has_waited = false;
+        let mut waited_since = None;
         let number = loop {
             let first = state.made.first_key_value().map(|(&number, _)| number);
             match first {
@@ -269,18 +307,18 @@ impl Ring {
             if state.end.is_some_and(|end| self.taken >= end) {
                 return None;
             }
-            if !has_waited && state.was_full && options.depth == Depth::Auto && state.depth < MOST_AHEAD {
-                // It was waited for although threads had nothing to do a while ago: more is to be ready.
-                if account.has_room(state.largest.saturating_mul(2)) {
-                    state.depth += 1;
-                    state.was_full = false;
-                    options.meter.works_with(options.threads as u64, state.depth as u64);
-                    self.shared.taken.notify_all();
-                }
-            }
-            has_waited = true;
+            waited_since.get_or_insert_with(Instant::now);
             state = self.shared.made.wait(state).unwrap_or_else(PoisonError::into_inner);
         };
+        if let Some(since) = waited_since {
+            let is_much = state.lost.consumer_waited(since.elapsed());
+            let may_grow = options.depth == Depth::Auto && state.depth < MOST_AHEAD;
+            if is_much && may_grow && account.has_room(state.largest.saturating_mul(2)) {
+                state.depth += 1;
+                options.meter.works_with(options.threads as u64, state.depth as u64);
+                self.shared.taken.notify_all();
+            }
+        }
         let made = state.made.remove(&number)?;
         if let Some((mut before, after)) = state.positions.remove(&number) {
             self.position.clone_from(&after);
@@ -332,14 +370,17 @@ impl Shared {
                 return false;
             }
             let under_way = state.under_way + 1;
-            if under_way > state.depth {
-                state.was_full = true;
-            } else if state.hold(under_way).is_ok() || under_way == 1 {
-                // Whether a single one fits is known when it is made.
+            let is_full = under_way > state.depth;
+            // Whether a single one fits is known when it is made.
+            if !is_full && (state.hold(under_way).is_ok() || under_way == 1) {
                 state.under_way = under_way;
                 return true;
             }
+            let since = Instant::now();
             state = self.taken.wait(state).unwrap_or_else(PoisonError::into_inner);
+            if is_full {
+                state.lost.threads_waited(since.elapsed() / self.options.threads as u32);
+            }
         }
     }
 

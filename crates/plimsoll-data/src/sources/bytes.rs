@@ -69,6 +69,14 @@ impl Bytes {
         }
     }
 
+    /// So many bytes from `offset` on, if they are held.
+    pub(super) fn held(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        match &self.place {
+            Place::File(_) => None,
+            Place::Memory(bytes) => bytes.get(usize::try_from(offset).ok()?..)?.get(..length),
+        }
+    }
+
     /// Fills `out` with what begins at `offset`. Allocates nothing unless it fails.
     pub(super) fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         self.check_within(offset, out.len() as u64)?;

@@ -192,16 +192,21 @@ impl Column {
             let at = values.iter().position(is_refused).unwrap_or(0);
             return Err(self.refuse(sample, first + 4 * at as u64, &values[at]));
         }
+        let convert = |place: u64, stored: &[u8], out: &mut [u8]| {
+            let Some(at) = number.convert(*order, self.used, stored, out) else { return Ok(()) };
+            let at = at * number.bytes();
+            Err(self.refuse(sample, place + at as u64, &stored[at..][..number.bytes()]))
+        };
+        if let Some(stored) = bytes.held(first, out.len() / element * number.bytes()) {
+            return convert(first, stored, out);
+        }
         let mut stored = [0; CHUNK];
         let at_once = CHUNK / number.bytes();
         for (chunk, out) in out.chunks_mut(at_once * element).enumerate() {
             let stored = &mut stored[..out.len() / element * number.bytes()];
             let place = first + (chunk * at_once * number.bytes()) as u64;
             bytes.read(place, stored).map_err(|error| error.of_sample(sample))?;
-            if let Some(at) = number.convert(*order, self.used, stored, out) {
-                let at = at * number.bytes();
-                return Err(self.refuse(sample, place + at as u64, &stored[at..][..number.bytes()]));
-            }
+            convert(place, stored, out)?;
         }
         Ok(())
     }

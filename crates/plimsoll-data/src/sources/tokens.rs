@@ -3,6 +3,7 @@
 //! A window of tokens begins at a byte that only tokenising all before it tells. So the text is tokenised once, a piece at a
 //! time, and its tokens are kept: a few in memory, many in a temporary file without a name, which is gone with the source.
 
+use super::byte_level::ByteLevelBpe;
 use super::bytes::Bytes;
 use super::guard::guard;
 use super::text::found;
@@ -34,6 +35,8 @@ pub struct Tokenizer {
     path: PathBuf,
     inner: tokenizers::Tokenizer,
     vocabulary: usize,
+    /// A faster way to the same tokens, where there is one.
+    words: Option<ByteLevelBpe>,
 }
 
 impl fmt::Debug for Tokenizer {
@@ -59,14 +62,21 @@ impl Tokenizer {
             Ok(inner)
         };
         let inner = guard(|| read().map_err(|error| error.to_string()));
-        let inner =
+        let mut inner =
             inner.map_err(|reason| bytes.error(None, None, format!("it is no tokenizer: {reason}")))?;
         // Numbers need not be without gaps.
         let most = inner.get_vocab(true).into_values().max().unwrap_or(0);
         let Some(vocabulary) = i32::try_from(most).ok().map(|most| most as usize + 1) else {
             return Err(bytes.error(None, None, format!("its token {most} does not fit an i32")));
         };
-        Ok(Tokenizer { path, inner, vocabulary })
+        let words = ByteLevelBpe::of(&inner);
+        if words.is_some() {
+            // Words are kept once.
+            let mut model = inner.get_model().clone();
+            model.resize_cache(0);
+            inner.with_model(model);
+        }
+        Ok(Tokenizer { path, inner, vocabulary, words })
     }
 
     /// Tokens are below this.
@@ -83,11 +93,25 @@ impl Tokenizer {
     }
 
     fn encode_as(&self, text: &str, add_special_tokens: bool, out: &mut Vec<i32>) -> Result<()> {
-        let encode = || self.inner.encode_fast(text, add_special_tokens).map_err(|error| error.to_string());
-        let encoded = guard(encode).map_err(|reason| {
+        let failed = |reason| {
             let reason = format!("the text cannot be tokenised: {reason}");
             ErrorKind::File { path: self.path.clone(), sample: None, offset: None, reason }
-        })?;
+        };
+        if let Some(words) = &self.words {
+            let before = out.len();
+            let encode =
+                || words.encode(self.inner.get_model(), text, out).map_err(|error| error.to_string());
+            match guard(encode) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(reason) => {
+                    out.truncate(before);
+                    return Err(failed(reason).into());
+                }
+            }
+        }
+        let encode = || self.inner.encode_fast(text, add_special_tokens).map_err(|error| error.to_string());
+        let encoded = guard(encode).map_err(failed)?;
         out.extend(encoded.get_ids().iter().map(|&token| token as i32));
         Ok(())
     }

@@ -14,9 +14,9 @@ use std::sync::{PoisonError, RwLock};
 /// A block ends with the record that brings it to as many bytes.
 const BLOCK: u64 = 8 << 10;
 /// As many bytes of blocks are kept, unless blocks are so long that these would be too few of them.
-const KEPT_BYTES: u64 = 2 << 20;
+const KEPT_BYTES: u64 = 512 << 10;
 const FEWEST_SLOTS: u64 = 4;
-const MOST_SLOTS: u64 = 256;
+const MOST_SLOTS: u64 = 64;
 /// Of as many files each stays open. Of more, a file is opened for each block, since a process may only have so many.
 const MOST_OPEN_FILES: usize = 256;
 

@@ -20,7 +20,7 @@ const KEPT_VALUE_BYTES: u64 = 16 << 20;
 /// The records of one or several files, in their order, read by number.
 ///
 /// Made by [`Csv::open`](super::super::Csv::open), [`JsonLines::open`](super::super::JsonLines::open) and
-/// [`TfRecord::open`](super::super::TfRecord::open). An index of at most a 512th of the files and two MiB of what was
+/// [`TfRecord::open`](super::super::TfRecord::open). An index of at most a 512th of the files and half a MiB of what was
 /// read last stay in memory, or the values if there are few of them.
 #[derive(Debug)]
 pub struct RecordFiles {
