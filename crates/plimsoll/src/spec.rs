@@ -6,7 +6,7 @@
 //!
 //! ```toml
 //! about = "A small network that reads handwritten digits."
-//! loss = "sparse_cross_entropy"    # or cross_entropy, mse, bce_from_logits
+//! loss = "sparse_cross_entropy"    # or cross_entropy, mse, l1, smooth_l1, bce_from_logits
 //! metrics = ["accuracy"]
 //!
 //! [data]
@@ -97,11 +97,14 @@
 //! |---|---|
 //! | `dense = units` | `activation`, `init`, `bias` |
 //! | `conv = filters` | `window`; `stride`, `padding`, `dilation`, `groups`, `activation`, `init`, `bias` |
+//! | `conv1d = filters` | `window`; `stride`, `padding`, `causal`, `dilation`, `groups`, `activation`, `init`, `bias` |
+//! | `conv_transpose = filters` | `window`; `stride`, `padding`, `dilation`, `groups`, `activation`, `init`, `bias` |
 //! | `max_pool = window`, `mean_pool = window` | `stride`, `padding` |
 //! | `dropout = rate` | |
 //! | `embedding = vocabulary` | `width`; `init` |
 //! | `lstm = width`, `gru = width` | `sequences`, whether all states are returned or the last |
-//! | `attention = heads`, `block = heads` | `causal`; of the block, `dropout` |
+//! | `attention = heads`, `block = heads` | `causal`; of the block, `dropout`; of attention, `key_value_heads`, `rotary`, a base, `bias` |
+//! | `group_norm = groups`, `squeeze_excite = channels`, `swiglu = width` | |
 //! | `reshape = shape`, `upsample = times` | |
 //! | `residual = layers` | `projection`, layers |
 

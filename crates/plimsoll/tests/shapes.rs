@@ -59,7 +59,24 @@ fn norms_activations_and_dropout_keep_the_shape() {
         assert_eq!(shape(BatchNorm::new(), input), input);
         assert_eq!(shape(LayerNorm::new(), input), input);
         assert_eq!(shape(Dropout(0.5), input), input);
-        for name in ["relu", "gelu", "tanh", "sigmoid", "softplus", "silu", "softmax"] {
+        assert_eq!(shape(RmsNorm::new(), input), input);
+        assert_eq!(shape(GroupNorm::new(3), input), input);
+        assert_eq!(shape(InstanceNorm::new(), input), input);
+        for name in [
+            "relu",
+            "gelu",
+            "tanh",
+            "sigmoid",
+            "softplus",
+            "silu",
+            "elu",
+            "leaky_relu",
+            "hard_swish",
+            "hard_sigmoid",
+            "relu6",
+            "mish",
+            "softmax",
+        ] {
             assert_eq!(shape(name.parse::<Activation>().unwrap(), input), input, "{name}");
         }
     }

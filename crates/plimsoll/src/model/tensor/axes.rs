@@ -37,6 +37,50 @@ impl Tensor {
         self.permute(&order)
     }
 
+    /// The same elements with a new axis of extent one, before the axis of that number or after the last.
+    ///
+    /// # Errors
+    /// If there are fewer axes.
+    pub fn unsqueeze(&self, axis: usize) -> Result<Tensor> {
+        if axis > self.rank() {
+            let message = format!("unsqueeze: there is no place {axis} for an axis in {self}");
+            return Err(self.error(ErrorKind::Shape, message));
+        }
+        let mut shape = self.shape()[..].to_vec();
+        shape.insert(axis, 1);
+        self.reshape(&shape)
+    }
+
+    /// The same elements without an axis of extent one.
+    ///
+    /// # Errors
+    /// If the axis is not there or has another extent.
+    pub fn squeeze(&self, axis: usize) -> Result<Tensor> {
+        self.expect_axis("squeeze", axis)?;
+        let mut shape = self.shape()[..].to_vec();
+        if shape.remove(axis) != 1 {
+            let message = format!("squeeze: axis {axis} of {self} has an extent other than 1");
+            return Err(self.error(ErrorKind::Shape, message));
+        }
+        self.reshape(&shape)
+    }
+
+    /// Every element along an axis this many times, one after another.
+    ///
+    /// # Errors
+    /// If the axis is not there, or there would be more elements than can be addressed.
+    pub fn repeat_interleave(&self, axis: usize, times: usize) -> Result<Tensor> {
+        self.expect_axis("repeat_interleave", axis)?;
+        let shape = self.shape();
+        let Some(extent) = shape[axis].checked_mul(times) else {
+            let message = format!("repeat_interleave: {self} times {times} is more than can be addressed");
+            return Err(self.error(ErrorKind::Shape, message));
+        };
+        let (before, after) = (&shape[..=axis], &shape[axis + 1..]);
+        let repeated = self.unsqueeze(axis + 1)?.broadcast(&[before, &[times], after].concat())?;
+        repeated.reshape(&[&shape[..axis], &[extent], after].concat())
+    }
+
     /// Repeats along axes of extent one and along new leading axes.
     ///
     /// # Errors
