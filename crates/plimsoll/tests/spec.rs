@@ -339,6 +339,44 @@ clip = { value = 1 }"#;
 }
 
 #[test]
+fn every_network_of_the_documentation_can_be_written() {
+    let classifiers = [
+        "resnet18",
+        "resnet34",
+        "resnet50",
+        "resnet101",
+        "resnext50",
+        "vgg11",
+        "vgg16",
+        "densenet121",
+        "googlenet",
+        "mobilenet_v2",
+        "mobilenet_v3",
+        "efficientnet_b0",
+        "convnext_t",
+        "vit_b16",
+        "vit_s16",
+        "mixer_b16",
+        "deeplab",
+    ];
+    let sized = classifiers.map(|kind| format!("kind = \"{kind}\"\nclasses = 10"));
+    let unet = "kind = \"unet\"\nchannels = 2\nwidths = [4, 8]\nupsampling = \"bilinear\"".to_string();
+    let model = DIGITS.find("[model]").expect("it has a model");
+    let optimizer = DIGITS.find("[optimizer]").expect("it has an optimizer");
+    for kind in sized.into_iter().chain([unet]) {
+        let text = format!("{}[model]\n{kind}\n{}", &DIGITS[..model], &DIGITS[optimizer..]);
+        parse(&text).unwrap_or_else(|error| panic!("{kind}: {error}"));
+    }
+    let keys = "kind = \"llama\"\nwidth = 16\nheads = 4\nkey_value_heads = 2\nhidden = 40\nbase = 5000\nlayers = 1\nvocabulary = 100";
+    let model = TOKENS.find("[model]").expect("it has a model");
+    let optimizer = TOKENS.find("[optimizer]").expect("it has an optimizer");
+    let text = format!("{}[model]\n{keys}\n{}", &TOKENS[..model], &TOKENS[optimizer..]);
+    let spec = parse(&text).unwrap_or_else(|error| panic!("{error}"));
+    let (data, _) = spec.datasets().expect("synthetic data");
+    spec.trainer().fit(&data, None, &mut ()).unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
 fn the_device_of_a_file_is_trained_on_unless_another_is_named() -> plimsoll::Result<()> {
     let spec = parse(&DIGITS.replace("epochs = 2", "steps = 2\ndevice = \"cuda:60000\""))?;
     let (data, _) = spec.datasets()?;
