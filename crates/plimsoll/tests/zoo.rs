@@ -8,7 +8,9 @@ mod common;
 use common::formula::{Prepared, integers, numbers, off, parameter};
 use plimsoll::layers::{Activation, Layer};
 use plimsoll::models::*;
-use plimsoll::{Array, Context, DType, Eager, Input, Optimizer, Result, Run, Tensor, loss};
+use plimsoll::{
+    Array, Context, DType, Eager, Input, Optimizer, Precision, Result, Run, RunBuilder, Tensor, loss,
+};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +18,9 @@ use std::collections::{BTreeMap, BTreeSet};
 const LOSS_TOLERANCE: f64 = 1e-4;
 /// How far gradients may be from PyTorch's, relative to how long they are.
 const GRADIENT_TOLERANCE: f64 = 1e-4;
+
+/// How far the first loss in half precision may be from that in double.
+const HALF_TOLERANCE: f64 = 1e-2;
 
 /// The inputs of a network, by name.
 struct Inputs(BTreeMap<String, Tensor>);
@@ -62,35 +67,60 @@ impl Reference {
         gradients.iter().filter_map(|(key, of)| off(key, of, &expected[key], GRADIENT_TOLERANCE)).collect()
     }
 
-    /// Trains compiled, and compares every loss.
-    fn assert_trains(&self, name: &str, of: Loss) {
+    /// A run that trains.
+    fn run(&self, precision: Precision, of: Loss) -> RunBuilder {
         let rate = self.expected["rate"].as_f64().unwrap();
-        let inputs =
-            self.inputs.iter().map(|(key, of)| Input::new(key, of.shape(), of.dtype())).collect::<Vec<_>>();
+        let inputs = self.inputs.iter().map(|(key, of)| Input::new(key, of.shape(), of.dtype()));
         let names: Vec<String> = self.inputs.keys().cloned().collect();
         let optimizer = Optimizer::momentum(rate, 0.9, false);
-        let run = Run::builder().threads(1).step("train", inputs, move |cx, given| {
+        let run = Run::builder().threads(1).precision(precision);
+        run.step("train", inputs.collect::<Vec<_>>(), move |cx, given| {
             let given = names.iter().map(|name| Ok((name.clone(), given.get(name)?.clone())));
             let loss = of(cx, &Inputs(given.collect::<Result<_>>()?))?;
             cx.minimise(&loss, &optimizer)?;
             Ok([("loss", loss)])
-        });
-        let mut run = run.compile().unwrap_or_else(|error| panic!("{name}: {error}"));
+        })
+    }
+
+    /// The losses of so many steps from the first weights.
+    fn losses(&self, run: RunBuilder, steps: usize) -> Vec<f32> {
+        let mut run = run.compile().unwrap();
         for state in self.expected["gradients"].as_object().unwrap().keys() {
-            let shape = run.state(state).unwrap_or_else(|error| panic!("{name}: {error}")).shape().to_vec();
+            let shape = run.state(state).unwrap().shape().to_vec();
             run.set_state(state, &Array::new(&shape, &parameter(state, &shape)).unwrap()).unwrap();
         }
         let given: Vec<(&str, &Array)> = self.inputs.iter().map(|(key, of)| (key.as_str(), of)).collect();
-        for (step, expected) in self.expected["losses"].as_array().unwrap().iter().enumerate() {
-            let loss = run.step("train", &given).unwrap()["loss"].to_vec::<f32>().unwrap()[0];
-            let expected = expected.as_f64().unwrap();
-            let apart = (f64::from(loss) - expected).abs() / expected.abs();
+        let step = |_| run.step("train", &given).unwrap()["loss"].to_vec::<f32>().unwrap()[0];
+        (0..steps).map(step).collect()
+    }
+
+    /// Trains compiled, and compares every loss.
+    fn assert_trains(&self, name: &str, of: Loss) {
+        let expected: Vec<f64> =
+            self.expected["losses"].as_array().unwrap().iter().map(|loss| loss.as_f64().unwrap()).collect();
+        let losses = self.losses(self.run(Precision::F32, of), expected.len());
+        for (step, (loss, expected)) in losses.iter().zip(&expected).enumerate() {
+            let apart = (f64::from(*loss) - expected).abs() / expected.abs();
             assert!(apart <= LOSS_TOLERANCE, "{name}: loss {step} is {loss}, PyTorch's {expected}");
+        }
+        // In the least memory that it can be made to take, without what changes rounding, it trains to the same bits.
+        let floor = self.run(Precision::F32, of).exact(true).frontier().unwrap().floor_bytes;
+        let least = self.losses(self.run(Precision::F32, of).exact(true).budget(floor), 3);
+        assert_eq!(least, losses[..3], "{name} in {floor} bytes");
+    }
+
+    /// The first loss in half precision.
+    fn assert_begins(&self, name: &str, of: Loss) {
+        let expected = self.expected["losses"][0].as_f64().unwrap();
+        for precision in [Precision::Bf16, Precision::F16] {
+            let loss = self.losses(self.run(precision, of), 1)[0];
+            let apart = (f64::from(loss) - expected).abs() / expected.abs();
+            assert!(apart <= HALF_TOLERANCE, "{name}: in {precision} {loss}, PyTorch's {expected}");
         }
     }
 }
 
-/// Compares the gradients that eager mode finds, and the losses of a compiled training.
+/// Compares the gradients that eager mode finds, the losses of a compiled training, and the first ones in half precision.
 fn assert_agrees(name: &str, of: Loss) {
     let reference = Reference::read(name);
     let eager = Eager::builder().threads(1).build().unwrap();
@@ -103,6 +133,7 @@ fn assert_agrees(name: &str, of: Loss) {
     let wrong = reference.wrong_gradients(&gradients);
     assert!(wrong.is_empty(), "{name}:\n{}", wrong.join("\n"));
     reference.assert_trains(name, of);
+    reference.assert_begins(name, of);
 }
 
 /// The cross-entropy of a network's logits.
