@@ -6,7 +6,7 @@
 //! | for | networks |
 //! |---|---|
 //! | classes of images | [`ResNet`] (ResNeXt), [`Vgg`], [`DenseNet`], [`Inception`], [`MobileNet`] (EfficientNet), [`ConvNext`], [`VisionTransformer`], [`MlpMixer`] |
-//! | images from images | [`UNet`], [`DeepLab`], [`Autoencoder`] |
+//! | images from images | [`UNet`], [`DeepLab`], [`Autoencoder`]; volumes from volumes, [`UNet3d`] |
 //! | images from noise | [`DcganGenerator`] |
 //! | noise in images | [`DiffusionUNet`] |
 //! | text | [`Gpt`], [`Llama`], [`Bert`], [`RecurrentLm`]; from text, [`T5`], [`Seq2Seq`] |
@@ -34,6 +34,7 @@ mod recurrent;
 mod resnet;
 mod t5;
 mod unet;
+mod unet3d;
 mod vgg;
 mod vit;
 mod wavenet;
@@ -56,6 +57,7 @@ pub use recurrent::{Cell, RecurrentLm, Seq2Seq};
 pub use resnet::{ResNet, ResNet50};
 pub use t5::T5;
 pub use unet::{UNet, Upsampling};
+pub use unet3d::UNet3d;
 pub use vgg::Vgg;
 pub use vit::{MlpMixer, VisionTransformer};
 pub use wavenet::WaveNet;

@@ -91,6 +91,7 @@ fn reductions_and_elements_by_position_agree_with_pytorch() {
         ("cumsum", |_, x| x["x"].cumsum(1)),
         ("one_hot", |_, x| x["i"].one_hot(5, DType::F32)),
         ("repeat_interleave", |_, x| x["x"].repeat_interleave(1, 3)),
+        ("top_k", |_, x| Ok(x["x"].top_k(3)?[0].clone())),
         ("index_select", |_, x| x["x"].index_select(1, &x["i"])),
         ("gather_along", |_, x| x["x"].gather_along(1, &x["i"])),
         ("scatter_add_along", |_, x| x["x"].scatter_add_along(1, &x["i"], 6)),
@@ -150,6 +151,12 @@ fn convolutions_agree_with_pytorch() {
             let layer = layer.padding(Padding::Explicit([1, 1, 0, 0])).output_padding([2, 1]);
             layer.forward(cx, &x["x"])
         }),
+        ("conv3d", |cx, x| Conv3d::new(5, [3, 2, 3]).padding([1; 3]).forward(cx, &x["x"])),
+        ("conv3d_all", |cx, x| {
+            let layer = Conv3d::new(4, [2, 3, 2]).stride([2, 1, 2]).padding([1, 2, 0]);
+            layer.dilation([2, 1, 1]).groups(2).forward(cx, &x["x"])
+        }),
+        ("max_pool3d", |cx, x| MaxPool3d([2, 3, 2]).forward(cx, &x["x"])),
         ("depthwise", |cx, x| {
             let layer = Conv2d::new(8, [3, 3]).groups(8).dilation([2, 2]).padding(Padding::Explicit([2; 4]));
             layer.forward(cx, &x["x"])
@@ -170,6 +177,9 @@ fn attention_agrees_with_pytorch() {
         ("attention_biased", |_, x| Attend::new().bias(&x["b"]).of(&x["q"], &x["k"], &x["v"])),
         ("attention_biased_causal", |_, x| {
             Attend::new().causal().bias(&x["b"]).of(&x["q"], &x["k"], &x["v"])
+        }),
+        ("attention_windowed", |_, x| {
+            Attend::new().causal().window(3).soft_cap(0.8).of(&x["q"], &x["k"], &x["v"])
         }),
         ("rotary", |_, x| x["x"].rotary(10000.0)),
         ("cross_attention", |cx, x| {
@@ -217,6 +227,11 @@ fn losses_agree_with_pytorch() {
         ("cosine_embedding", |_, x| {
             let sign = x["i"].cast(DType::F32)?.mul_scalar(2.0)?.add_scalar(-1.0)?;
             loss::cosine_embedding(&x["a"], &x["b"], &sign, 0.2)
+        }),
+        ("ctc", |_, x| {
+            let [labels, steps, lengths] =
+                [("i", 1.0), ("n", 6.0), ("m", 1.0)].map(|(name, more)| x[name].add_scalar(more));
+            loss::ctc(&x["x"].log_softmax()?, &labels?, &steps?, &lengths?)
         }),
         ("triplet", |_, x| loss::triplet(&x["a"], &x["b"], &x["c"], 0.8)),
     ]);
@@ -282,6 +297,23 @@ fn what_has_no_probability_adds_nothing_to_a_divergence() {
     let expected = 0.5f32.ln() + 0.5;
     assert!((y[0] - expected).abs() < 1e-6, "{} is not {expected}", y[0]);
     assert_eq!(dy, [-0.5, -0.5, 0.0]);
+}
+
+#[test]
+fn labels_that_no_sequence_fits_have_an_infinite_loss() {
+    let eager = Eager::builder().threads(1).build().unwrap();
+    let logs = eager.tensor(&[1, 3, 2], &numbers("x", 6)).unwrap().log_softmax().unwrap();
+    let integer = |values: &[i32]| eager.integers(&[values.len()], values).unwrap();
+    let loss = |labels: &[i32], steps: i32, length: i32| {
+        let labels = eager.integers(&[1, labels.len()], labels).unwrap();
+        loss::ctc(&logs, &labels, &integer(&[steps]), &integer(&[length])).unwrap().to_vec().unwrap()[0]
+    };
+    // Two of the same label need a blank between them.
+    assert!(loss(&[1, 1], 3, 2).is_finite());
+    assert_eq!(loss(&[1, 1], 2, 2), f32::INFINITY);
+    // Of no label there is one sequence: blanks alone.
+    let blanks: f32 = logs.slice(2, 0..1).unwrap().sum_all().unwrap().to_vec().unwrap()[0];
+    assert!((loss(&[1, 1], 3, 0) + blanks).abs() < 1e-5);
 }
 
 #[test]

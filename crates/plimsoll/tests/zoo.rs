@@ -229,6 +229,7 @@ fn networks_from_images_to_images_train_as_in_pytorch() {
     assert_agrees("unet_nearest", |cx, x| classes(unet(Upsampling::Nearest), cx, x));
     assert_agrees("unet_bilinear", |cx, x| classes(unet(Upsampling::Bilinear), cx, x));
     assert_agrees("unet_transposed", |cx, x| classes(unet(Upsampling::Transposed), cx, x));
+    assert_agrees("unet3d", |cx, x| classes(UNet3d { widths: vec![3], classes: 3 }, cx, x));
     assert_agrees("deeplab", |cx, x| {
         classes(DeepLab { width: 6, blocks: 2, rates: vec![2, 3], classes: 3 }, cx, x)
     });

@@ -75,7 +75,7 @@ enum Layout {
     Same,
     /// A matrix of theirs is `[out, in]`.
     Transposed,
-    /// A filter of theirs is `[out, in, height, width]`, or `[out, in, window]`; of a transposed convolution both have what it
+    /// A filter of theirs is `[out, in, height, width]`, of fewer or more axes alike; of a transposed convolution both have what it
     /// takes and what it makes exchanged.
     ChannelsFirst,
 }
@@ -86,6 +86,7 @@ impl Layout {
             (Layout::Transposed, 2) => vec![1, 0],
             (Layout::ChannelsFirst, 4) => vec![3, 2, 0, 1],
             (Layout::ChannelsFirst, 3) => vec![2, 1, 0],
+            (Layout::ChannelsFirst, 5) => vec![4, 3, 0, 1, 2],
             _ => (0..rank).collect(),
         }
     }

@@ -8,6 +8,7 @@
 //! | [`Dense`] | `weight` `[in, out]`, `bias` |
 //! | [`Conv2d`] | `filter` `[height, width, in / groups, out]`, `bias` |
 //! | [`Conv1d`] | `filter` `[window, in / groups, out]`, `bias` |
+//! | [`Conv3d`] | `filter` `[depth, height, width, in / groups, out]`, `bias` |
 //! | [`ConvTranspose2d`] | `filter` `[height, width, out / groups, in]`, `bias` |
 //! | [`BatchNorm`] | `gamma`, `beta`, and the statistics `mean`, `variance` |
 //! | [`LayerNorm`], [`GroupNorm`], [`InstanceNorm`] | `gamma`, `beta` |
@@ -26,6 +27,7 @@ mod attention;
 mod combine;
 mod conv;
 mod conv1d;
+mod conv3d;
 mod conv_transpose;
 mod dense;
 mod dropout;
@@ -43,6 +45,7 @@ pub use combine::{Model, Residual, Sequential, model};
 pub use conv::{Conv2d, Padding};
 pub use conv_transpose::ConvTranspose2d;
 pub use conv1d::Conv1d;
+pub use conv3d::{Conv3d, MaxPool3d};
 pub use dense::Dense;
 pub use dropout::Dropout;
 pub use embedding::Embedding;

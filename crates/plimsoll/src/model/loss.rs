@@ -4,6 +4,10 @@
 //! Shapes must be equal: a prediction `[n, 1]` against targets `[n]` would broadcast to `[n, n]` and train
 //! something else.
 
+mod ctc;
+
+pub use ctc::ctc;
+
 use crate::model::tensor::wide;
 use crate::{DType, Error, ErrorKind, Result, Tensor, name};
 use std::fmt;

@@ -75,6 +75,7 @@ case("repeat_interleave", lambda p, x: x.repeat_interleave(3, 1), x=[2, 3, 2])
 case("index_select", lambda p, x, i: x.index_select(1, i), x=[2, 4, 3], i=[(4, 6)])
 case("gather_along", lambda p, x, i: x.gather(1, i), x=[2, 4, 3], i=[(4, 2, 5, 3)])
 case("scatter_add_along", lambda p, x, i: torch.zeros(2, 6, 3).scatter_add(1, i, x), x=[2, 4, 3], i=[(6, 2, 4, 3)])
+case("top_k", lambda p, x: x.topk(3, -1).values, x=[2, 3, 7])
 for mode in "reflect", "replicate", "circular":
     case(
         f"pad_{mode}",
@@ -154,6 +155,20 @@ def depthwise(p, x):
 case("depthwise", depthwise, x=[2, 6, 5, 8])
 
 
+def conv3d(p, x, out, window, groups=1, **options):
+    filter = p("filter", *window, x.shape[-1] // groups, out).permute(4, 3, 0, 1, 2)
+    return channels_last(F.conv3d(channels_first(x), filter, p("bias", out), groups=groups, **options))
+
+
+case("conv3d", lambda p, x: conv3d(p, x, 5, (3, 2, 3), padding=1), x=[2, 4, 5, 3, 2])
+case(
+    "conv3d_all",
+    lambda p, x: conv3d(p, x, 4, (2, 3, 2), stride=(2, 1, 2), padding=(1, 2, 0), dilation=(2, 1, 1), groups=2),
+    x=[2, 5, 4, 5, 6],
+)
+case("max_pool3d", lambda p, x: channels_last(F.max_pool3d(channels_first(x), (2, 3, 2))), x=[2, 5, 6, 5, 3])
+
+
 # Attention, [batch, tokens, heads, width].
 def attend(q, k, v, **options):
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
@@ -187,6 +202,18 @@ case(
     b=[4, 5, 7],
     **SHAPES,
 )
+
+
+def windowed(p, q, k, v):
+    """Three positions back at most, with scores bent to stay within 0.8."""
+    q, k, v = (x.transpose(1, 2) for x in (q, k.repeat_interleave(2, 2), v.repeat_interleave(2, 2)))
+    scores = 0.8 * torch.tanh(q @ k.transpose(2, 3) / math.sqrt(6) / 0.8)
+    behind = 2 + torch.arange(5)[:, None] - torch.arange(7)[None, :]
+    scores = scores.masked_fill((behind < 0) | (behind >= 3), -math.inf)
+    return (scores.softmax(-1) @ v).transpose(1, 2)
+
+
+case("attention_windowed", windowed, **SHAPES)
 
 
 def rotary(x, base=10000.0):
@@ -283,5 +310,15 @@ case(
     i=[(2, 8)],
 )
 case("triplet", lambda p, a, b, c: F.triplet_margin_loss(a, b, c, margin=0.8), a=[6, 4], b=[6, 4], c=[6, 4])
+
+case(
+    "ctc",
+    # Labels are above 0; the first two samples are as long as can be, and shorter.
+    lambda p, x, i, n, m: F.ctc_loss(x.log_softmax(-1).transpose(0, 1), i + 1, n + 6, m + 1, blank=0),
+    x=[4, 9, 5],
+    i=[(4, 4, 3)],
+    n=[(4, 4)],
+    m=[(3, 4)],
+)
 
 write("functions", {"cases": CASES})

@@ -368,6 +368,24 @@ def deeplab(p, x):
 network("deeplab", classes(deeplab), x=[4, 16, 20, 3], y=(3, 4, 16, 20))
 
 
+def unet3d(p, x):
+    def twice(p, x, width):
+        for at in "12":
+            filter = p(f"conv{at}/filter", 3, 3, 3, x.shape[-1], width).permute(4, 3, 0, 1, 2)
+            y = F.conv3d(x.movedim(-1, 1), filter, padding=1).movedim(1, -1)
+            x = batch_norm(p, f"norm{at}", y).relu()
+        return x
+
+    skip = twice(in_scope(p, "down0"), x, 3)
+    x = twice(in_scope(p, "bottom"), F.max_pool3d(skip.movedim(-1, 1), 2).movedim(1, -1), 6)
+    raised = F.interpolate(x.movedim(-1, 1), scale_factor=2).movedim(1, -1)
+    x = twice(in_scope(p, "up0"), torch.cat([skip, raised], -1), 3)
+    return x @ p("head/filter", 1, 1, 1, 3, 3)[0, 0, 0] + p("head/bias", 3)
+
+
+network("unet3d", classes(unet3d), x=[2, 4, 6, 4, 2], y=(3, 2, 4, 6, 4))
+
+
 def generator(p, z):
     x = z[:, None, None, :]
     for at in range(2):

@@ -10,9 +10,9 @@ use plimsoll_graph::op::Attention;
 /// Queries are `[batch, queries, heads, width]`, keys and values `[batch, keys, heads, width]`. Keys and values may have
 /// fewer heads, each of which then serves as many heads of queries that follow each other (grouped-query attention).
 ///
-/// Without a mask and a bias this is one kernel that never has all scores in memory. With one of them it is two products
-/// around a softmax of scores `[batch, heads, queries, keys]`, which exist whole: memory grows with the product of both
-/// lengths.
+/// Without a mask, bias, window and cap this is one kernel that never has all scores in memory. With one of them it is two
+/// products around a softmax of scores `[batch, heads, queries, keys]`, which exist whole: memory grows with the product of
+/// both lengths. Samples that are packed into one sequence are kept apart by a mask of which segments are equal.
 ///
 /// ```
 /// use plimsoll::{Attend, Context, DType, Precision};
@@ -31,6 +31,8 @@ pub struct Attend {
     scale: Option<f64>,
     mask: Option<Tensor>,
     bias: Option<Tensor>,
+    window: Option<usize>,
+    soft_cap: Option<f64>,
 }
 
 impl Attend {
@@ -64,6 +66,19 @@ impl Attend {
         self
     }
 
+    /// Lets queries see only keys that are fewer than so many positions away, aligned at the end as with
+    /// [`Attend::causal`]: a sliding window.
+    pub fn window(mut self, positions: usize) -> Attend {
+        self.window = Some(positions);
+        self
+    }
+
+    /// Bends scores, after they are scaled, to stay within ± this number: cap · tanh(score / cap).
+    pub fn soft_cap(mut self, cap: f64) -> Attend {
+        self.soft_cap = Some(cap);
+        self
+    }
+
     /// What the queries find, shaped like them.
     ///
     /// # Errors
@@ -85,7 +100,7 @@ impl Attend {
             [keys, values].map(|x| if times == 1 { Ok(x.clone()) } else { x.repeat_interleave(2, times) });
         let (keys, values) = (keys?, values?);
         let scale = self.scale.unwrap_or(1.0 / (queries.shape()[3].max(1) as f64).sqrt());
-        if self.mask.is_some() || self.bias.is_some() {
+        if self.mask.is_some() || self.bias.is_some() || self.window.is_some() || self.soft_cap.is_some() {
             return self.composed(queries, &keys, &values, scale);
         }
         let op = Op::Attention(Attention { causal: self.causal, scale });
@@ -99,14 +114,23 @@ impl Attend {
         let scores = heads_first(queries)?.matmul_transposed(&heads_first(keys)?)?;
         let mut scores = scores.cast(wide(scores.dtype()))?.mul_scalar(scale)?;
         let shape = scores.shape();
+        if let Some(cap) = self.soft_cap {
+            scores = scores.mul_scalar(1.0 / cap)?.tanh()?.mul_scalar(cap)?;
+        }
         if let Some(bias) = &self.bias {
             scores = scores.add(&bias.cast(scores.dtype())?)?;
         }
-        let mask = match (&self.mask, self.causal) {
-            (Some(mask), true) => Some(mask.mul(&causal_mask(&scores)?)?),
-            (None, true) => Some(causal_mask(&scores)?),
-            (mask, false) => mask.clone(),
-        };
+        let mut masks = self.mask.clone().into_iter().collect::<Vec<_>>();
+        if self.causal {
+            let ahead = ahead(&scores)?;
+            masks.push(ahead.le(&ahead.full_like(0.0)?)?);
+        }
+        if let Some(window) = self.window {
+            let distance = ahead(&scores)?.abs()?;
+            masks.push(distance.lt(&distance.full_like(window as f64)?)?);
+        }
+        let masks = masks.into_iter().map(Ok);
+        let mask = masks.reduce(|a: Result<Tensor>, b| a?.mul(&b?)).transpose()?;
         if scores.shape() != shape || mask.as_ref().is_some_and(|mask| mask.dtype() != DType::Bool) {
             let given = self.mask.iter().chain(&self.bias).map(Tensor::to_string).collect::<Vec<_>>();
             let message = format!(
@@ -128,12 +152,12 @@ impl Attend {
     }
 }
 
-/// Whether query i may see key j, `[queries, keys]`, for scores `[.., queries, keys]`.
-fn causal_mask(scores: &Tensor) -> Result<Tensor> {
+/// How far each key is after each query, `[queries, keys]` aligned at the end, for scores `[.., queries, keys]`.
+fn ahead(scores: &Tensor) -> Result<Tensor> {
     let (shape, rank) = (scores.shape(), scores.rank());
     let [queries, keys] = [shape[rank - 2], shape[rank - 1]];
-    let last_seen = scores.iota(&[queries, keys], 0)?.add_scalar(keys as f64 - queries as f64)?;
-    last_seen.ge(&scores.iota(&[queries, keys], 1)?)
+    let query = scores.iota(&[queries, keys], 0)?.add_scalar(keys as f64 - queries as f64)?;
+    scores.iota(&[queries, keys], 1)?.sub(&query)
 }
 
 impl Tensor {

@@ -3,7 +3,7 @@
 use super::{Tensor, apply_one};
 use crate::{DType, ErrorKind, Result};
 use plimsoll_graph::Op;
-use plimsoll_graph::op::Pad;
+use plimsoll_graph::op::{Pad, Slice};
 use std::ops::Range;
 
 impl Tensor {
@@ -95,6 +95,19 @@ impl Tensor {
     /// If the axis is not there or the range is outside.
     pub fn slice(&self, axis: usize, range: Range<usize>) -> Result<Tensor> {
         apply_one(&[self], |g, v| g.slice_axis(v[0], axis, range.clone()))
+    }
+
+    /// Every `step`th of the part `range` along one axis, from its first on.
+    ///
+    /// # Errors
+    /// If the axis is not there, the range is outside or the step is 0.
+    pub fn slice_step(&self, axis: usize, range: Range<usize>, step: usize) -> Result<Tensor> {
+        self.expect_axis("slice", axis)?;
+        let mut slice = Slice { start: self.shape(), stop: self.shape(), step: self.shape() };
+        slice.start.fill(0);
+        slice.step.fill(1);
+        (slice.start[axis], slice.stop[axis], slice.step[axis]) = (range.start, range.end, step);
+        apply_one(&[self], |g, v| g.apply(Op::Slice(Box::new(slice.clone())), v))
     }
 
     /// A border of `value`: for each axis, how many elements before and after.

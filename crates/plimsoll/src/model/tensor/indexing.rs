@@ -91,6 +91,39 @@ impl Tensor {
         flat.reshape(&shape)
     }
 
+    /// The `count` largest numbers of each row (last axis), from the largest down, and their positions as `i32`; of equal
+    /// ones the first comes first. Gradients go to where numbers were. Each takes a pass over the rows, which suits a few;
+    /// there must be as many above −∞.
+    ///
+    /// ```
+    /// use plimsoll::Eager;
+    /// let x = Eager::new()?.tensor(&[1, 4], &[3.0, 9.0, 1.0, 7.0])?;
+    /// let [values, positions] = x.top_k(2)?;
+    /// assert_eq!((values.to_vec()?, positions.to_vec()?), (vec![9.0, 7.0], vec![1.0, 3.0]));
+    /// # Ok::<(), plimsoll::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If this is not of floats in rows of as many.
+    pub fn top_k(&self, count: usize) -> Result<[Tensor; 2]> {
+        let width = self.shape().last().copied().unwrap_or(0);
+        if !self.dtype().is_float() || !(1..=width).contains(&count) {
+            let message = format!("top_k: the {count} largest of each row of floats, this is {self}");
+            return Err(self.error(ErrorKind::Shape, message));
+        }
+        let last = self.rank() - 1;
+        let mut left = self.stop_gradient()?;
+        let mut positions = vec![];
+        for _ in 0..count {
+            let best = left.argmax(last)?;
+            let taken = best.one_hot(width, DType::Bool)?;
+            left = taken.select(&left.full_like(f64::NEG_INFINITY)?, &left)?;
+            positions.push(best.unsqueeze(last)?);
+        }
+        let positions = Tensor::concat(&positions.iter().collect::<Vec<_>>(), last)?;
+        Ok([self.gather_along(last, &positions)?, positions])
+    }
+
     /// Where in a dense tensor of `shape` the elements are that indices along an axis name; −1 for those outside.
     fn places(&self, op: &str, axis: usize, indices: &Tensor, shape: Vec<usize>) -> Result<Tensor> {
         self.expect_axis(op, axis)?;
