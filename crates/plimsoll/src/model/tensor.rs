@@ -9,6 +9,7 @@ mod attention;
 mod axes;
 mod einsum;
 mod indexing;
+mod norm;
 mod reduce;
 mod resize;
 mod structured;

@@ -151,10 +151,7 @@ impl Layer for RmsNorm {
     fn forward(&self, cx: &Context, x: &Tensor) -> Result<Tensor> {
         let width = last_extent(cx, "rms_norm", x)?;
         let gamma = cx.parameter("gamma", &[width], Init::Ones)?;
-        x.precisely("rms_norm", |x| {
-            let squares = x.square()?.mean_keepdim(&[x.rank() - 1])?;
-            x.mul(&squares.add_scalar(self.epsilon)?.rsqrt()?)?.mul(&gamma.cast(x.dtype())?)
-        })
+        x.rms_norm(&gamma, self.epsilon)
     }
 
     fn kind(&self) -> &'static str {
@@ -195,27 +192,9 @@ impl GroupNorm {
 impl Layer for GroupNorm {
     fn forward(&self, cx: &Context, x: &Tensor) -> Result<Tensor> {
         let channels = last_extent(cx, "group_norm", x)?;
-        let shape = x.shape();
-        if x.rank() < 2 || self.groups == 0 || !channels.is_multiple_of(self.groups) {
-            let message = format!(
-                "group_norm: the input is [batch, .., channels], and {} groups divide the channels; this is {x}",
-                self.groups
-            );
-            return Err(cx.error(ErrorKind::Shape, message));
-        }
         let gamma = cx.parameter("gamma", &[channels], Init::Ones)?;
         let beta = cx.parameter("beta", &[channels], Init::Zeros)?;
-        let between = shape[1..x.rank() - 1].iter().product();
-        x.precisely("group_norm", |x| {
-            // What is summed over comes last, which is one loop over rows.
-            let grouped = x.reshape(&[shape[0], between, self.groups, channels / self.groups])?;
-            let rows = grouped.permute(&[0, 2, 1, 3])?;
-            let centred = rows.sub(&rows.mean_keepdim(&[2, 3])?)?;
-            let variance = centred.square()?.mean_keepdim(&[2, 3])?;
-            let y = centred.mul(&variance.add_scalar(self.epsilon)?.rsqrt()?)?;
-            let y = y.permute(&[0, 2, 1, 3])?.reshape(&shape)?;
-            y.mul(&gamma.cast(x.dtype())?)?.add(&beta.cast(x.dtype())?)
-        })
+        x.group_norm(self.groups, &gamma, &beta, self.epsilon)
     }
 
     fn kind(&self) -> &'static str {
