@@ -153,7 +153,7 @@ fn residual_networks_train_as_in_pytorch() {
         classes(model, cx, x)
     });
     assert_agrees("resnet50", |cx, x| {
-        let model = ResNet { blocks: [1, 1, 1, 2], width: 4, group_width: 4, ..ResNet::resnet50(5) };
+        let model = ResNet { blocks: [1; 4], width: 6, group_width: 6, ..ResNet::resnet50(5) };
         classes(model, cx, x)
     });
     assert_agrees("resnext", |cx, x| {

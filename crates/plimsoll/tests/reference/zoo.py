@@ -200,9 +200,9 @@ def resnet(p, x, blocks, width, bottleneck=False, groups=1, group_width=None, cl
 IMAGES, LABELS = [4, 32, 32, 3], (5, 4)
 # Enough images of enough pixels for the statistics of the last stage, and a low rate: norms by few numbers, and activations
 # that rounding takes to the other side of zero, cost float32 its digits within a few steps, in PyTorch as well.
-MANY = {"x": [8, 48, 48, 3], "y": (5, 8), "rate": 0.0003}
+MANY = {"x": [8, 48, 48, 3], "y": (5, 8), "rate": 0.0001}
 network("resnet18", classes(lambda p, x: resnet(p, x, [2, 2, 2, 2], 4)), **MANY)
-network("resnet50", classes(lambda p, x: resnet(p, x, [1, 1, 1, 2], 4, True)), **MANY)
+network("resnet50", classes(lambda p, x: resnet(p, x, [1, 1, 1, 1], 6, True)), **MANY)
 network("resnext", classes(lambda p, x: resnet(p, x, [1, 1, 1, 1], 4, True, 4, 2)), **MANY)
 
 
