@@ -6,10 +6,10 @@
 
 use plimsoll::exchange::{Names, Partial, TensorFile, load_weights, save_weights, write_onnx};
 use plimsoll::layers::{
-    Activation, BatchNorm, Conv2d, Dense, Embedding, Flatten, Gru, Layer, Lstm, MaxPool, MeanPool, Padding,
-    Sequential, Upsample, model,
+    Activation, BatchNorm, Conv2d, ConvTranspose2d, Dense, Embedding, Flatten, GroupNorm, Gru, Layer, Lstm,
+    MaxPool, MeanPool, Padding, Sequential, Upsample, model,
 };
-use plimsoll::models::{Gpt, ResNet50, UNet};
+use plimsoll::models::{DeepLab, Gpt, Llama, MobileNet, ResNet50, UNet, VisionTransformer, WaveNet};
 use plimsoll::{Array, Context, DType, Input, Precision, Result, Run, Tensor};
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 use std::path::Path;
@@ -58,6 +58,24 @@ fn subjects() -> Vec<Subject> {
         .then(Activation::Gelu)
         .then(Flatten)
         .then(Dense::new(10));
+    let (heads, key_value_heads, base) = (4, 2, 10000.0);
+    let llama = Llama { layers: 2, width: 48, heads, key_value_heads, hidden: 80, vocab: 97, base };
+    let wavenet = WaveNet { levels: 50, width: 12, layers: 3, stacks: 2 };
+    let vit = VisionTransformer { patch: 4, layers: 2, width: 24, heads: 2, classes: 10 };
+    let deeplab = DeepLab { width: 12, blocks: 2, rates: vec![2, 3], classes: 5 };
+    let transposed = Sequential::new()
+        .then(ConvTranspose2d::new(8, [4, 4]).stride([2, 2]).padding(Padding::Explicit([1; 4])))
+        .then(GroupNorm::new(2))
+        .then(Activation::Mish)
+        .then(
+            ConvTranspose2d::new(6, [3, 2])
+                .stride([3, 2])
+                .dilation([1, 2])
+                .groups(2)
+                .padding(Padding::Explicit([1, 1, 0, 0]))
+                .output_padding([2, 1]),
+        )
+        .then(Activation::Elu);
     let images = |name, model, sample, names| Subject { name, model, sample, tokens: 0, names };
     let tokens = |name, model, sample, tokens, names| Subject { name, model, sample, tokens, names };
     vec![
@@ -69,6 +87,12 @@ fn subjects() -> Vec<Subject> {
         images("unet", Rc::new(UNet::new(2)), &[32, 32, 3], &["torch"]),
         tokens("lstm", recurrent(Box::new(Lstm::new(20))), &[9], 50, &["torch"]),
         tokens("gru", recurrent(Box::new(Gru::new(20).sequences())), &[9], 50, &["torch"]),
+        tokens("llama", Rc::new(llama), &[20], 97, &["torch"]),
+        tokens("wavenet", Rc::new(wavenet), &[30], 50, &["torch"]),
+        images("vit", Rc::new(vit), &[16, 12, 3], &[]),
+        images("mobilenet", Rc::new(MobileNet::v3_large(10)), &[32, 32, 3], &["torch"]),
+        images("deeplab", Rc::new(deeplab), &[32, 24, 3], &["torch"]),
+        images("transposed", Rc::new(transposed), &[5, 6, 4], &["torch"]),
         images("ops", Rc::new(model(every_op)), &[6, 5, 4], &[]),
     ]
 }

@@ -66,7 +66,7 @@ pub use measure::kernel_times::{KernelTime, KernelTimes};
 pub use model::context::Context;
 pub use model::init::Init;
 pub use model::precision::Precision;
-pub use model::tensor::Tensor;
+pub use model::tensor::{Attend, PadMode, Resize, Tensor};
 pub use model::{layers, loss, metric};
 pub use plimsoll_data as data;
 pub use plimsoll_graph::Phase;

@@ -6,14 +6,14 @@
 //!
 //! ```toml
 //! about = "A small network that reads handwritten digits."
-//! loss = "sparse_cross_entropy"    # or cross_entropy, mse, bce_from_logits
+//! loss = "sparse_cross_entropy"    # or cross_entropy, mse, l1, smooth_l1, bce_from_logits
 //! metrics = ["accuracy"]
 //!
 //! [data]
 //! kind = "digits"                  # or csv, npy, idx, safetensors, text, synthetic, synthetic-tokens
 //!
 //! [model]
-//! kind = "sequential"              # or gpt, resnet50, unet
+//! kind = "sequential"              # or gpt, llama, unet, resnet50 and other networks for images
 //! layers = [
 //!     "flatten",
 //!     { dense = 100, activation = "relu" },
@@ -46,8 +46,9 @@
 //! | `[data]` synthetic-tokens | `samples`, `length`, `vocabulary` |
 //! | `[model]` sequential | `layers`, a list |
 //! | `[model]` gpt | `layers`, `width`, `heads`, `context`, `vocabulary`, `dropout`, `tied_head` |
-//! | `[model]` resnet50 | `classes` |
-//! | `[model]` unet | `channels`, those of its result |
+//! | `[model]` llama | `layers`, `width`, `heads`, `key_value_heads`, `hidden`, `vocabulary`, `base`, of the rotary positions |
+//! | `[model]` unet | `channels`, those of its result; `widths` of its levels; `upsampling`: `"nearest"`, `"bilinear"`, `"transposed"` |
+//! | `[model]` resnet18, resnet34, resnet50, resnet101, resnext50, vgg11, vgg16, densenet121, googlenet, mobilenet_v2, mobilenet_v3, efficientnet_b0, convnext_t, vit_b16, vit_s16, mixer_b16, deeplab | `classes` |
 //! | `[optimizer]` | `rate`, `warmup`, `schedule`, `weight_decay`, `clip`; and the constants of its `kind` |
 //! | `[[optimizer.groups]]` | `match`, patterns; `rate`, `warmup`, `schedule`, `rate_scale`, `weight_decay`, `clip`; or `frozen` |
 //! | `[train]` | `batch`, `micro_batches`; `epochs` or `steps`; `seed`, `precision`, `held_out`; `lengths`, `batches`, `buckets`; `budget`, `spill`, `device`, `winograd`; `validate`, `checkpoint`, `keep`, `keep_best`, `early_stopping`, `reduce_on_plateau`; `freeze`, `train_only`, patterns |
@@ -97,11 +98,14 @@
 //! |---|---|
 //! | `dense = units` | `activation`, `init`, `bias` |
 //! | `conv = filters` | `window`; `stride`, `padding`, `dilation`, `groups`, `activation`, `init`, `bias` |
+//! | `conv1d = filters` | `window`; `stride`, `padding`, `causal`, `dilation`, `groups`, `activation`, `init`, `bias` |
+//! | `conv_transpose = filters` | `window`; `stride`, `padding`, `dilation`, `groups`, `activation`, `init`, `bias` |
 //! | `max_pool = window`, `mean_pool = window` | `stride`, `padding` |
 //! | `dropout = rate` | |
 //! | `embedding = vocabulary` | `width`; `init` |
 //! | `lstm = width`, `gru = width` | `sequences`, whether all states are returned or the last |
-//! | `attention = heads`, `block = heads` | `causal`; of the block, `dropout` |
+//! | `attention = heads`, `block = heads` | `causal`; of the block, `dropout`; of attention, `key_value_heads`, `rotary`, a base, `bias` |
+//! | `group_norm = groups`, `squeeze_excite = channels`, `swiglu = width` | |
 //! | `reshape = shape`, `upsample = times` | |
 //! | `residual = layers` | `projection`, layers |
 

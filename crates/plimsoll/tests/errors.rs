@@ -140,7 +140,8 @@ fn unknown_names_are_answered_with_the_known_ones() {
     assert_eq!(error.kind(), ErrorKind::Name);
     assert_eq!(
         error.to_string(),
-        "there is no loss named `sgd`; there are: sparse_cross_entropy, cross_entropy, mse, bce_from_logits"
+        "there is no loss named `sgd`; there are: sparse_cross_entropy, cross_entropy, mse, bce_from_logits, \
+         l1, smooth_l1"
     );
     assert!("Relu".parse::<Activation>().unwrap_err().to_string().contains("relu, gelu"));
     assert!("fp8".parse::<Precision>().unwrap_err().to_string().contains("f32, bf16, f16"));

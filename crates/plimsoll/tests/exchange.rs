@@ -5,8 +5,8 @@ use plimsoll::exchange::{
     Names, OnnxReport, Partial, TensorFile, convert_weights, load_weights, save_weights, write_onnx,
 };
 use plimsoll::layers::{
-    Activation, BatchNorm, Conv2d, Dense, Embedding, Flatten, GlobalMeanPool, Gru, Layer, LayerNorm, Lstm,
-    MaxPool, Padding, Sequential,
+    Activation, BatchNorm, Conv1d, Conv2d, ConvTranspose2d, Dense, Embedding, Flatten, GlobalMeanPool,
+    GroupNorm, Gru, Layer, LayerNorm, Lstm, MaxPool, Padding, Reshape, RmsNorm, Sequential,
 };
 use plimsoll::models::{Gpt, ResNet50};
 use plimsoll::{Array, Context, DType, ErrorKind, Input, Precision, Run, Tensor, layers};
@@ -41,6 +41,18 @@ fn cnn() -> Rc<dyn Layer> {
             .then(GlobalMeanPool)
             .then(LayerNorm::new())
             .then(Dense::new(5)),
+    )
+}
+
+fn convolutions() -> Rc<dyn Layer> {
+    let up = ConvTranspose2d::new(6, [4, 3]).stride([2, 2]).padding(Padding::Explicit([1; 4])).groups(2);
+    Rc::new(
+        Sequential::new()
+            .then(up)
+            .then(GroupNorm::new(3))
+            .then(Reshape(vec![18, 6]))
+            .then(Conv1d::new(5, 3).dilation(2))
+            .then(RmsNorm::new()),
     )
 }
 
@@ -88,6 +100,7 @@ fn what_pytorch_saved_computes_here_what_it_computed_there() {
         ("gpt", small_gpt(false), Names::hf_gpt2()),
         ("cnn", cnn(), Names::torch()),
         ("mixed", cnn(), Names::torch()),
+        ("convolutions", convolutions(), Names::torch()),
         ("lstm", recurrent(Lstm::new(9)), Names::torch()),
         ("gru", recurrent(Gru::new(9)), Names::torch()),
     ] {
@@ -133,6 +146,7 @@ fn every_map_of_names_gives_back_the_weights_that_it_wrote() {
         (small_gpt(false), gpt, Names::torch()),
         (small_gpt(false), gpt, split),
         (cnn(), (&[1, 8, 8, 3], DType::F32), Names::torch()),
+        (convolutions(), (&[1, 3, 2, 4], DType::F32), Names::torch()),
         (recurrent(Lstm::new(3)), (&[1, 4], DType::I32), Names::torch()),
         (recurrent(Gru::new(3)), (&[1, 4], DType::I32), Names::torch()),
         (Rc::new(ResNet50::new(10)), (&[1, 32, 32, 3], DType::F32), Names::torchvision_resnet()),

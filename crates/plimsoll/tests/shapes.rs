@@ -4,7 +4,7 @@ mod common;
 
 use common::trace;
 use plimsoll::layers::*;
-use plimsoll::models::{Gpt, ResNet50, UNet};
+use plimsoll::models::*;
 use plimsoll::{DType, Tensor};
 use proptest::prelude::*;
 
@@ -59,7 +59,24 @@ fn norms_activations_and_dropout_keep_the_shape() {
         assert_eq!(shape(BatchNorm::new(), input), input);
         assert_eq!(shape(LayerNorm::new(), input), input);
         assert_eq!(shape(Dropout(0.5), input), input);
-        for name in ["relu", "gelu", "tanh", "sigmoid", "softplus", "silu", "softmax"] {
+        assert_eq!(shape(RmsNorm::new(), input), input);
+        assert_eq!(shape(GroupNorm::new(3), input), input);
+        assert_eq!(shape(InstanceNorm::new(), input), input);
+        for name in [
+            "relu",
+            "gelu",
+            "tanh",
+            "sigmoid",
+            "softplus",
+            "silu",
+            "elu",
+            "leaky_relu",
+            "hard_swish",
+            "hard_sigmoid",
+            "relu6",
+            "mish",
+            "softmax",
+        ] {
             assert_eq!(shape(name.parse::<Activation>().unwrap(), input), input, "{name}");
         }
     }
@@ -105,6 +122,33 @@ fn architectures_give_logits_for_each_thing_to_classify() {
     }
     assert_eq!(shape(ResNet50::new(10), &[2, 64, 64, 3]), [2, 10]);
     assert_eq!(shape(UNet::new(3), &[1, 32, 16, 1]), [1, 32, 16, 3]);
+}
+
+/// How many numbers a network for 1000 classes of images trains.
+fn parameters(model: impl Layer) -> usize {
+    let (logits, step) = trace(model, &[1, 224, 224, 3], DType::F32).unwrap();
+    assert_eq!(logits.shape()[..], [1, 1000]);
+    let trained = step.states.iter().filter(|state| state.trainable);
+    trained.map(|state| step.graph.shape(state.value).elements()).sum()
+}
+
+#[test]
+fn networks_of_published_sizes_have_as_many_parameters_as_were_published() {
+    // Those of torchvision, and of timm for the last.
+    assert_eq!(parameters(ResNet::resnet18(1000)), 11_689_512);
+    assert_eq!(parameters(ResNet::resnet34(1000)), 21_797_672);
+    assert_eq!(parameters(ResNet50::new(1000)), 25_557_032);
+    assert_eq!(parameters(ResNet::resnet101(1000)), 44_549_160);
+    assert_eq!(parameters(ResNet::resnext50(1000)), 25_028_904);
+    assert_eq!(parameters(Vgg::vgg11(1000)), 132_863_336);
+    assert_eq!(parameters(Vgg::vgg16(1000)), 138_357_544);
+    assert_eq!(parameters(DenseNet::densenet121(1000)), 7_978_856);
+    assert_eq!(parameters(MobileNet::v2(1000)), 3_504_872);
+    assert_eq!(parameters(MobileNet::v3_large(1000)), 5_483_032);
+    assert_eq!(parameters(MobileNet::efficientnet_b0(1000)), 5_288_548);
+    assert_eq!(parameters(ConvNext::tiny(1000)), 28_589_128);
+    assert_eq!(parameters(VisionTransformer::base16(1000)), 86_567_656);
+    assert_eq!(parameters(MlpMixer::base16(1000)), 59_880_472);
 }
 
 #[test]

@@ -220,7 +220,7 @@ fn an_unknown_kind_gets_the_list_of_kinds() {
     assert_eq!(
         complaint(DIGITS, "\"relu\"", "\"rellu\""),
         "mine.toml:11:32: there is no activation named `rellu`; there are: relu, gelu, tanh, sigmoid, softplus, \
-         silu, softmax"
+         silu, elu, leaky_relu, hard_swish, hard_sigmoid, relu6, mish, softmax"
     );
     assert_eq!(
         complaint(DIGITS, "epochs = 2", "epochs = 2\nprecision = \"f8\""),
@@ -314,8 +314,11 @@ fn every_layer_of_the_documentation_can_be_written() {
         { residual = [{ conv = 8, window = [3, 3], padding = 1, activation = "silu", init = "he_normal" }] },
         { residual = [{ conv = 4, window = 1 }], projection = [{ conv = 4, window = 1, padding = [0, 0, 0, 0] }] },
         { max_pool = 2, stride = [2, 2], padding = "valid" }, { upsample = 2 }, { mean_pool = [2, 2] },
-        "global_mean_pool", "layer_norm", { reshape = [4, 1] }, { lstm = 8, sequences = true },
-        { attention = 2, causal = true }, { block = 2, causal = true, dropout = 0.1 }, { gru = 8 },
+        { conv_transpose = 8, window = 4, stride = 2, padding = 1, bias = false, activation = "leaky_relu" },
+        { group_norm = 2 }, "instance_norm", { squeeze_excite = 2 },
+        "global_mean_pool", "layer_norm", "rms_norm", { reshape = [8, 1] }, { lstm = 8, sequences = true },
+        { conv1d = 8, window = 3, causal = true, dilation = 2, activation = "mish" }, { swiglu = 16 },
+        { attention = 4, causal = true, key_value_heads = 2, rotary = 10000, bias = false }, { block = 2, causal = true, dropout = 0.1 }, { gru = 8 },
         { dropout = 0.5 }, "flatten", { dense = 10, bias = false, init = "normal(0.01)" },
     "#;
     let optimizer = r#"
@@ -328,8 +331,49 @@ schedule = { staircase = 0.5, every = 100 }
 clip = { value = 1 }"#;
     let text = DIGITS
         .replace("    \"flatten\",\n    { dense = 10, activation = \"relu\" },", layers)
-        .replace("kind = \"adam\"", optimizer);
-    parse(&text).unwrap_or_else(|error| panic!("{error}"));
+        .replace("kind = \"adam\"", optimizer)
+        .replace("epochs = 2", "steps = 1");
+    let spec = parse(&text).unwrap_or_else(|error| panic!("{error}"));
+    let (data, _) = spec.datasets().expect("the digits are built in");
+    spec.trainer().fit(&data, None, &mut ()).unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn every_network_of_the_documentation_can_be_written() {
+    let classifiers = [
+        "resnet18",
+        "resnet34",
+        "resnet50",
+        "resnet101",
+        "resnext50",
+        "vgg11",
+        "vgg16",
+        "densenet121",
+        "googlenet",
+        "mobilenet_v2",
+        "mobilenet_v3",
+        "efficientnet_b0",
+        "convnext_t",
+        "vit_b16",
+        "vit_s16",
+        "mixer_b16",
+        "deeplab",
+    ];
+    let sized = classifiers.map(|kind| format!("kind = \"{kind}\"\nclasses = 10"));
+    let unet = "kind = \"unet\"\nchannels = 2\nwidths = [4, 8]\nupsampling = \"bilinear\"".to_string();
+    let model = DIGITS.find("[model]").expect("it has a model");
+    let optimizer = DIGITS.find("[optimizer]").expect("it has an optimizer");
+    for kind in sized.into_iter().chain([unet]) {
+        let text = format!("{}[model]\n{kind}\n{}", &DIGITS[..model], &DIGITS[optimizer..]);
+        parse(&text).unwrap_or_else(|error| panic!("{kind}: {error}"));
+    }
+    let keys = "kind = \"llama\"\nwidth = 16\nheads = 4\nkey_value_heads = 2\nhidden = 40\nbase = 5000\nlayers = 1\nvocabulary = 100";
+    let model = TOKENS.find("[model]").expect("it has a model");
+    let optimizer = TOKENS.find("[optimizer]").expect("it has an optimizer");
+    let text = format!("{}[model]\n{keys}\n{}", &TOKENS[..model], &TOKENS[optimizer..]);
+    let spec = parse(&text).unwrap_or_else(|error| panic!("{error}"));
+    let (data, _) = spec.datasets().expect("synthetic data");
+    spec.trainer().fit(&data, None, &mut ()).unwrap_or_else(|error| panic!("{error}"));
 }
 
 #[test]

@@ -75,7 +75,8 @@ enum Layout {
     Same,
     /// A matrix of theirs is `[out, in]`.
     Transposed,
-    /// A filter of theirs is `[out, in, height, width]`.
+    /// A filter of theirs is `[out, in, height, width]`, of fewer or more axes alike; of a transposed convolution both have what it
+    /// takes and what it makes exchanged.
     ChannelsFirst,
 }
 
@@ -84,6 +85,8 @@ impl Layout {
         match (self, rank) {
             (Layout::Transposed, 2) => vec![1, 0],
             (Layout::ChannelsFirst, 4) => vec![3, 2, 0, 1],
+            (Layout::ChannelsFirst, 3) => vec![2, 1, 0],
+            (Layout::ChannelsFirst, 5) => vec![4, 3, 0, 1, 2],
             _ => (0..rank).collect(),
         }
     }
@@ -122,7 +125,8 @@ impl Names {
 
     /// The names and layouts of PyTorch's modules under the scopes of ours: `stem/conv/filter` is `stem.conv.weight`.
     ///
-    /// Weights of [`Dense`](crate::layers::Dense) are transposed, filters are `[out, in, height, width]`; norms have
+    /// Weights of [`Dense`](crate::layers::Dense) are transposed, filters are `[out, in, height, width]` (of transposed
+    /// convolutions `[in, out, height, width]`); norms have
     /// `weight`, `bias`, `running_mean` and `running_var`; recurrent layers those of one layer, `weight_ih_l0` to
     /// `bias_hh_l0`, of which an LSTM here has the sum.
     ///

@@ -7,21 +7,32 @@
 //! |---|---|
 //! | [`Dense`] | `weight` `[in, out]`, `bias` |
 //! | [`Conv2d`] | `filter` `[height, width, in / groups, out]`, `bias` |
+//! | [`Conv1d`] | `filter` `[window, in / groups, out]`, `bias` |
+//! | [`Conv3d`] | `filter` `[depth, height, width, in / groups, out]`, `bias` |
+//! | [`ConvTranspose2d`] | `filter` `[height, width, out / groups, in]`, `bias` |
 //! | [`BatchNorm`] | `gamma`, `beta`, and the statistics `mean`, `variance` |
-//! | [`LayerNorm`] | `gamma`, `beta` |
+//! | [`LayerNorm`], [`GroupNorm`], [`InstanceNorm`] | `gamma`, `beta` |
+//! | [`RmsNorm`] | `gamma` |
 //! | [`Embedding`] | `table` `[vocabulary, width]` |
 //! | [`Lstm`] | `input_weight`, `hidden_weight`, `bias` |
 //! | [`Gru`] | `input_weight`, `hidden_weight`, `input_bias`, `hidden_bias` |
-//! | [`MultiHeadAttention`] | `qkv/weight`, `qkv/bias`, `out/weight`, `out/bias` |
+//! | [`MultiHeadAttention`] | `qkv/weight`, `qkv/bias`, `out/weight`, `out/bias`; to something else, `q/..` and `kv/..` for `qkv/..` |
+//! | [`RelativeBias`] | `table` `[buckets, heads]` |
+//! | [`SwiGlu`] | `gate/weight`, `up/weight`, `down/weight` |
+//! | [`SqueezeExcite`] | `squeeze/weight`, `squeeze/bias`, `excite/weight`, `excite/bias` |
 //! | [`TransformerBlock`] | `ln1/..`, `attention/..`, `ln2/..`, `mlp/up/..`, `mlp/down/..` |
 
 mod activation;
 mod attention;
 mod combine;
 mod conv;
+mod conv1d;
+mod conv3d;
+mod conv_transpose;
 mod dense;
 mod dropout;
 mod embedding;
+mod gated;
 mod norm;
 mod pool;
 mod recurrent;
@@ -29,13 +40,17 @@ mod shape;
 mod transformer;
 
 pub use activation::Activation;
-pub use attention::MultiHeadAttention;
+pub use attention::{MultiHeadAttention, RelativeBias};
 pub use combine::{Model, Residual, Sequential, model};
 pub use conv::{Conv2d, Padding};
+pub use conv_transpose::ConvTranspose2d;
+pub use conv1d::Conv1d;
+pub use conv3d::{Conv3d, MaxPool3d};
 pub use dense::Dense;
 pub use dropout::Dropout;
 pub use embedding::Embedding;
-pub use norm::{BatchNorm, LayerNorm};
+pub use gated::{SqueezeExcite, SwiGlu};
+pub use norm::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RmsNorm};
 pub use pool::{GlobalMeanPool, MaxPool, MeanPool};
 pub use recurrent::{Gru, Lstm};
 pub use shape::{Flatten, Reshape, Upsample};

@@ -4,8 +4,20 @@
 //! type with one method per op. Every method goes through [`apply`], which is given the op as graph code:
 //! tracing appends it to the step, eager mode runs it.
 
+mod activation;
+mod attention;
 mod axes;
+mod einsum;
+mod indexing;
+mod norm;
+mod reduce;
+mod resize;
 mod structured;
+
+pub(crate) use activation::wide;
+pub use attention::Attend;
+pub use indexing::PadMode;
+pub use resize::Resize;
 
 use crate::eager::{EagerState, Real};
 use crate::model::trace::Trace;

@@ -5,6 +5,7 @@
 //! rows and nothing at all, and is compared with the same op in `f64`, each element within a bound that PROMISES.md
 //! states. Each is run eagerly and compiled, and so are its gradients for all its operands.
 
+mod composed;
 mod elements;
 mod layers;
 mod rows;
@@ -259,7 +260,7 @@ fn first_off(expected: &Array, found: &Array, bound: Bound) -> String {
 }
 
 fn list() -> impl Iterator<Item = Edge> {
-    [elements::list(), rows::list(), layers::list()].into_iter().flatten()
+    [elements::list(), rows::list(), layers::list(), composed::list()].into_iter().flatten()
 }
 
 /// Tries those whose names are wanted, and tells of each what came of it.

@@ -29,7 +29,7 @@ const SGD: &str = "kind = 'sgd'\nrate = 1e-3";
 /// weights that differ by one rounding are 1e-3 to 3e-3 apart after two steps at a rate of 1e-5, and 1e-4 at this one.
 const SLOW_SGD: &str = "kind = 'sgd'\nrate = 1e-6";
 
-const TRAININGS: [Training; 11] = [
+const TRAININGS: [Training; 15] = [
     Training {
         name: "a perceptron",
         data: "kind = 'synthetic'\nsamples = 200\nfeatures = [40]\nclasses = 10",
@@ -131,6 +131,52 @@ const TRAININGS: [Training; 11] = [
         train: "batch = 4\nsteps = 4",
         loss: "mse",
         optimizer: SGD,
+        tolerance: 1e-3,
+    },
+    Training {
+        name: "a language model with root-mean-square norms, rotary positions, few keys and gates",
+        data: "kind = 'synthetic-tokens'\nsamples = 64\nlength = 32\nvocabulary = 200",
+        model: "kind = 'sequential'\nlayers = [{ embedding = 200, width = 64 }, { residual = ['rms_norm', \
+                { attention = 4, causal = true, key_value_heads = 2, rotary = 10000, bias = false }] }, \
+                { residual = ['rms_norm', { swiglu = 96 }] }, 'rms_norm', { dense = 200 }]",
+        train: "batch = 8\nsteps = 12",
+        loss: "sparse_cross_entropy",
+        optimizer: ADAM,
+        tolerance: 1e-3,
+    },
+    Training {
+        name: "the same in bf16",
+        data: "kind = 'synthetic-tokens'\nsamples = 64\nlength = 32\nvocabulary = 200",
+        model: "kind = 'sequential'\nlayers = [{ embedding = 200, width = 64 }, { residual = ['rms_norm', \
+                { attention = 4, causal = true, key_value_heads = 2, rotary = 10000, bias = false }] }, \
+                { residual = ['rms_norm', { swiglu = 96 }] }, 'rms_norm', { dense = 200 }]",
+        train: "batch = 8\nsteps = 12\nprecision = 'bf16'",
+        loss: "sparse_cross_entropy",
+        optimizer: ADAM,
+        tolerance: 2e-2,
+    },
+    Training {
+        name: "transposed convolutions, norms of groups, gates of channels and smooth activations",
+        data: "kind = 'synthetic'\nsamples = 32\nfeatures = [16, 16, 3]\ntarget = [16, 16, 3]",
+        model: "kind = 'sequential'\nlayers = [{ conv = 16, window = 3, stride = 2, padding = 1, activation = 'silu' }, \
+                { group_norm = 4 }, { conv = 16, window = 3, padding = 'same', groups = 16, activation = 'hard_swish' }, \
+                { squeeze_excite = 4 }, 'instance_norm', 'mish', \
+                { conv_transpose = 8, window = 4, stride = 2, padding = 1, activation = 'elu' }, { conv = 3, window = 1 }]",
+        train: "batch = 8\nsteps = 12",
+        loss: "smooth_l1",
+        optimizer: ADAM,
+        tolerance: 1e-3,
+    },
+    Training {
+        name: "causal convolutions over time",
+        data: "kind = 'synthetic-tokens'\nsamples = 64\nlength = 40\nvocabulary = 100",
+        model: "kind = 'sequential'\nlayers = [{ embedding = 100, width = 32 }, \
+                { residual = [{ conv1d = 32, window = 2, causal = true, activation = 'leaky_relu' }] }, \
+                { residual = [{ conv1d = 32, window = 2, causal = true, dilation = 2, activation = 'hard_sigmoid' }] }, \
+                { conv1d = 100, window = 1 }]",
+        train: "batch = 8\nsteps = 12",
+        loss: "sparse_cross_entropy",
+        optimizer: ADAM,
         tolerance: 1e-3,
     },
 ];

@@ -1,12 +1,13 @@
 //! The layers of a sequential `[model]`: a word, such as `"flatten"`, or a table in which one key names the layer
 //! and holds its most important number, as in `{ dense = 100, activation = "relu" }`.
 
-use super::read::{COUNT, FLAG, FRACTION, Kind, PAIR, SHAPE, TEXT, Table, Value};
+use super::read::{COUNT, FLAG, FRACTION, Kind, PAIR, POSITIVE, SHAPE, TEXT, Table, Value};
 use crate::Result;
 use crate::layers::{
-    Activation, BatchNorm, Conv2d, Dense, Dropout, Embedding, Flatten, GlobalMeanPool, Gru, Layer, LayerNorm,
-    Lstm, MaxPool, MeanPool, MultiHeadAttention, Padding, Reshape, Residual, Sequential, TransformerBlock,
-    Upsample,
+    Activation, BatchNorm, Conv1d, Conv2d, ConvTranspose2d, Dense, Dropout, Embedding, Flatten,
+    GlobalMeanPool, GroupNorm, Gru, InstanceNorm, Layer, LayerNorm, Lstm, MaxPool, MeanPool,
+    MultiHeadAttention, Padding, Reshape, Residual, RmsNorm, Sequential, SqueezeExcite, SwiGlu,
+    TransformerBlock, Upsample,
 };
 
 type Boxed = Box<dyn Layer>;
@@ -38,13 +39,15 @@ fn read_word(value: &Value<'_>) -> Result<Boxed> {
         "flatten" => Box::new(Flatten),
         "batch_norm" => Box::new(BatchNorm::new()),
         "layer_norm" => Box::new(LayerNorm::new()),
+        "rms_norm" => Box::new(RmsNorm::new()),
+        "instance_norm" => Box::new(InstanceNorm::new()),
         "global_mean_pool" => Box::new(GlobalMeanPool),
         _ => match word.parse::<Activation>() {
             Ok(activation) => Box::new(activation),
             Err(_) => {
                 let message = format!(
                     "there is no layer \"{word}\"; those that are a word are flatten, batch_norm, layer_norm, \
-                     global_mean_pool and the activations, such as relu; others are tables, such as {{ dense = 10 }}"
+                     rms_norm, instance_norm, global_mean_pool and the activations, such as relu; others are tables, such as {{ dense = 10 }}"
                 );
                 return Err(value.error(message));
             }
@@ -74,6 +77,23 @@ const PADDING: Kind<Padding> = Kind {
     },
 };
 
+/// A layer with the keys that those with weights have in common: `activation`, `init` and `bias`.
+macro_rules! finished {
+    ($described:ident, $layer:ident) => {{
+        let mut layer = $layer;
+        if let Some(activation) = $described.table.find_named("activation")? {
+            layer = layer.activation(activation);
+        }
+        if let Some(init) = $described.table.find_named("init")? {
+            layer = layer.init(init);
+        }
+        if !$described.flag("bias", true)? {
+            layer = layer.no_bias();
+        }
+        Ok(Box::new(layer))
+    }};
+}
+
 impl Described<'_> {
     fn read(&self) -> Result<Boxed> {
         let (_, read) = self.table.kind(
@@ -81,6 +101,8 @@ impl Described<'_> {
             &[
                 ("dense", Self::dense as fn(&Self) -> Result<Boxed>),
                 ("conv", Self::conv),
+                ("conv1d", Self::conv1d),
+                ("conv_transpose", Self::conv_transpose),
                 ("max_pool", Self::max_pool),
                 ("mean_pool", Self::mean_pool),
                 ("dropout", Self::dropout),
@@ -89,6 +111,9 @@ impl Described<'_> {
                 ("gru", Self::gru),
                 ("attention", Self::attention),
                 ("block", Self::block),
+                ("group_norm", Self::group_norm),
+                ("swiglu", Self::swiglu),
+                ("squeeze_excite", Self::squeeze_excite),
                 ("reshape", Self::reshape),
                 ("upsample", Self::upsample),
                 ("residual", Self::residual),
@@ -107,17 +132,8 @@ impl Described<'_> {
 
     fn dense(&self) -> Result<Boxed> {
         self.only(&["dense", "activation", "init", "bias"])?;
-        let mut layer = Dense::new(self.table.need("dense", COUNT)?);
-        if let Some(activation) = self.table.find_named("activation")? {
-            layer = layer.activation(activation);
-        }
-        if let Some(init) = self.table.find_named("init")? {
-            layer = layer.init(init);
-        }
-        if !self.flag("bias", true)? {
-            layer = layer.no_bias();
-        }
-        Ok(Box::new(layer))
+        let layer = Dense::new(self.table.need("dense", COUNT)?);
+        finished!(self, layer)
     }
 
     fn conv(&self) -> Result<Boxed> {
@@ -145,16 +161,67 @@ impl Described<'_> {
         if let Some(groups) = self.table.find("groups", COUNT)? {
             layer = layer.groups(groups);
         }
-        if let Some(activation) = self.table.find_named("activation")? {
-            layer = layer.activation(activation);
+        finished!(self, layer)
+    }
+
+    fn conv1d(&self) -> Result<Boxed> {
+        self.only(&[
+            "conv1d",
+            "window",
+            "stride",
+            "padding",
+            "causal",
+            "dilation",
+            "groups",
+            "activation",
+            "init",
+            "bias",
+        ])?;
+        let mut layer = Conv1d::new(self.table.need("conv1d", COUNT)?, self.table.need("window", COUNT)?)
+            .stride(self.table.find_or("stride", COUNT, 1)?)
+            .padding(self.table.find_or("padding", PADDING, Padding::Valid)?)
+            .dilation(self.table.find_or("dilation", COUNT, 1)?)
+            .groups(self.table.find_or("groups", COUNT, 1)?);
+        if self.flag("causal", false)? {
+            layer = layer.causal();
         }
-        if let Some(init) = self.table.find_named("init")? {
-            layer = layer.init(init);
-        }
-        if !self.flag("bias", true)? {
-            layer = layer.no_bias();
-        }
-        Ok(Box::new(layer))
+        finished!(self, layer)
+    }
+
+    fn conv_transpose(&self) -> Result<Boxed> {
+        self.only(&[
+            "conv_transpose",
+            "window",
+            "stride",
+            "padding",
+            "dilation",
+            "groups",
+            "activation",
+            "init",
+            "bias",
+        ])?;
+        let filters = self.table.need("conv_transpose", COUNT)?;
+        let layer = ConvTranspose2d::new(filters, self.table.need("window", PAIR)?)
+            .stride(self.table.find_or("stride", PAIR, [1, 1])?)
+            .padding(self.table.find_or("padding", PADDING, Padding::Valid)?)
+            .dilation(self.table.find_or("dilation", PAIR, [1, 1])?)
+            .groups(self.table.find_or("groups", COUNT, 1)?);
+        finished!(self, layer)
+    }
+
+    fn group_norm(&self) -> Result<Boxed> {
+        self.only(&["group_norm"])?;
+        Ok(Box::new(GroupNorm::new(self.table.need("group_norm", COUNT)?)))
+    }
+
+    fn swiglu(&self) -> Result<Boxed> {
+        self.only(&["swiglu"])?;
+        Ok(Box::new(SwiGlu::new(self.table.need("swiglu", COUNT)?)))
+    }
+
+    fn squeeze_excite(&self) -> Result<Boxed> {
+        self.only(&["squeeze_excite"])?;
+        Ok(Box::new(SqueezeExcite::new(self.table.need("squeeze_excite", COUNT)?)))
     }
 
     fn max_pool(&self) -> Result<Boxed> {
@@ -202,8 +269,17 @@ impl Described<'_> {
     }
 
     fn attention(&self) -> Result<Boxed> {
-        self.only(&["attention", "causal"])?;
-        let layer = MultiHeadAttention::new(self.table.need("attention", COUNT)?);
+        self.only(&["attention", "causal", "key_value_heads", "rotary", "bias"])?;
+        let mut layer = MultiHeadAttention::new(self.table.need("attention", COUNT)?);
+        if let Some(heads) = self.table.find("key_value_heads", COUNT)? {
+            layer = layer.key_value_heads(heads);
+        }
+        if let Some(base) = self.table.find("rotary", POSITIVE)? {
+            layer = layer.rotary(base);
+        }
+        if !self.flag("bias", true)? {
+            layer = layer.no_bias();
+        }
         Ok(Box::new(if self.flag("causal", false)? { layer.causal() } else { layer }))
     }
 

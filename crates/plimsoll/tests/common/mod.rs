@@ -3,6 +3,8 @@
 // Each test file uses its own part of this.
 #![allow(dead_code)]
 
+pub(crate) mod formula;
+
 use plimsoll::data::{Columns, Field, Promise, Source};
 use plimsoll::layers::Layer;
 use plimsoll::{Context, DType, Precision, Result, Step, Tensor};

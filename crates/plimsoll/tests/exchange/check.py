@@ -123,7 +123,7 @@ def written(folder):
     from safetensors.numpy import save_file
 
     checks = sorted(folder.glob("*.check.safetensors"))
-    assert len(checks) == 9, f"{len(checks)} models in {folder}"
+    assert len(checks) == 15, f"{len(checks)} models in {folder}"
     for path in checks:
         name = path.name.removesuffix(".check.safetensors")
         check = read(path)

@@ -101,6 +101,22 @@ class Cnn(nn.Module):
         return self.dense0(self.layer_norm0(x))
 
 
+class Convolutions(nn.Module):
+    """What `tests/exchange.rs` calls `convolutions`: images come as [batch, height, width, channels]."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv_transpose0 = nn.ConvTranspose2d(4, 6, (4, 3), stride=2, padding=1, groups=2)
+        self.group_norm0 = nn.GroupNorm(3, 6)
+        self.conv1d0 = nn.Conv1d(6, 5, 3, dilation=2, bias=True)
+        self.rms_norm0 = nn.RMSNorm(5, eps=1e-5)
+
+    def forward(self, x):
+        x = self.group_norm0(self.conv_transpose0(x.permute(0, 3, 1, 2)))
+        x = self.conv1d0(x.flatten(2))
+        return self.rms_norm0(x.transpose(1, 2))
+
+
 class Recurrent(nn.Module):
     def __init__(self, kind):
         super().__init__()
@@ -146,3 +162,4 @@ if __name__ == "__main__":
     write("lstm", Recurrent(nn.LSTM), torch.randint(0, 11, (3, 6), dtype=torch.int32))
     write("gru", Recurrent(nn.GRU), torch.randint(0, 11, (3, 6), dtype=torch.int32))
     write("mixed", Cnn(), torch.randn(2, 8, 8, 3), mixed)
+    write("convolutions", Convolutions(), torch.randn(2, 3, 2, 4))

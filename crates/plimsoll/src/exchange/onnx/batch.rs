@@ -95,6 +95,9 @@ fn is_alike(op: &Op, other: &Op, graph: &Graph, operands: &[ValueId]) -> bool {
             (axis, dtype, shape[*axis]) == (a, d, s[*axis])
         }
         (Op::Reshape { .. }, Op::Reshape { .. }) | (Op::Broadcast { .. }, Op::Broadcast { .. }) => true,
+        (Op::Conv2dInputGrad { conv, input }, Op::Conv2dInputGrad { conv: same_conv, input: same_input }) => {
+            conv == same_conv && input[1..] == same_input[1..]
+        }
         (Op::Slice(slice), Op::Slice(same)) => {
             let shape = graph.shape(operands[0]);
             (0..shape.rank()).all(|axis| {

@@ -177,9 +177,13 @@ impl<'a> Converter<'a> {
                 let y = self.file.node(scope, op, &[&x], &[number("axis", -1)]);
                 self.set_plain(node, y);
             }
-            Op::Conv2d(_) | Op::Pool2d(_) | Op::LayerNorm { .. } | Op::Attention(_) | Op::Lstm | Op::Gru => {
-                self.structured(node)?
-            }
+            Op::Conv2d(_)
+            | Op::Conv2dInputGrad { .. }
+            | Op::Pool2d(_)
+            | Op::LayerNorm { .. }
+            | Op::Attention(_)
+            | Op::Lstm
+            | Op::Gru => self.structured(node)?,
             Op::Random { .. } => {
                 return Err(self.refused(node, "what is drawn anew cannot be repeated there"));
             }

@@ -14,6 +14,7 @@ impl Converter<'_> {
     pub(super) fn structured(&mut self, node: &Node) -> Result<()> {
         match &node.op {
             Op::Conv2d(conv) => self.conv(node, conv),
+            Op::Conv2dInputGrad { conv, input } => self.conv_transpose(node, conv, input),
             Op::Pool2d(pool) => self.pool(node, pool),
             Op::LayerNorm { epsilon } => {
                 let [x, gamma, beta] = [0, 1, 2].map(|i| self.plain(node.operands[i]));
@@ -41,6 +42,28 @@ impl Converter<'_> {
             number("group", conv.groups as i64),
         ];
         let result = self.file.node(self.scope(node), "Conv", &[&images, &filter], &attributes);
+        self.set_channels_first(node, result);
+        Ok(())
+    }
+
+    /// What is a gradient in training is a transposed convolution in a model.
+    fn conv_transpose(&mut self, node: &Node, conv: &Conv2d, result: &[usize]) -> Result<()> {
+        let filter = self.arranged(node.operands[0], &FILTER)?;
+        let images = self.channels_first(node.operands[1])?;
+        let [taps, from] = [0, 1].map(|operand| self.graph().shape(node.operands[operand]));
+        let mut rest = [0; 2];
+        for axis in 0..2 {
+            let spread = (from[1 + axis] - 1) * conv.stride[axis] + conv.reach(axis, taps[axis])?;
+            rest[axis] = result[1 + axis] + conv.padding[2 * axis] + conv.padding[2 * axis + 1] - spread;
+        }
+        let attributes = [
+            numbers("strides", conv.stride),
+            pads(conv.padding),
+            numbers("output_padding", rest),
+            numbers("dilations", conv.dilation),
+            number("group", conv.groups as i64),
+        ];
+        let result = self.file.node(self.scope(node), "ConvTranspose", &[&images, &filter], &attributes);
         self.set_channels_first(node, result);
         Ok(())
     }

@@ -19,17 +19,35 @@ pub enum Activation {
     Softplus,
     /// x / (1 + e⁻ˣ), also called swish.
     Silu,
+    /// `x` where it is above 0, else eˣ − 1.
+    Elu,
+    /// `x` where it is above 0, else a hundredth of it.
+    LeakyRelu,
+    /// x · min(max(x + 3, 0), 6) / 6
+    HardSwish,
+    /// min(max(x + 3, 0), 6) / 6
+    HardSigmoid,
+    /// min(max(x, 0), 6)
+    Relu6,
+    /// x · tanh(ln(1 + eˣ))
+    Mish,
     /// Exponentials over the last axis, normalised to sum to one.
     Softmax,
 }
 
-const NAMES: [(&str, Activation); 7] = [
+const NAMES: [(&str, Activation); 13] = [
     ("relu", Activation::Relu),
     ("gelu", Activation::Gelu),
     ("tanh", Activation::Tanh),
     ("sigmoid", Activation::Sigmoid),
     ("softplus", Activation::Softplus),
     ("silu", Activation::Silu),
+    ("elu", Activation::Elu),
+    ("leaky_relu", Activation::LeakyRelu),
+    ("hard_swish", Activation::HardSwish),
+    ("hard_sigmoid", Activation::HardSigmoid),
+    ("relu6", Activation::Relu6),
+    ("mish", Activation::Mish),
     ("softmax", Activation::Softmax),
 ];
 
@@ -45,7 +63,13 @@ impl Activation {
             Activation::Tanh => x.tanh(),
             Activation::Sigmoid => x.sigmoid(),
             Activation::Softplus => x.softplus(),
-            Activation::Silu => x.mul(&x.sigmoid()?),
+            Activation::Silu => x.silu(),
+            Activation::Elu => x.elu(1.0),
+            Activation::LeakyRelu => x.leaky_relu(0.01),
+            Activation::HardSwish => x.hard_swish(),
+            Activation::HardSigmoid => x.hard_sigmoid(),
+            Activation::Relu6 => x.relu6(),
+            Activation::Mish => x.mish(),
             Activation::Softmax => x.softmax(),
         }
     }

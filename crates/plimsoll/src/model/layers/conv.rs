@@ -1,4 +1,4 @@
-//! Convolutions.
+//! Convolutions of images.
 
 use super::{Activation, Layer};
 use crate::{Context, ErrorKind, Init, Result, Tensor};

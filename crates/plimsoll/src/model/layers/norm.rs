@@ -113,6 +113,132 @@ impl Layer for LayerNorm {
     }
 }
 
+/// Divides each row by the root of the mean of its squares over the last axis; no mean is taken off and nothing added.
+///
+/// ```
+/// use plimsoll::layers::{Layer, RmsNorm};
+/// use plimsoll::{Context, DType, Precision};
+/// let cx = Context::trace(true, Precision::Bf16);
+/// let x = cx.input("x", &[8, 128, 64], DType::F32)?;
+/// assert_eq!(RmsNorm::new().forward(&cx, &x)?.to_string(), "bf16[8, 128, 64]");
+/// # Ok::<(), plimsoll::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct RmsNorm {
+    epsilon: f64,
+}
+
+impl RmsNorm {
+    /// With epsilon 1e-5.
+    pub fn new() -> Self {
+        RmsNorm { epsilon: 1e-5 }
+    }
+
+    /// Adds this to the mean of the squares.
+    pub fn epsilon(mut self, epsilon: f64) -> Self {
+        self.epsilon = epsilon;
+        self
+    }
+}
+
+impl Default for RmsNorm {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Layer for RmsNorm {
+    fn forward(&self, cx: &Context, x: &Tensor) -> Result<Tensor> {
+        let width = last_extent(cx, "rms_norm", x)?;
+        let gamma = cx.parameter("gamma", &[width], Init::Ones)?;
+        x.rms_norm(&gamma, self.epsilon)
+    }
+
+    fn kind(&self) -> &'static str {
+        "rms_norm"
+    }
+}
+
+/// Normalises each sample `[batch, .., channels]` by the statistics of groups of its channels, over all axes between: the
+/// same in training and inference, whatever the batch.
+///
+/// ```
+/// use plimsoll::layers::{GroupNorm, Layer};
+/// use plimsoll::{Context, DType, Precision};
+/// let cx = Context::trace(true, Precision::F32);
+/// let images = cx.input("images", &[2, 16, 16, 32], DType::F32)?;
+/// assert_eq!(GroupNorm::new(8).forward(&cx, &images)?.shape()[..], [2, 16, 16, 32]);
+/// # Ok::<(), plimsoll::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct GroupNorm {
+    groups: usize,
+    epsilon: f64,
+}
+
+impl GroupNorm {
+    /// So many groups of channels, with epsilon 1e-5.
+    pub fn new(groups: usize) -> Self {
+        GroupNorm { groups, epsilon: 1e-5 }
+    }
+
+    /// Adds this to the variance.
+    pub fn epsilon(mut self, epsilon: f64) -> Self {
+        self.epsilon = epsilon;
+        self
+    }
+}
+
+impl Layer for GroupNorm {
+    fn forward(&self, cx: &Context, x: &Tensor) -> Result<Tensor> {
+        let channels = last_extent(cx, "group_norm", x)?;
+        let gamma = cx.parameter("gamma", &[channels], Init::Ones)?;
+        let beta = cx.parameter("beta", &[channels], Init::Zeros)?;
+        x.group_norm(self.groups, &gamma, &beta, self.epsilon)
+    }
+
+    fn kind(&self) -> &'static str {
+        "group_norm"
+    }
+}
+
+/// Normalises each channel of each sample `[batch, .., channels]` by its own statistics: a [`GroupNorm`] with a group for
+/// each channel.
+#[derive(Debug, Clone)]
+pub struct InstanceNorm {
+    epsilon: f64,
+}
+
+impl InstanceNorm {
+    /// With epsilon 1e-5.
+    pub fn new() -> Self {
+        InstanceNorm { epsilon: 1e-5 }
+    }
+
+    /// Adds this to the variance.
+    pub fn epsilon(mut self, epsilon: f64) -> Self {
+        self.epsilon = epsilon;
+        self
+    }
+}
+
+impl Default for InstanceNorm {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Layer for InstanceNorm {
+    fn forward(&self, cx: &Context, x: &Tensor) -> Result<Tensor> {
+        let channels = last_extent(cx, "instance_norm", x)?;
+        GroupNorm { groups: channels, epsilon: self.epsilon }.forward(cx, x)
+    }
+
+    fn kind(&self) -> &'static str {
+        "instance_norm"
+    }
+}
+
 fn last_extent(cx: &Context, layer: &str, x: &Tensor) -> Result<usize> {
     match x.shape().last() {
         Some(&extent) if x.dtype().is_float() => Ok(extent),

@@ -3,7 +3,7 @@
 use super::{Tensor, apply_one};
 use crate::{DType, ErrorKind, Result};
 use plimsoll_graph::Op;
-use plimsoll_graph::op::Pad;
+use plimsoll_graph::op::{Pad, Slice};
 use std::ops::Range;
 
 impl Tensor {
@@ -37,6 +37,50 @@ impl Tensor {
         self.permute(&order)
     }
 
+    /// The same elements with a new axis of extent one, before the axis of that number or after the last.
+    ///
+    /// # Errors
+    /// If there are fewer axes.
+    pub fn unsqueeze(&self, axis: usize) -> Result<Tensor> {
+        if axis > self.rank() {
+            let message = format!("unsqueeze: there is no place {axis} for an axis in {self}");
+            return Err(self.error(ErrorKind::Shape, message));
+        }
+        let mut shape = self.shape()[..].to_vec();
+        shape.insert(axis, 1);
+        self.reshape(&shape)
+    }
+
+    /// The same elements without an axis of extent one.
+    ///
+    /// # Errors
+    /// If the axis is not there or has another extent.
+    pub fn squeeze(&self, axis: usize) -> Result<Tensor> {
+        self.expect_axis("squeeze", axis)?;
+        let mut shape = self.shape()[..].to_vec();
+        if shape.remove(axis) != 1 {
+            let message = format!("squeeze: axis {axis} of {self} has an extent other than 1");
+            return Err(self.error(ErrorKind::Shape, message));
+        }
+        self.reshape(&shape)
+    }
+
+    /// Every element along an axis this many times, one after another.
+    ///
+    /// # Errors
+    /// If the axis is not there, or there would be more elements than can be addressed.
+    pub fn repeat_interleave(&self, axis: usize, times: usize) -> Result<Tensor> {
+        self.expect_axis("repeat_interleave", axis)?;
+        let shape = self.shape();
+        let Some(extent) = shape[axis].checked_mul(times) else {
+            let message = format!("repeat_interleave: {self} times {times} is more than can be addressed");
+            return Err(self.error(ErrorKind::Shape, message));
+        };
+        let (before, after) = (&shape[..=axis], &shape[axis + 1..]);
+        let repeated = self.unsqueeze(axis + 1)?.broadcast(&[before, &[times], after].concat())?;
+        repeated.reshape(&[&shape[..axis], &[extent], after].concat())
+    }
+
     /// Repeats along axes of extent one and along new leading axes.
     ///
     /// # Errors
@@ -51,6 +95,19 @@ impl Tensor {
     /// If the axis is not there or the range is outside.
     pub fn slice(&self, axis: usize, range: Range<usize>) -> Result<Tensor> {
         apply_one(&[self], |g, v| g.slice_axis(v[0], axis, range.clone()))
+    }
+
+    /// Every `step`th of the part `range` along one axis, from its first on.
+    ///
+    /// # Errors
+    /// If the axis is not there, the range is outside or the step is 0.
+    pub fn slice_step(&self, axis: usize, range: Range<usize>, step: usize) -> Result<Tensor> {
+        self.expect_axis("slice", axis)?;
+        let mut slice = Slice { start: self.shape(), stop: self.shape(), step: self.shape() };
+        slice.start.fill(0);
+        slice.step.fill(1);
+        (slice.start[axis], slice.stop[axis], slice.step[axis]) = (range.start, range.end, step);
+        apply_one(&[self], |g, v| g.apply(Op::Slice(Box::new(slice.clone())), v))
     }
 
     /// A border of `value`: for each axis, how many elements before and after.

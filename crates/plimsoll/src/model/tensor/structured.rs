@@ -1,7 +1,7 @@
 //! Methods with kernels of their own: products, convolutions, norms, attention, recurrence.
 
 use super::{Tensor, apply, apply_one};
-use crate::{DType, ErrorKind, Result};
+use crate::{DType, ErrorKind, Result, Shape};
 use plimsoll_graph::Op;
 use plimsoll_graph::op::{Attention, Conv2d, Pool2d};
 
@@ -95,6 +95,18 @@ impl Tensor {
         apply_one(&[self, filter], |g, v| g.apply(Op::Conv2d(geometry), v))
     }
 
+    /// A transposed convolution: images of this shape, of which a convolution of this geometry with a filter
+    /// `[height, width, channels / groups, channels of this]` would make ones as large as these. It is that convolution's
+    /// gradient for its images.
+    ///
+    /// # Errors
+    /// If the convolution would make something else of such images.
+    pub fn conv_transpose2d(&self, filter: &Tensor, geometry: Conv2d, shape: [usize; 4]) -> Result<Tensor> {
+        let input = Shape::new(&shape)?;
+        let op = Op::Conv2dInputGrad { conv: geometry, input };
+        apply_one(&[filter, self], |g, v| g.apply(op.clone(), v))
+    }
+
     /// Pooling over windows of images `[batch, height, width, channels]`.
     ///
     /// # Errors
@@ -129,7 +141,7 @@ impl Tensor {
 
     /// Scaled dot-product attention of these queries `[batch, queries, heads, width]` over keys and values
     /// `[batch, keys, heads, width]`. With `causal`, query i sees only keys up to i. Scores are multiplied
-    /// with 1 / √width.
+    /// with 1 / √width. [`Attend`](crate::Attend) has masks, biases and fewer heads of keys.
     ///
     /// # Errors
     /// If the shapes or element types do not go together.

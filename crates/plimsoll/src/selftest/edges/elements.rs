@@ -2,7 +2,7 @@
 
 use super::{Bound, Edge, array, floats, ordinary};
 use crate::model::tensor::apply_one;
-use crate::{DType, Tensor};
+use crate::{DType, Result, Tensor};
 use plimsoll_graph::Op;
 use plimsoll_graph::op::{Binary, Domain, Unary};
 
@@ -49,6 +49,15 @@ pub(super) fn list() -> Vec<Edge> {
         list.extend([DType::BF16, DType::F16].map(|dtype| edge.in_type(dtype)));
         list.push(edge);
     }
+    for (name, function) in composed() {
+        let value = Bound { ulps: 4.0, ..Bound::of_one(2.0) };
+        let of_one = move |x: &[Tensor]| function(&x[0]);
+        let operand = array(&[edges.len()], &edges);
+        let edge =
+            Edge::new(format!("{name} at edges"), vec![operand], of_one, value, Some(Bound::of_one(32.0)));
+        list.extend([DType::BF16, DType::F16].map(|dtype| edge.in_type(dtype)));
+        list.push(edge);
+    }
     // Every number meets every other.
     let count = edges.len();
     let pairs =
@@ -82,6 +91,22 @@ pub(super) fn list() -> Vec<Edge> {
         Some(Bound::EXACT),
     ));
     list
+}
+
+/// A function that is made of others.
+type Composed = fn(&Tensor) -> Result<Tensor>;
+
+fn composed() -> [(&'static str, Composed); 8] {
+    [
+        ("silu", |x| x.silu()),
+        ("mish", |x| x.mish()),
+        ("elu", |x| x.elu(1.0)),
+        ("leaky_relu", |x| x.leaky_relu(0.01)),
+        ("relu6", |x| x.relu6()),
+        ("hard_sigmoid", |x| x.hard_sigmoid()),
+        ("hard_swish", |x| x.hard_swish()),
+        ("clamp", |x| x.clamp(-1.5, 10.0)),
+    ]
 }
 
 /// What a function of one element promises of its result, and of its gradient.
