@@ -312,7 +312,7 @@ fn states_that_copies_cannot_keep_up_with_go_to_the_host_all_the_same() {
     let state = Buffer { keep: Keep::Always, role: Role::Optimizer, ..activation(1 << 20) };
     let mut work = Work { buffers: vec![state; 3 * LAYERS as usize], ..Work::default() };
     let kernel = |reads: Vec<u32>, writes: Vec<u32>| Kernel { reads, writes, ..Kernel::default() };
-    let mut value = |work: &mut Work| {
+    let value = |work: &mut Work| {
         work.buffers.push(activation(64 << 10));
         work.buffers.len() as u32 - 1
     };
@@ -343,7 +343,7 @@ fn states_that_copies_cannot_keep_up_with_go_to_the_host_all_the_same() {
     assert!(least <= 6 << 20, "{least}");
     // Weights are fetched for each pass, slots once, and all are stored, one after the other where there is room for no
     // more: 7 MiB a layer.
-    assert!(seconds <= 1.2 * f64::from(7 * LAYERS << 20) / 1e6, "{seconds}");
+    assert!(seconds <= 1.2 * f64::from((7 * LAYERS) << 20) / 1e6, "{seconds}");
 }
 
 proptest! {
