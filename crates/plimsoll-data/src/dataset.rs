@@ -8,8 +8,8 @@
 use crate::picked::{Computed, Part};
 use crate::pipeline::{
     Account, Batched, Bucketed, ByNumber, Cached, Depth, Filtered, Function, InARow, Interleaved, Iterated,
-    Mapped, Meter, Node, OneToOne, Packed, Padding, Pass, Prefetched, Range, Repeated, Sharded, Shuffled,
-    Storage, Tolerant, Workers, Zipped,
+    Mapped, Meter, Node, OneToOne, Packed, Padding, Pass, Prefetched, Range, Repeated, Sharded, Shelf,
+    Shuffled, Storage, Tolerant, Workers, Zipped,
 };
 use crate::random::{Draws, Permutation, Purpose, key};
 use crate::source::field_named;
@@ -144,6 +144,11 @@ impl Dataset {
     /// The source, if the samples are those of a source in its own order, which can be read by number.
     pub fn source(&self) -> Option<&dyn Source> {
         self.node.source().map(|source| &**source)
+    }
+
+    /// The bytes that one of its records takes in a [shuffle](Dataset::shuffle) buffer, or at least takes if its shape is open.
+    pub fn shuffled_record_bytes(&self) -> u64 {
+        Shelf::bytes_of_each(&self.fields().into())
     }
 
     /// Bytes of RAM that its samples occupy. The parts of a split share their samples: count them once, or use

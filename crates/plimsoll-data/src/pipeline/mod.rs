@@ -41,6 +41,7 @@ pub use meter::{PipelineReport, StageReport};
 pub(crate) use pack::Packed;
 pub(crate) use range::{Range, Sharded};
 pub(crate) use repeat::Repeated;
+pub(crate) use shelf::Shelf;
 pub(crate) use shuffle::Shuffled;
 pub(crate) use workers::Prefetched;
 pub use workers::{Depth, Workers};

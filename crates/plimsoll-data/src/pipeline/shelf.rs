@@ -53,6 +53,14 @@ impl Shelf {
         Shelf::Records(Records { fields, full: vec![], spare: vec![], held_bytes: 0 })
     }
 
+    /// What one record takes, or at least takes if its shape is open.
+    pub(crate) fn bytes_of_each(fields: &Arc<[Field]>) -> u64 {
+        match Shelf::new(fields, 0) {
+            Shelf::Rows(rows) => (rows.bytes + size_of::<[u64; 2]>()) as u64,
+            Shelf::Records(_) => Record::new(fields).held_bytes() + size_of::<Waiting>() as u64,
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         match self {
             Shelf::Rows(rows) => rows.count,

@@ -44,12 +44,7 @@ impl Node for Shuffled {
     }
 
     fn stage_bytes(&self) -> u64 {
-        let fields = self.fields();
-        // An open record takes at least this.
-        let each = match Shelf::new(fields, 0) {
-            Shelf::Rows(_) => (fields.iter().map(Field::bytes).sum::<usize>() + size_of::<[u64; 2]>()) as u64,
-            Shelf::Records(_) => Record::new(fields).held_bytes() + size_of::<Waiting>() as u64,
-        };
+        let each = Shelf::bytes_of_each(self.fields());
         let records = self.upstream.count().map_or(self.buffer as u64, |count| count.min(self.buffer as u64));
         self.upstream.stage_bytes().saturating_add(each.saturating_mul(records))
     }

@@ -3,7 +3,7 @@
 use super::read::{BYTES, COUNT, FLAG, Kind, SHAPE, TEXT, Table};
 use crate::{Error, ErrorKind, Result};
 use plimsoll_data::sources::{Answer, Description, KINDS, Options, Tokens};
-use plimsoll_data::{Dataset, ErrorKind as DataErrorKind, RamBudget, Record};
+use plimsoll_data::{Dataset, ErrorKind as DataErrorKind, RamBudget};
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::fmt::Display;
@@ -82,8 +82,8 @@ impl Stages {
             None if is_by_number(&data) => Ok(data),
             None => {
                 let bytes = self.memory.map_or(USUAL_BUFFER_BYTES, |memory| memory / 2);
-                let sample = Record::new(&data.fields().into()).held_bytes().max(1);
-                let buffer = usize::try_from(bytes / sample).unwrap_or(usize::MAX);
+                let buffer =
+                    usize::try_from(bytes / data.shuffled_record_bytes().max(1)).unwrap_or(usize::MAX);
                 Ok(data.shuffle(buffer.clamp(1, USUAL_BUFFER), SEED))
             }
         }
