@@ -79,6 +79,20 @@ pub(crate) fn over(simulation: &Simulation, target: i64) -> Vec<u32> {
     over
 }
 
+/// The first position of a range that is over the target.
+fn first_over(over: &[u32], range: Range<usize>) -> Option<usize> {
+    let counts = over.get(range.start..=range.end)?;
+    let at = counts.partition_point(|&count| count == counts[0]);
+    (at < counts.len()).then(|| range.start + at - 1)
+}
+
+/// The last position of a range that is over the target.
+fn last_over(over: &[u32], range: Range<usize>) -> Option<usize> {
+    let counts = over.get(range.start..=range.end)?;
+    let at = counts.partition_point(|&count| count < counts[counts.len() - 1]);
+    (at > 0).then(|| range.start + at - 1)
+}
+
 impl Descent<'_> {
     /// Whether bytes are still idle, at a position that is still over the target.
     pub(crate) fn is_idle_above(&self, idle: Idle, target: i64) -> bool {
@@ -257,9 +271,8 @@ impl Descent<'_> {
         if fits(gone, fetch) {
             trips.push((Trip { lanes, away: away(gone, fetch), hurried: false }, price));
         }
-        let is_over = |position: &usize| over[position + 1] > over[*position];
-        let tight_gone = (from..gone.min(end)).find(is_over);
-        let tight_fetch = (fetch..to).rfind(is_over).map(|last| last + 1);
+        let tight_gone = first_over(over, from..gone.min(end));
+        let tight_fetch = last_over(over, fetch..to).map(|last| last + 1);
         if tight_gone.or(tight_fetch).is_some() {
             let wait = tight_gone.zip(leaving).map_or(0.0, |(at, leaving)| leaving.1 - start[at]);
             let late = tight_fetch.map_or(0.0, |at| seconds - (start[to] - start[at]));
@@ -285,8 +298,7 @@ impl Descent<'_> {
             return None;
         }
         let way = simulation.between(copy, wait);
-        let is_over = |position: &usize| over[position + 1] > over[*position];
-        let (first, last) = (way.clone().find(is_over)?, way.clone().rev().find(is_over)?);
+        let (first, last) = (first_over(over, way.clone())?, last_over(over, way.clone())?);
         let arrives = self.schedule.launches[copy as usize].writes.contains(&instance);
         let start = &simulation.start;
         let seconds = self.copy_seconds(self.schedule.instances[instance as usize].buffer);

@@ -9,6 +9,7 @@ use crate::schedule::search_context::SearchContext;
 use crate::schedule::simulate::{live, positions};
 use crate::schedule::{InstanceId, LaunchId, Schedule};
 use plimsoll_ir::{Home, LaunchSource};
+use std::collections::HashMap;
 
 /// A copy and the wait for its end. Slot `j` is right before the `j`th launch that stays where it is.
 struct Transfer {
@@ -119,9 +120,12 @@ pub(crate) fn time_copies(context: &SearchContext<'_>, schedule: &mut Schedule, 
     }
     time_out(&mut ground, &mut out, target);
     // What comes back has to have gone.
+    let mut left: HashMap<InstanceId, Vec<&Transfer>> = HashMap::new();
+    for transfer in &out {
+        left.entry(schedule.launches[transfer.copy as usize].writes[0]).or_default().push(transfer);
+    }
     for transfer in &mut back {
-        let host = schedule.launches[transfer.copy as usize].reads[0];
-        let left = out.iter().filter(|f| schedule.launches[f.copy as usize].writes[0] == host);
+        let left = left.get(&schedule.launches[transfer.copy as usize].reads[0]).into_iter().flatten();
         let gone = left.filter(|left| left.ready <= transfer.due).map(|left| left.slots.1).max();
         transfer.ready = transfer.ready.max(gone.unwrap_or(0));
     }
