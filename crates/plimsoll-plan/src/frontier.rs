@@ -8,9 +8,11 @@
 use crate::Error;
 use crate::costs::{Copies, Costs};
 use crate::plan::{Options, orders, plan_in_order};
-use crate::recompute::descent::{Offload, Point, descend, is_brief, priced, prices};
+use crate::recompute::descent::{Beginnings, Offload, Point, descend, is_brief, priced, prices};
 use crate::schedule::Schedule;
-use crate::schedule::order::{early_copies, late_updates, patient_updates};
+use crate::schedule::order::{
+    Dependencies, Turn, early_copies, freeing_early, late_updates, patient_updates,
+};
 use crate::schedule::search_context::SearchContext;
 use plimsoll_ir::{BufferIndex, Home, Keep, KernelIndex, LaunchSource, Plan, Work};
 
@@ -107,32 +109,32 @@ impl Frontier {
         let costs = Costs { copies, ..self.costs.clone() };
         let supposed = SearchContext::new(&self.work, &costs, self.options.alignment);
         let context = SearchContext::new(&self.work, &self.costs, self.options.alignment);
-        let found = descend(&supposed, &self.schedules(&supposed), self.offload, 0..1, vec![]);
+        let found = descend(&supposed, &self.beginnings(&supposed), self.offload, 0..1, vec![]);
         let known = found.into_iter().map(|point| priced(&context, point.schedule));
         let known = known.chain(std::mem::take(&mut self.points)).collect();
-        self.points = descend(&context, &self.schedules(&context), self.offload, 0..0, known);
+        self.points = descend(&context, &self.beginnings(&context), self.offload, 0..0, known);
     }
 
     fn search(&mut self, tries: usize) {
         let context = SearchContext::new(&self.work, &self.costs, self.options.alignment);
         let known = std::mem::take(&mut self.points);
         let prices = self.tried..self.tried + tries;
-        self.points = descend(&context, &self.schedules(&context), self.offload, prices, known);
+        self.points = descend(&context, &self.beginnings(&context), self.offload, prices, known);
         self.tried += tries;
     }
 
     /// The schedules that descents begin with.
-    fn schedules(&self, context: &SearchContext<'_>) -> Vec<Schedule> {
-        let mut orders = Vec::from(orders(&self.work));
-        if self.offload != Offload::Nothing {
-            orders.push(patient_updates(&self.work, context.costs, &orders[1]));
-        }
+    fn beginnings(&self, context: &SearchContext<'_>) -> Beginnings {
+        let [written, early] = orders(&self.work);
+        let patient = patient_updates(&self.work, context.costs, &early);
+        let in_turn = freeing_early(&self.work, &Dependencies::of(&self.work), Turn::Oldest);
         let small = self.options.together_bytes;
-        let orders = orders
-            .into_iter()
-            .map(|order| early_copies(&self.work, order, small))
-            .map(|order| late_updates(&self.work, order, small.max(SCALAR_UPDATE_BYTES)));
-        orders.map(|order| Schedule::new(context, &order)).collect()
+        let [written, early, patient, in_turn] = [written, early, patient, in_turn].map(|order| {
+            let order = early_copies(&self.work, order, small);
+            let order = late_updates(&self.work, order, small.max(SCALAR_UPDATE_BYTES));
+            Schedule::new(context, &order)
+        });
+        Beginnings { written, early, patient, in_turn }
     }
 
     /// Whether the search was cut short for the size of the work: fewer steps down, or fewer prices of copies than for

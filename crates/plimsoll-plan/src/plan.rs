@@ -8,7 +8,7 @@
 use crate::Error;
 use crate::pack::{Effort, pack};
 use crate::packing::{Item, Problem};
-use crate::schedule::order::{self, Dependencies, early_copies, late_updates};
+use crate::schedule::order::{self, Dependencies, Turn, early_copies, late_updates};
 use plimsoll_ir::{Buffer, BufferIndex, Home, Keep, KernelIndex, Lifetime, Plan, Work, lifetimes};
 
 /// How to plan.
@@ -84,7 +84,7 @@ pub(crate) fn plan_in_order(work: &Work, order: Vec<KernelIndex>, options: &Opti
 
 /// The orders that are tried: as written, and with whatever frees memory as early as it can be.
 pub(crate) fn orders(work: &Work) -> [Vec<KernelIndex>; 2] {
-    [order::as_written(work), order::freeing_early(work, &Dependencies::of(work))]
+    [order::as_written(work), order::freeing_early(work, &Dependencies::of(work), Turn::Newest)]
 }
 
 /// The buffers of one home in some order, and which of them share an address.

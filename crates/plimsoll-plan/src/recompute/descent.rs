@@ -55,14 +55,27 @@ pub(crate) enum Waits {
     AlsoWithin,
 }
 
-/// The stages of the descent that begins with every state on the host. Its lanes are busy all the time, so that a second of
-/// copying costs a second at first; what cannot be reached so is by copying what would rather be made again, and what
-/// not even so, by fetching weights twice.
-const STATES_AWAY: [Stage; 3] = [
+/// The stages of a descent that begins with states on the host. Copies that cost no time are taken first, those that kernels
+/// wait for next, and then a second of copying costs a second, as on lanes that are always busy. What cannot be reached so is
+/// by copying what would rather be made again, and what not even so, by fetching weights twice.
+const STATES_AWAY: [Stage; 4] = [
+    Stage { copy_price: COPY_PRICES[4], waits: Waits::ForSome },
     Stage { copy_price: 1.0, waits: Waits::ForAll },
     Stage { copy_price: COPY_PRICES[0], waits: Waits::ForAll },
     Stage { copy_price: COPY_PRICES[0], waits: Waits::AlsoWithin },
 ];
+
+/// Each target of such a descent is below the one before by this part of it.
+const TARGET_SHARE: i64 = 12;
+
+/// They begin above the least that others come to by this part of it.
+const OVERLAP: u64 = 4;
+
+/// The part of a target that may be left to copies on their way when states are brought back to device memory.
+const ROOM_FOR_COPIES: i64 = 16;
+
+/// How many shares of the optimizers' slots descents begin with on the host: one, two and so on up to all.
+const SHARES_AWAY: usize = 2;
 
 /// How many rounds may come to nothing before a target is given up, and how many where there is no other way down.
 const FAILURES: [usize; 2] = [16, 64];
@@ -83,44 +96,90 @@ pub(crate) fn prices(offload: Offload) -> usize {
     if offload == Offload::Nothing { 1 } else { COPY_PRICES.len() }
 }
 
+/// The schedules that descents begin with: the kernels in several orders.
+pub(crate) struct Beginnings {
+    /// As written, which is of little use to copies.
+    pub(crate) written: Schedule,
+    /// What frees memory is early, one chain after another.
+    pub(crate) early: Schedule,
+    /// The same, with updates where their states can have been fetched.
+    pub(crate) patient: Schedule,
+    /// What frees memory is early, in turn.
+    pub(crate) in_turn: Schedule,
+}
+
 /// The schedules of the frontier, from the most memory to the least, each slower than the one before. The first is
-/// one of those given, without any remedy; those of `known` are among them. Descents are made side by side, at the
-/// prices of those numbers: with copies from all schedules but the first, the order as written, which is of little
-/// use to copies. Where states may rest on the host, the first of the prices comes with one more descent, from the schedule
-/// in which all of them do, to where the others have not come: what is taken one by one, each at no kernel's cost, stops where
-/// the lanes are full.
+/// as written or early, without any remedy; those of `known` are among them. Descents are made side by side, at the
+/// prices of those numbers. The first of the prices comes with more descents, to where the others have not come: what is
+/// taken one by one makes some values twice, and stops where the lanes are full. They begin where every
+/// [segment](super::segments) is recomputed and, where that may be, some or all states are on the host.
 pub(crate) fn descend(
     context: &SearchContext<'_>,
-    from: &[Schedule],
+    from: &Beginnings,
     offload: Offload,
     prices: Range<usize>,
     known: Vec<Point>,
 ) -> Vec<Point> {
-    let plain = from.iter().map(|schedule| priced(context, schedule.clone()));
-    let plain = plain.min_by_key(|point| point.live_bytes);
-    let from = if offload == Offload::Nothing { from } else { &from[1..] };
+    let Beginnings { written, early, patient, in_turn } = from;
+    let plain = [written, early].map(|schedule| priced(context, schedule.clone()));
+    let plain = plain.into_iter().min_by_key(|point| point.live_bytes);
+    let from = if offload == Offload::Nothing { [written, early] } else { [early, patient] };
     let prices = &COPY_PRICES[prices];
-    let starts = from.iter().flat_map(|schedule| prices.iter().map(move |&price| (schedule, price)));
-    let mut points: Vec<Point> = std::thread::scope(|scope| {
-        let descents: Vec<_> = starts
-            .map(|(schedule, copy_price)| {
-                let stage = Stage { copy_price, waits: Waits::ForSome };
-                scope.spawn(move || walk(Descent::new(context, schedule.clone(), offload, stage)))
-            })
-            .collect();
-        let points = descents
-            .into_iter()
-            .map(|descent| descent.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        points.flatten().chain(known).collect()
-    });
+    let starts = from.into_iter().flat_map(|schedule| prices.iter().map(move |&price| (schedule, price)));
+    let mut points = side_by_side(starts.map(|(schedule, copy_price)| {
+        let stage = Stage { copy_price, waits: Waits::ForSome };
+        move || walk(Descent::new(context, schedule.clone(), offload, stage))
+    }));
+    points.extend(known);
     let is_first = prices.first() == COPY_PRICES.first();
-    let may_go_away = offload == Offload::ValuesAndStates && context.costs.copies.overlap && is_first;
-    if let (true, Some(schedule)) = (may_go_away, from.last()) {
-        let least = points.iter().map(|point| point.live_bytes).min();
-        let descent = Descent::new(context, schedule.clone(), offload, STATES_AWAY[0]);
-        points.extend(walk_with_states_away(descent, least.unwrap_or(u64::MAX)));
+    if is_first {
+        let least = points.iter().chain(&plain).map(|point| point.live_bytes).min().unwrap_or(0);
+        let may_go_away = offload == Offload::ValuesAndStates && context.costs.copies.overlap;
+        let (away, stages) = match may_go_away {
+            true => (states_to_send_away(context, in_turn), &STATES_AWAY[..]),
+            false => (vec![vec![]], &STATES_AWAY[..1]),
+        };
+        points.extend(side_by_side(away.into_iter().map(|states| {
+            let descent = Descent::new(context, in_turn.clone(), offload, stages[0]);
+            move || walk_by_segments(descent, &states, &stages[1..], least)
+        })));
     }
     frontier(plain, points)
+}
+
+/// The points of several descents.
+fn side_by_side<F: FnOnce() -> Vec<Point> + Send>(descents: impl Iterator<Item = F>) -> Vec<Point> {
+    std::thread::scope(|scope| {
+        let running: Vec<_> = descents.map(|descent| scope.spawn(descent)).collect();
+        let points = running
+            .into_iter()
+            .map(|descent| descent.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        points.flatten().collect()
+    })
+}
+
+/// Which states are on the host where a descent begins: a share of those that are used but once a step, as optimizers'
+/// slots are, then all of these, then all states. Each is the best for some budgets: what is on the host takes its time on the
+/// lanes, what is not takes room in which values could be kept.
+fn states_to_send_away(context: &SearchContext<'_>, schedule: &Schedule) -> Vec<Vec<BufferIndex>> {
+    let states = (0..context.work.buffers.len() as BufferIndex).filter(|&buffer| {
+        let of = &context.work.buffers[buffer as usize];
+        // Where inputs of the next step arrive has to be there all the time.
+        of.keep == Keep::Always && of.home == Home::Device && of.role != Role::Input
+    });
+    let uses = |state: BufferIndex| &schedule.instances[state as usize].uses;
+    let (mut once, often): (Vec<_>, Vec<_>) = states.partition(|&state| uses(state).len() == 1);
+    once.sort_by_key(|&state| schedule.span(state));
+    // Those of one launch go together, and launches take turns, so that lanes are as busy early as late.
+    let launches: Vec<&[BufferIndex]> = once.chunk_by(|&a, &b| uses(a) == uses(b)).collect();
+    let goes =
+        |launch: usize, share: usize| launch * share / SHARES_AWAY < (launch + 1) * share / SHARES_AWAY;
+    let shares = (1..=SHARES_AWAY).map(|share| {
+        let going = launches.iter().enumerate().filter(|&(launch, _)| goes(launch, share));
+        going.flat_map(|(_, states)| states.iter().copied()).collect()
+    });
+    let all = once.iter().chain(&often).copied().collect();
+    shares.chain([all]).collect()
 }
 
 /// A schedule, and what it takes at the costs of a context.
@@ -156,19 +215,37 @@ fn walk(mut descent: Descent<'_>) -> Vec<Point> {
     points
 }
 
-/// The descent that begins with every state on the host, to where no other has come: at every other target, since each costs
-/// much time there.
-fn walk_with_states_away(mut descent: Descent<'_>, least: u64) -> Vec<Point> {
-    let targets = targets(descent.simulation.peak(), descent.context.work.kernels.len());
-    descent.send_states_away();
-    let (mut points, mut stages) = (vec![descent.point()], STATES_AWAY[1..].iter());
-    for target in targets.filter(|&target| target < least as i64).step_by(2) {
-        while !descent.go_below(target, &mut points) {
-            let Some(&stage) = stages.next() else { return points };
-            descent.stage = stage;
+/// A descent that begins where segments are recomputed and some states are on the host, to where no other has come.
+fn walk_by_segments(
+    mut descent: Descent<'_>,
+    away: &[BufferIndex],
+    mut later_stages: &[Stage],
+    least: u64,
+) -> Vec<Point> {
+    descent.recompute_segments();
+    descent.send_away(away);
+    let mut points = vec![];
+    let mut target = (least + least / OVERLAP) as i64;
+    loop {
+        target -= (target / TARGET_SHARE).max(1);
+        if target <= 0 {
+            return points;
+        }
+        loop {
+            let reached = descent.reach(target);
+            // What is taken back for one target is none of the next one's business.
+            let kept = (descent.schedule.clone(), descent.simulation.clone());
+            let met = (descent.simulation.peak() as i64).max(target);
+            descent.take_back(met);
+            points.push(descent.point());
+            (descent.schedule, descent.simulation) = kept;
+            if reached {
+                break;
+            }
+            let Some((&stage, rest)) = later_stages.split_first() else { return points };
+            (descent.stage, later_stages) = (stage, rest);
         }
     }
-    points
 }
 
 /// The points below the plain one that no other one beats in both memory and time.
@@ -227,7 +304,7 @@ impl<'a> Descent<'a> {
         }
     }
 
-    fn simulate(&mut self) {
+    pub(crate) fn simulate(&mut self) {
         self.simulation = Simulation::new(self.context, &mut self.schedule);
     }
 
@@ -347,7 +424,7 @@ impl<'a> Descent<'a> {
     fn take_back(&mut self, target: i64) {
         self.schedule.sweep_all();
         self.simulate();
-        self.bring_states_home(target);
+        self.bring_states_home_where_faster(target);
         loop {
             let mut inserted: Vec<LaunchId> = self.simulation.order.clone();
             inserted.retain(|&l| {
@@ -373,17 +450,33 @@ impl<'a> Descent<'a> {
         }
     }
 
-    /// Lets every state rest on the host.
-    fn send_states_away(&mut self) {
-        for buffer in 0..self.context.work.buffers.len() as BufferIndex {
-            let of = &self.context.work.buffers[buffer as usize];
-            // Where inputs of the next step arrive has to be there all the time.
-            if of.keep == Keep::Always && of.home == Home::Device && of.role != Role::Input {
-                // A state that nothing uses has nowhere to be fetched to, and stays.
-                let _ = self.schedule.offload_state(buffer);
-            }
+    /// Lets states rest on the host.
+    fn send_away(&mut self, states: &[BufferIndex]) {
+        for &state in states {
+            // A state that nothing uses has nowhere to be fetched to, and stays.
+            let _ = self.schedule.offload_state(state);
         }
         self.settle(0);
+    }
+
+    /// Lets states stay in device memory for which there is room, but leaves as much of it to copies on their way as makes the
+    /// step the fastest.
+    fn bring_states_home_where_faster(&mut self, target: i64) {
+        if !self.schedule.instances.iter().any(|of| of.keep == Keep::Always && of.home == Home::Host) {
+            return;
+        }
+        let (schedule, simulation) = (self.schedule.clone(), self.simulation.clone());
+        let mut fastest: Option<(Schedule, Simulation)> = None;
+        for within in [target, target - target / ROOM_FOR_COPIES, 0] {
+            (self.schedule, self.simulation) = (schedule.clone(), simulation.clone());
+            self.bring_states_home(within);
+            self.settle(target);
+            let fits = self.simulation.peak() as i64 <= target;
+            if fits && fastest.as_ref().is_none_or(|(_, best)| self.simulation.seconds() < best.seconds()) {
+                fastest = Some((self.schedule.clone(), self.simulation.clone()));
+            }
+        }
+        (self.schedule, self.simulation) = fastest.unwrap_or((schedule, simulation));
     }
 
     /// Lets states stay in device memory for which there is room.

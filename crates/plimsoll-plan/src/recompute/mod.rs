@@ -5,6 +5,7 @@
 
 pub(crate) mod descent;
 pub(crate) mod offers;
+mod segments;
 
 use crate::schedule::search_context::SearchContext;
 use crate::schedule::simulate::Simulation;

@@ -6,6 +6,7 @@
 
 use crate::costs::Costs;
 use plimsoll_ir::{Keep, KernelIndex, Role, Work};
+use std::collections::VecDeque;
 
 /// The kernels each kernel waits for, as lists of those that wait for it.
 pub(crate) struct Dependencies {
@@ -71,24 +72,37 @@ const NEGLIGIBLE_GROWTH_BYTES: i64 = 1024;
 /// live until it has run.
 const LITTLE_OF_MUCH: i64 = 16;
 
+/// Which of the kernels that can run and free memory is next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// The one that could not run before: one chain after another.
+    Newest,
+    /// The one that could run first: an update comes right after its gradient, although the way back goes on as well.
+    Oldest,
+}
+
 /// As written, except that a kernel which frees as much as it allocates, or next to it, or which makes little of
 /// much, runs as soon as it can.
-pub(crate) fn freeing_early(work: &Work, dependencies: &Dependencies) -> Vec<KernelIndex> {
+pub(crate) fn freeing_early(work: &Work, dependencies: &Dependencies, turn: Turn) -> Vec<KernelIndex> {
     let n = work.kernels.len();
     let mut waits = dependencies.waits.clone();
     let mut uses = Uses::of(work);
     let mut done = vec![false; n];
-    let mut queue: Vec<KernelIndex> = vec![];
+    let mut queue: VecDeque<KernelIndex> = VecDeque::new();
     let mut order = Vec::with_capacity(n);
     let frees = |k: u32, uses: &Uses| {
         let reads = work.kernels[k as usize].reads.iter().map(|&b| &work.buffers[b as usize]);
         let passing = reads.filter(|b| b.keep != Keep::Always).map(|b| b.bytes as i64);
         uses.growth(work, k) <= NEGLIGIBLE_GROWTH_BYTES.max(passing.sum::<i64>() / LITTLE_OF_MUCH)
     };
-    queue.extend((0..n as u32).rev().filter(|&k| waits[k as usize] == 0 && frees(k, &uses)));
+    queue.extend((0..n as u32).filter(|&k| waits[k as usize] == 0 && frees(k, &uses)));
+    if turn == Turn::Newest {
+        queue.make_contiguous().reverse();
+    }
     let mut next = 0;
     while order.len() < n {
-        let kernel = match queue.pop() {
+        let ready = if turn == Turn::Newest { queue.pop_back() } else { queue.pop_front() };
+        let kernel = match ready {
             Some(k) if done[k as usize] => continue,
             Some(k) => k,
             None => {
@@ -103,13 +117,13 @@ pub(crate) fn freeing_early(work: &Work, dependencies: &Dependencies) -> Vec<Ker
         order.push(kernel);
         uses.run(work, kernel, |last_user, uses| {
             if waits[last_user as usize] == 0 && !done[last_user as usize] && frees(last_user, uses) {
-                queue.push(last_user);
+                queue.push_back(last_user);
             }
         });
         for &follower in dependencies.followers(kernel) {
             waits[follower as usize] -= 1;
             if waits[follower as usize] == 0 && frees(follower, &uses) {
-                queue.push(follower);
+                queue.push_back(follower);
             }
         }
     }
@@ -147,9 +161,9 @@ pub(crate) fn early_copies(work: &Work, order: Vec<KernelIndex>, bytes: u64) -> 
     early.into_iter().map(|(_, k)| k).collect()
 }
 
-/// The same order, except that updates of states that free no buffer of more than so many bytes come last, where no
-/// later kernel needs the new state. What is made again after them would otherwise find another state than it was made
-/// from.
+/// The same order, except that updates of states by values of no more than so many bytes come last, where no later kernel
+/// needs the new state: a larger value would be kept for them. What is made again after them would otherwise find another
+/// state than it was made from.
 pub(crate) fn late_updates(work: &Work, order: Vec<KernelIndex>, bytes: u64) -> Vec<KernelIndex> {
     let mut last = vec![0usize; work.buffers.len()];
     let mut written = last.clone();
@@ -161,12 +175,10 @@ pub(crate) fn late_updates(work: &Work, order: Vec<KernelIndex>, bytes: u64) -> 
     let is_late = |position: usize, k: KernelIndex| {
         let kernel = &work.kernels[k as usize];
         let is_state = |b: &u32| work.buffers[*b as usize].keep == Keep::Always;
-        let frees = |b: &u32| {
-            !is_state(b) && last[*b as usize] == position && work.buffers[*b as usize].bytes > bytes
-        };
+        let is_large = |b: &u32| !is_state(b) && work.buffers[*b as usize].bytes > bytes;
         !kernel.writes.is_empty()
             && kernel.writes.iter().all(|b| is_state(b) && last[*b as usize] == position)
-            && kernel.reads.iter().all(|b| !frees(b) && written[*b as usize] <= position)
+            && kernel.reads.iter().all(|b| !is_large(b) && written[*b as usize] <= position)
     };
     let (late, mut others): (Vec<_>, Vec<_>) =
         order.into_iter().enumerate().partition(|&(p, k)| is_late(p, k));
@@ -217,7 +229,7 @@ pub(crate) fn patient_updates(work: &Work, costs: &Costs, order: &[KernelIndex])
             made_late[maker as usize] = Some(update);
         }
     }
-    let mut waiting: std::collections::VecDeque<(f64, Vec<KernelIndex>)> = Default::default();
+    let mut waiting: VecDeque<(f64, Vec<KernelIndex>)> = Default::default();
     let mut late: Vec<Option<KernelIndex>> = vec![None; work.kernels.len()];
     let (mut now, mut fetched) = (0.0f64, 0.0f64);
     let mut patient = Vec::with_capacity(order.len());
