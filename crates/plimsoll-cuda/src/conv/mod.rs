@@ -1,18 +1,22 @@
 //! Convolutions of images and their two gradients.
 //!
-//! A filter of one tap is a matrix product. Others go to cuDNN, whose filters have the output channels first: ours are
-//! transposed on the way in and out. What it does not take (f64, groups of few channels, and what it refuses) has
-//! a kernel here, which is plain and right rather than fast.
+//! Where every channel has filters of its own, or few are read, there are kernels for that here (`depthwise`), and for the
+//! gradients of such filters and of others that are thin (`filter_sums`). A filter of one tap is a matrix product. Others go to cuDNN, whose
+//! filters have the output channels first: ours are transposed on the way in and out. What it does not take (f64, groups
+//! of few channels, and what it refuses) has a kernel here, which is plain and right rather than fast.
 
 mod cudnn_conv;
+mod depthwise;
 mod direct;
 pub(crate) mod dnn;
+mod filter_sums;
 
 use crate::codegen::engine::Engine;
 use crate::conv::dnn::Direction;
 use crate::error::{ErrorKind, Result};
 use crate::gemm::Gemm;
 use crate::gemm::cublaslt_gemm::CublasLtGemm;
+use crate::ops::stages::Stages;
 use crate::routine::{Call, Routine};
 use plimsoll_graph::DType;
 use plimsoll_graph::op::Conv2d;
@@ -65,6 +69,26 @@ impl ConvShape {
         self.batch * self.out[0] * self.out[1] * self.results
     }
 
+    /// Those of the largest operand.
+    fn most_elements(&self) -> usize {
+        self.image_elements().max(self.filter_elements()).max(self.out_elements())
+    }
+
+    /// How windows lie on the images, as kernels are told.
+    fn windows(&self) -> [(&'static str, usize); 8] {
+        let Conv2d { stride, padding, dilation, .. } = self.conv;
+        [
+            ("TAPS_Y", self.filter[0]),
+            ("TAPS_X", self.filter[1]),
+            ("STRIDE_Y", stride[0]),
+            ("STRIDE_X", stride[1]),
+            ("DILATION_Y", dilation[0]),
+            ("DILATION_X", dilation[1]),
+            ("TOP", padding[0]),
+            ("LEFT", padding[2]),
+        ]
+    }
+
     fn elements(&self, direction: Direction) -> usize {
         match direction {
             Direction::Forward => self.out_elements(),
@@ -98,6 +122,9 @@ pub(crate) fn prepare(
         let bytes = geometry.elements(direction) * geometry.dtype.size();
         return Ok(Box::new(Zero { engine: engine.clone(), bytes: bytes as u64 }));
     }
+    if let Some(stages) = own_stages(engine.properties().processors, direction, &geometry)? {
+        return stages.prepare(engine);
+    }
     if geometry.is_product() {
         return Ok(Box::new(Pointwise::new(engine, direction, &geometry)?));
     }
@@ -109,6 +136,14 @@ pub(crate) fn prepare(
         Ok(planned) => Ok(Box::new(planned)),
         Err(error) if error.kind() == ErrorKind::NoLibrary => Err(error),
         Err(_) => Ok(Box::new(direct::Direct::new(engine, direction, &geometry)?)),
+    }
+}
+
+/// What is launched where a convolution has kernels of its own.
+fn own_stages(processors: u32, direction: Direction, geometry: &ConvShape) -> Result<Option<Stages>> {
+    match direction {
+        Direction::Filter => filter_sums::stages(processors, geometry),
+        Direction::Forward | Direction::Input => depthwise::stages(direction, geometry),
     }
 }
 
@@ -161,3 +196,6 @@ impl Routine for Pointwise {
         unsafe { self.0.run([call.reads[0], call.reads[1], call.writes[0]], call.workspace, call.stream) }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ pub(crate) mod movement;
 pub(crate) mod pool2d;
 pub(crate) mod projected_cross_entropy;
 pub(crate) mod reduce;
-mod stages;
+pub(crate) mod stages;
 #[cfg(test)]
 pub(crate) mod tests;
 mod tiles;
@@ -21,7 +21,7 @@ mod tiles;
 use plimsoll_graph::DType;
 
 /// The name of an element type in CUDA C++.
-fn name(dtype: DType) -> &'static str {
+pub(crate) fn name(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 => "f32",
         DType::F16 => "f16",
@@ -43,7 +43,7 @@ fn accumulator(dtype: DType) -> (&'static str, usize) {
 }
 
 /// How many elements are moved at once, a power of two of at most `bytes` bytes: they must divide every extent.
-fn pack(size: usize, bytes: usize, extents: &[usize]) -> usize {
+pub(crate) fn pack(size: usize, bytes: usize, extents: &[usize]) -> usize {
     let mut pack = bytes / size;
     while pack > 1 && extents.iter().any(|extent| !extent.is_multiple_of(pack)) {
         pack /= 2;

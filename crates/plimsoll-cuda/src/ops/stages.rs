@@ -16,56 +16,56 @@ const MOST_BLOCKS: usize = i32::MAX as usize;
 const MOST_DOWN: usize = 65535;
 
 /// Launches one after another, their source, and the workspace they share.
-pub(super) struct Stages {
-    pub(super) source: String,
-    pub(super) launches: Vec<StageLaunch>,
-    pub(super) workspace: u64,
+pub(crate) struct Stages {
+    pub(crate) source: String,
+    pub(crate) launches: Vec<StageLaunch>,
+    pub(crate) workspace: u64,
 }
 
 /// One launch.
 #[derive(Debug)]
-pub(super) struct StageLaunch {
+pub(crate) struct StageLaunch {
     /// The function of the source.
-    pub(super) name: String,
-    pub(super) grid: [u32; 2],
-    pub(super) block: u32,
+    pub(crate) name: String,
+    pub(crate) grid: [u32; 2],
+    pub(crate) block: u32,
     /// The bytes of dynamic shared memory of a block.
-    pub(super) shared: u32,
-    pub(super) arguments: Vec<LaunchArgument>,
+    pub(crate) shared: u32,
+    pub(crate) arguments: Vec<LaunchArgument>,
 }
 
 /// One of the kernel's reads as an argument of a launch.
-pub(super) fn read(index: usize) -> LaunchArgument {
+pub(crate) fn read(index: usize) -> LaunchArgument {
     LaunchArgument::Pointer(PointerTo::Read(index))
 }
 
 /// One of the kernel's writes as an argument of a launch.
-pub(super) fn write(index: usize) -> LaunchArgument {
+pub(crate) fn write(index: usize) -> LaunchArgument {
     LaunchArgument::Pointer(PointerTo::Write(index))
 }
 
 /// A number as an argument of a launch.
-pub(super) fn count(number: usize) -> (&'static str, LaunchArgument) {
+pub(crate) fn count(number: usize) -> (&'static str, LaunchArgument) {
     ("unsigned long long", LaunchArgument::Count(number as u64))
 }
 
 /// What a template is instantiated with: the members of a struct in CUDA C++.
 #[derive(Default)]
-pub(super) struct Traits(String);
+pub(crate) struct Traits(String);
 
 impl Traits {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// A type.
-    pub(super) fn ty(mut self, name: &str, ty: &str) -> Self {
+    pub(crate) fn ty(mut self, name: &str, ty: &str) -> Self {
         _ = writeln!(self.0, "    typedef {ty} {name};");
         self
     }
 
     /// Numbers that elements are counted with.
-    pub(super) fn numbers<const N: usize>(mut self, numbers: [(&str, usize); N]) -> Self {
+    pub(crate) fn numbers<const N: usize>(mut self, numbers: [(&str, usize); N]) -> Self {
         for (name, number) in numbers {
             _ = writeln!(self.0, "    static constexpr Index {name} = {number};");
         }
@@ -73,19 +73,19 @@ impl Traits {
     }
 
     /// Whether something is so.
-    pub(super) fn flag(mut self, name: &str, flag: bool) -> Self {
+    pub(crate) fn flag(mut self, name: &str, flag: bool) -> Self {
         _ = writeln!(self.0, "    static constexpr bool {name} = {flag};");
         self
     }
 
     /// A number that the function `name` returns, exactly.
-    pub(super) fn float(self, name: &str, value: f64) -> Self {
+    pub(crate) fn float(self, name: &str, value: f64) -> Self {
         let bits = value.to_bits();
         self.text(&format!("static __device__ f64 {name}() {{ return __longlong_as_double({bits:#x}ll); }}"))
     }
 
     /// A member as it is.
-    pub(super) fn text(mut self, text: &str) -> Self {
+    pub(crate) fn text(mut self, text: &str) -> Self {
         _ = writeln!(self.0, "    {text}");
         self
     }
@@ -93,7 +93,7 @@ impl Traits {
 
 impl Stages {
     /// No launches yet of the templates in `texts`, which count up to `elements` elements.
-    pub(super) fn new(elements: usize, texts: &[&str]) -> Self {
+    pub(crate) fn new(elements: usize, texts: &[&str]) -> Self {
         // Half of the range is left for positions past the end that loops come to.
         let index = if elements <= i32::MAX as usize { "unsigned" } else { "unsigned long long" };
         let mut source = format!("typedef {index} Index;\n{COMMON}");
@@ -105,7 +105,7 @@ impl Stages {
     }
 
     /// Bytes of workspace, apart from all others.
-    pub(super) fn reserve(&mut self, bytes: usize) -> LaunchArgument {
+    pub(crate) fn reserve(&mut self, bytes: usize) -> LaunchArgument {
         let place = LaunchArgument::Pointer(PointerTo::Workspace(self.workspace));
         self.workspace += (bytes as u64).next_multiple_of(ALIGNMENT);
         place
@@ -116,7 +116,7 @@ impl Stages {
     ///
     /// # Errors
     /// If there are more blocks than a grid may have.
-    pub(super) fn launch<const N: usize>(
+    pub(crate) fn launch<const N: usize>(
         &mut self,
         template: &str,
         traits: Traits,
@@ -163,7 +163,7 @@ impl Stages {
     }
 
     /// Gives the blocks of the last launch dynamic shared memory.
-    pub(super) fn share(&mut self, bytes: u32) {
+    pub(crate) fn share(&mut self, bytes: u32) {
         if let Some(last) = self.launches.last_mut() {
             last.shared = bytes;
         }
@@ -173,7 +173,7 @@ impl Stages {
     ///
     /// # Errors
     /// If they cannot be compiled.
-    pub(super) fn prepare(self, engine: &Arc<Engine>) -> Result<Box<dyn Routine>> {
+    pub(crate) fn prepare(self, engine: &Arc<Engine>) -> Result<Box<dyn Routine>> {
         let compile = |StageLaunch { name, grid: [across, down], block, shared, arguments }| {
             let function = engine.compile(&self.source, &name, shared)?;
             Ok(CompiledLaunch { function, grid: [across, down, 1], threads: block, shared, arguments })
@@ -186,6 +186,6 @@ impl Stages {
 }
 
 /// The blocks of a launch whose threads have one task each, or several where the grid would be too large.
-pub(super) fn blocks(tasks: usize, each: u32) -> usize {
+pub(crate) fn blocks(tasks: usize, each: u32) -> usize {
     tasks.div_ceil(each as usize).min(MOST_BLOCKS)
 }

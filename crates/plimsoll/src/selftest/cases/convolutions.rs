@@ -29,6 +29,44 @@ fn geometries() -> Vec<(&'static str, Geometry)> {
             "3×3 by channel, two each",
             ([2, 9, 9, 10], [3, 3, 20], Conv2d { stride: [2, 2], padding: [1; 4], groups: 10, ..plain }),
         ),
+        ("7×7 by channel", ([3, 15, 29, 40], [7, 7, 40], Conv2d { padding: [3; 4], groups: 40, ..plain })),
+        (
+            "5×5 by channel in steps",
+            ([2, 14, 17, 33], [5, 5, 33], Conv2d { stride: [2, 2], padding: [2; 4], groups: 33, ..plain }),
+        ),
+        (
+            "3×3 by channel in unlike steps",
+            (
+                [2, 13, 18, 24],
+                [3, 3, 24],
+                Conv2d { stride: [1, 3], padding: [2, 1, 4, 0], dilation: [2, 1], groups: 24 },
+            ),
+        ),
+        (
+            "3×3 by channel far apart in steps",
+            (
+                [1, 19, 16, 6],
+                [3, 3, 6],
+                Conv2d { stride: [2, 2], padding: [3, 2, 1, 3], dilation: [3, 2], groups: 6 },
+            ),
+        ),
+        (
+            "2×4 by channel, three each",
+            ([2, 9, 10, 5], [2, 4, 15], Conv2d { padding: [0, 1, 2, 1], groups: 5, ..plain }),
+        ),
+        (
+            "1×25 by channel",
+            ([2, 3, 41, 66], [1, 25, 66], Conv2d { padding: [0, 0, 12, 12], groups: 66, ..plain }),
+        ),
+        (
+            "3×3 by channel of many",
+            ([2, 7, 7, 520], [3, 3, 520], Conv2d { padding: [1; 4], groups: 520, ..plain }),
+        ),
+        ("1×1 thin", ([3, 33, 31, 24], [1, 1, 3], plain)),
+        ("1×1 of thin images", ([2, 17, 9, 2], [1, 1, 70], plain)),
+        ("3×3 thin", ([2, 12, 19, 20], [3, 3, 4], Conv2d { stride: [2, 1], padding: [1, 0, 1, 2], ..plain })),
+        ("3×3 of thin images", ([2, 21, 18, 3], [3, 3, 36], Conv2d { padding: [1; 4], ..plain })),
+        ("3×3 thin at both ends", ([2, 8, 7, 1], [3, 3, 1], Conv2d { dilation: [1, 2], ..plain })),
         ("3×3 of many channels", ([4, 28, 28, 64], [3, 3, 128], Conv2d { padding: [1; 4], ..plain })),
     ]
 }
