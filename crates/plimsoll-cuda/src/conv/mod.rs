@@ -26,6 +26,9 @@ use std::sync::Arc;
 /// Groups of fewer channels than this are not worth tensor cores.
 const FEW_CHANNELS: usize = 8;
 
+/// Products of less depth are the library's.
+const LEAST_DEPTH: usize = 8192;
+
 /// The extents of a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ConvShape {
@@ -145,6 +148,42 @@ fn own_stages(processors: u32, direction: Direction, geometry: &ConvShape) -> Re
         Direction::Filter => filter_sums::stages(processors, geometry),
         Direction::Forward | Direction::Input => depthwise::stages(direction, geometry),
     }
+}
+
+/// What multiplies a matrix of many rows, transposed, with another where one of them has few columns: a filter's gradient of
+/// one tap, for which the library would share out next to nothing. `None` where that is not so.
+///
+/// # Errors
+/// If it cannot be compiled.
+pub(crate) fn thin_product(engine: &Arc<Engine>, gemm: &Gemm) -> Result<Option<Box<dyn Routine>>> {
+    let Some(geometry) = of_thin_product(gemm) else { return Ok(None) };
+    let stages = filter_sums::stages(engine.properties().processors, &geometry)?;
+    stages.map(|stages| stages.prepare(engine)).transpose()
+}
+
+/// The convolution whose filter's gradient is such a product.
+fn of_thin_product(gemm: &Gemm) -> Option<ConvShape> {
+    let Gemm { m, n, k, batch, a, b, c, dtype, result, accumulate, alignment } = *gemm;
+    let aligned = alignment[..2].iter().all(|alignment| alignment.is_multiple_of(16));
+    let plain = batch == 1 && !accumulate && result == dtype && aligned;
+    let rows_of_both = a[..2] == [1, m] && b[..2] == [n, 1] && c[0] == n;
+    if !plain || !rows_of_both || k < LEAST_DEPTH {
+        return None;
+    }
+    // Rows side by side, of which a thread has several at once.
+    let width = [8, 4, 2].into_iter().find(|width| k.is_multiple_of(*width)).unwrap_or(1);
+    let image = [1, width];
+    let conv = Conv2d::default();
+    Some(ConvShape {
+        dtype,
+        batch: k / width,
+        image,
+        channels: m,
+        filter: [1, 1],
+        results: n,
+        out: image,
+        conv,
+    })
 }
 
 /// A gradient of nothing.

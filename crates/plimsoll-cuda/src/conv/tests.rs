@@ -154,6 +154,31 @@ fn parts_of_a_filters_gradient_are_few() {
 }
 
 #[test]
+fn deep_products_of_few_columns_are_those_of_thin_filters() {
+    let product = |m, n, k| Gemm::new(DType::BF16, [m, n, k], [1, m], [n, 1]);
+    let of = |gemm: &Gemm| {
+        let geometry = of_thin_product(gemm)?;
+        let stages = filter_sums::stages(PROCESSORS, &geometry).expect("a shape within limits");
+        stages.map(|_| (geometry.batch, geometry.image[1]))
+    };
+    assert_eq!(of(&product(512, 3, 1 << 20)), Some((1 << 17, 8)));
+    assert_eq!(of(&product(1, 100, 20_002)), Some((10_001, 2)));
+    let other = product(512, 3, 1 << 20);
+    let unlike = [
+        product(512, 8, 1 << 20),
+        product(512, 3, 64),
+        Gemm { accumulate: true, ..other },
+        Gemm { a: [1 << 20, 1, 0], ..other },
+        Gemm { result: DType::F32, ..other },
+        Gemm { alignment: [256, 2, 256], ..other },
+        Gemm { dtype: DType::F64, result: DType::F64, ..other },
+    ];
+    for gemm in unlike {
+        assert_eq!(of(&gemm), None, "{gemm:?}");
+    }
+}
+
+#[test]
 fn smaller_batches_need_no_more_workspace() {
     for geometry in shapes() {
         let mut most = 0;

@@ -8,6 +8,7 @@
 use crate::codegen::engine::Engine;
 use crate::codegen::function::Argument;
 use crate::codegen::loops::{Epilogue, element_epilogue, tile_epilogue};
+use crate::conv;
 use crate::error::Result;
 use crate::gemm::Gemm;
 use crate::gemm::cublaslt_gemm::{CublasLtGemm, MatrixLayout};
@@ -84,6 +85,8 @@ fn pack(products: &mut Products, operand: usize) -> Vec<ViewAxis> {
 enum GemmKernel {
     Library(CublasLtGemm),
     Own(OwnGemm),
+    /// Of few rows or columns and much depth.
+    Thin(Box<dyn Routine>),
 }
 
 /// Kernels of our own, which take epilogues in.
@@ -134,6 +137,9 @@ impl GemmKernel {
         if SmallGemm::suits(gemm, engine.tf32()) {
             return Ok(GemmKernel::Own(OwnGemm::Small(SmallGemm::new(engine, gemm)?)));
         }
+        if let Some(thin) = conv::thin_product(engine, gemm)? {
+            return Ok(GemmKernel::Thin(thin));
+        }
         let library = CublasLtGemm::new(engine, gemm)?;
         let own = HopperGemm::instead_of(&library, engine, gemm)?;
         Ok(own.map_or(GemmKernel::Library(library), |own| GemmKernel::Own(OwnGemm::Hopper(own))))
@@ -143,6 +149,7 @@ impl GemmKernel {
         match self {
             GemmKernel::Library(product) => product.workspace(),
             GemmKernel::Own(_) => 0,
+            GemmKernel::Thin(product) => product.workspace(),
         }
     }
 
@@ -161,6 +168,11 @@ impl GemmKernel {
                 let [a, b, c] = addresses;
                 // SAFETY: as the caller vouches.
                 unsafe { own.run([a, b], &[Argument::Address(c)], stream) }
+            }
+            GemmKernel::Thin(product) => {
+                let [a, b, c] = addresses;
+                // SAFETY: as the caller vouches, of dense matrices.
+                unsafe { product.run(&Call { reads: &[a, b], writes: &[c], workspace, stream }) }
             }
         }
     }

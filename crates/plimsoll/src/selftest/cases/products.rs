@@ -30,6 +30,13 @@ pub(super) fn list() -> Vec<Case> {
                 move |g: &mut Graph, v: &[ValueId]| Ok(vec![g.dot_general(v[0], v[1], turn_a, turn_b)?]);
             cases.push(Case::new(name, vec![normals(dtype, &a), normals(dtype, &b)], build).terms(k));
         }
+        for [m, n, k] in [[40, 3, 9000], [1, 70, 8193], [2, 4, 20000]] {
+            let name = format!("dot {dtype} of a thin result, {m}×{k} by {k}×{n}");
+            let build = |g: &mut Graph, v: &[ValueId]| Ok(vec![g.dot_general(v[0], v[1], true, false)?]);
+            cases.push(
+                Case::new(name, vec![normals(dtype, &[k, m]), normals(dtype, &[k, n])], build).terms(k),
+            );
+        }
         let name = format!("dot {dtype} of a batch of 4×3");
         let inputs = vec![normals(dtype, &[4, 3, 17, 23]), normals(dtype, &[4, 3, 23, 19])];
         cases.push(Case::new(name, inputs, |g, v| Ok(vec![g.dot(v[0], v[1])?])).terms(23));
