@@ -1,9 +1,10 @@
 // Attention by tensor cores: each block of threads takes ROWS queries of one head through the keys, BLOCK at a
 // time, and keeps for each query the largest score and the sum of exponentials so far. Scores live in registers.
 //
-// Defined before this text: ROW_TILES, how many times 16 rows a warp has.
+// Defined before this text: ROW_TILES, how many times 16 rows a warp has, and RESIDENT, how many blocks share a
+// multiprocessor.
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     attention(const Half* __restrict__ q, const Half* __restrict__ k, const Half* __restrict__ v,
               Half* __restrict__ output, float* __restrict__ log_sum, const Extents extents) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;

@@ -28,16 +28,19 @@ __device__ __forceinline__ void as_left(unsigned (&to)[4], const float (&a)[4], 
     to[3] = pack(b[2], b[3]);
 }
 
-// Sums times a factor for each of the two rows a lane has, rounded, to 16 rows of a tile and from there to memory.
-__device__ __forceinline__ void store_sums(const float (&sums)[PADDED / 8][4], float upper, float lower,
-                                           unsigned char* tile, int row, Half* to, int pair, int first, int end) {
+// Sums of 8 COUNT columns, from chunk `from` on, times a factor for each of the two rows a lane has, rounded, to 16 rows of
+// a tile and from there to memory.
+template <int COUNT>
+__device__ __forceinline__ void store_sums(const float (&sums)[COUNT][4], float upper, float lower, unsigned char* tile,
+                                           int row, Half* to, int pair, int first, int end, int from = 0) {
     int lane = threadIdx.x % 32;
     __syncwarp();
 #pragma unroll
-    for (int n = 0; n < PADDED / 8; n++) {
-        *(unsigned*)(tile + swizzled(row + lane / 4, n) + lane % 4 * 4) = pack(sums[n][0] * upper, sums[n][1] * upper);
-        *(unsigned*)(tile + swizzled(row + lane / 4 + 8, n) + lane % 4 * 4) = pack(sums[n][2] * lower, sums[n][3] * lower);
+    for (int n = 0; n < COUNT; n++) {
+        unsigned char* at = tile + lane % 4 * 4;
+        *(unsigned*)(at + swizzled(row + lane / 4, from + n)) = pack(sums[n][0] * upper, sums[n][1] * upper);
+        *(unsigned*)(at + swizzled(row + lane / 4 + 8, from + n)) = pack(sums[n][2] * lower, sums[n][3] * lower);
     }
     __syncwarp();
-    store_rows(tile, row, to, pair, first, end);
+    store_rows<COUNT>(tile, row, to, pair, first, end, from);
 }

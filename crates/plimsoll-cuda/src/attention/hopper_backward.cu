@@ -130,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, KEY_BLOCKS)
         const unsigned to = stages + block % STAGES * STAGE;
         queries.copy(to, block * BLOCK, QUERIES);
         upstreams.copy(to + HALF_STAGE, block * BLOCK, QUERIES);
-        copy_numbers(extents, rows + block % STAGES * ROW_STAGE, numbers, block * BLOCK);
+        copy_numbers<BLOCK>(extents, rows + block % STAGES * ROW_STAGE, numbers, block * BLOCK);
     };
     Tiles<K_ROW>(HEAD(K, k, pair)).copy(keys, first, KEYS);
     Tiles<V_ROW>(HEAD(V, v, pair)).copy(values, first, KEYS);

@@ -8,7 +8,8 @@
 //! workspace is a number or two for each query.
 //!
 //! Halves are multiplied on tensor cores where their layout allows 16-byte copies: by single warps (`mma`), or on Hopper
-//! by groups of four warps straight from shared memory (`wgmma`). [`plan`] chooses.
+//! by groups of four warps straight from shared memory (`wgmma`). Sums of rows wider than 128 fill the registers of a warp:
+//! each has 16 rows then, and two share the columns of the gradients of k and v. [`plan`] chooses.
 
 mod geometry;
 mod plan;

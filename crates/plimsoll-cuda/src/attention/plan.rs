@@ -15,6 +15,8 @@ const FRAGMENTS: &str = include_str!("fragments.cu");
 const QUERIES: &str = include_str!("queries.cu");
 const FORWARD: &str = include_str!("forward.cu");
 const BACKWARD: &str = include_str!("backward.cu");
+const BACKWARD_KEYS: &str = include_str!("backward_keys.cu");
+const WIDE_KEYS: &str = include_str!("wide_keys.cu");
 const HOPPER: &str = include_str!("hopper.cu");
 const HOPPER_PRODUCTS: &str = include_str!("hopper_products.cu");
 const HOPPER_FORWARD: &str = include_str!("hopper_forward.cu");
@@ -88,6 +90,9 @@ enum Unit {
     /// A warp, which has this many times 16 rows: with twice as many, each is multiplied with half as much from
     /// shared memory, if the sums fit into registers.
     Warp { row_tiles: usize },
+    /// Eight warps of 16 rows each, where rows are so wide that a warp's sums fill its registers. So many rows come and
+    /// go at a time.
+    Wide { block: usize },
     /// Four warps with 64 rows, on devices of capability 9.0 alone, which have so many multiprocessors.
     Group { processors: usize },
 }
@@ -103,8 +108,12 @@ const MOST_IN_GRID: usize = 65_535;
 const STAGES: usize = 3;
 
 impl Tensor {
-    /// The rows of a tile that is streamed through.
+    /// The rows of a tile that is streamed through, but for rows that are wide.
     const BLOCK: usize = 64;
+    /// The keys that a block of threads has where rows are wide, and the queries that are streamed through it: two warps
+    /// share 16 keys.
+    const WIDE_KEYS: usize = 64;
+    const WIDE_QUERIES: usize = 64;
     /// The rows that a group of warps has.
     const GROUP_ROWS: usize = 64;
     /// The columns of scores that gradients by single warps have in registers at a time.
@@ -122,42 +131,79 @@ impl Tensor {
         if !suitable || !copyable || !chunks(*width) || *width == 0 || properties.capability < (8, 0) {
             return None;
         }
-        let padded = [32, 64, 96, 128].into_iter().find(|padded| padded >= width)?;
+        let padded = [32, 64, 96, 128, 192, 256].into_iter().find(|padded| padded >= width)?;
         let blocks = geometry.queries.max(geometry.keys).div_ceil(Self::GROUP_ROWS);
-        let unit = match (properties.capability, padded) {
+        let units = match (properties.capability, padded) {
             ((9, 0), 64) if blocks <= MOST_IN_GRID => {
-                Unit::Group { processors: properties.processors as usize }
+                vec![Unit::Group { processors: properties.processors as usize }]
             }
-            (_, 32 | 64) => Unit::Warp { row_tiles: 2 },
-            _ if pass == AttentionPass::Forward => Unit::Warp { row_tiles: 2 },
-            _ => Unit::Warp { row_tiles: 1 },
+            (_, 32 | 64) => vec![Unit::Warp { row_tiles: 2 }],
+            (_, 192 | 256) if pass == AttentionPass::Forward => {
+                vec![Unit::Wide { block: 64 }, Unit::Wide { block: 32 }]
+            }
+            (_, 192 | 256) => vec![Unit::Wide { block: 32 }],
+            _ if pass == AttentionPass::Forward => vec![Unit::Warp { row_tiles: 2 }],
+            _ => vec![Unit::Warp { row_tiles: 1 }],
         };
-        let tensor = Tensor { pass, padded, unit };
-        (tensor.shared() <= properties.shared_per_block).then_some(tensor)
+        let tensors = units.into_iter().map(|unit| Tensor { pass, padded, unit });
+        tensors
+            .into_iter()
+            .find(|tensor| tensor.shared().max(tensor.shared_of_keys()) <= properties.shared_per_block)
     }
 
-    /// The threads of a block: four warps.
-    const THREADS: usize = 128;
+    /// The threads of a block.
+    fn threads(&self) -> usize {
+        match self.unit {
+            Unit::Warp { .. } | Unit::Group { .. } => 128,
+            Unit::Wide { .. } => 256,
+        }
+    }
+
+    /// The rows of a tile that is streamed through.
+    fn block(&self) -> usize {
+        match self.unit {
+            Unit::Warp { .. } | Unit::Group { .. } => Self::BLOCK,
+            Unit::Wide { block } => block,
+        }
+    }
 
     /// The rows that a block of threads owns.
     fn rows(&self) -> usize {
         match self.unit {
             Unit::Warp { row_tiles } => 64 * row_tiles,
+            Unit::Wide { .. } => 128,
             Unit::Group { .. } => Self::GROUP_ROWS,
         }
+    }
+
+    /// The keys that a block of threads owns for their gradients.
+    fn rows_of_keys(&self) -> usize {
+        if matches!(self.unit, Unit::Wide { .. }) { Self::WIDE_KEYS } else { self.rows() }
     }
 
     /// Tiles of owned rows, stages of two tiles, and for gradients two numbers for each row of the stages.
     fn shared(&self) -> u32 {
         let stages = match self.unit {
-            Unit::Warp { .. } => 2,
+            Unit::Warp { .. } | Unit::Wide { .. } => 2,
             Unit::Group { .. } => STAGES,
         };
         let (owned, numbers) = match self.pass {
             AttentionPass::Forward => (1, 0),
-            AttentionPass::Backward => (2, stages * 2 * Self::BLOCK * 4),
+            AttentionPass::Backward => (2, stages * 2 * self.block() * 4),
         };
-        ((owned * self.rows() + stages * 2 * Self::BLOCK) * self.padded * 2 + numbers) as u32
+        ((owned * self.rows() + stages * 2 * self.block()) * self.padded * 2 + numbers) as u32
+    }
+
+    /// The same for the gradients of keys and values; where rows are wide, with two tiles of factors.
+    fn shared_of_keys(&self) -> u32 {
+        let (keys, queries) = (Self::WIDE_KEYS, Self::WIDE_QUERIES);
+        match (self.unit, self.pass) {
+            (Unit::Wide { .. }, AttentionPass::Backward) => {
+                let tiles = (2 * keys + 2 * 2 * queries) * self.padded * 2;
+                (tiles + 2 * keys * queries * 2 + 2 * 2 * queries * 4) as u32
+            }
+            _ => self.shared(),
+        }
     }
 
     fn source(&self, geometry: &AttentionShape) -> String {
@@ -167,14 +213,21 @@ impl Tensor {
         for (name, value) in [
             ("PADDED", self.padded),
             ("ROWS", self.rows()),
-            ("THREADS", Self::THREADS),
-            ("BLOCK", Self::BLOCK),
+            ("THREADS", self.threads()),
+            ("BLOCK", self.block()),
             ("HALF_IS_BF16", usize::from(bf16)),
         ] {
             define(&mut text, name, value);
         }
         let of_unit: &[(&str, usize)] = match self.unit {
-            Unit::Warp { row_tiles } => &[("ROW_TILES", row_tiles), ("STEP", Self::STEP)],
+            Unit::Warp { row_tiles } => &[("ROW_TILES", row_tiles), ("STEP", Self::STEP), ("RESIDENT", 2)],
+            Unit::Wide { .. } => &[
+                ("ROW_TILES", 1),
+                ("STEP", Self::STEP),
+                ("RESIDENT", 1),
+                ("KEY_ROWS", Self::WIDE_KEYS),
+                ("KEY_BLOCK", Self::WIDE_QUERIES),
+            ],
             Unit::Group { .. } => &[
                 ("STAGES", STAGES),
                 ("FORWARD_BLOCKS", FORWARD_BLOCKS),
@@ -189,8 +242,9 @@ impl Tensor {
         define(&mut text, "SCALE", format!("((float){scale:e})"));
         define(&mut text, "SCALE_LOG2", format!("((float){:e})", scale * std::f64::consts::LOG2_E));
         let kernels: &[&str] = match (self.unit, self.pass) {
-            (Unit::Warp { .. }, AttentionPass::Forward) => &[FORWARD],
-            (Unit::Warp { .. }, AttentionPass::Backward) => &[QUERIES, BACKWARD],
+            (Unit::Warp { .. } | Unit::Wide { .. }, AttentionPass::Forward) => &[FORWARD],
+            (Unit::Warp { .. }, AttentionPass::Backward) => &[QUERIES, BACKWARD, BACKWARD_KEYS],
+            (Unit::Wide { .. }, AttentionPass::Backward) => &[QUERIES, BACKWARD, WIDE_KEYS],
             (Unit::Group { .. }, AttentionPass::Forward) => &[HOPPER, HOPPER_PRODUCTS, HOPPER_FORWARD],
             (Unit::Group { .. }, AttentionPass::Backward) => {
                 &[HOPPER, HOPPER_PRODUCTS, QUERIES, HOPPER_BACKWARD]
@@ -199,28 +253,31 @@ impl Tensor {
         [text.as_str(), EXTENTS, PRIMITIVES, TILES, FRAGMENTS].iter().chain(kernels).copied().collect()
     }
 
-    /// A launch with a block of threads for each of the blocks of `rows` of each pair, of which `blocks` share a
-    /// multiprocessor; `None` if there is nothing to do.
+    /// A launch with a block of threads for each of the blocks of `rows`, `own` in each, of each pair, of which `blocks`
+    /// share a multiprocessor; `None` if there is nothing to do.
     fn launch(
         &self,
         geometry: &AttentionShape,
         name: &'static str,
-        rows: usize,
+        (rows, own): (usize, usize),
         blocks: usize,
+        shared: u32,
         arguments: &[PointerTo],
     ) -> Option<AttentionLaunch> {
-        let (pairs, each) = (geometry.pairs(), rows.div_ceil(self.rows()));
+        let (pairs, each) = (geometry.pairs(), rows.div_ceil(own));
         let grid = match self.unit {
-            Unit::Warp { .. } => grid(pairs, each, 1)?,
+            Unit::Warp { .. } | Unit::Wide { .. } => grid(pairs, each, 1)?,
             Unit::Group { processors } => grid_by_pairs(pairs, each, processors * blocks)?,
         };
         let (arguments, extents) = (arguments.to_vec(), geometry.extents());
-        let (threads, shared) = (Self::THREADS as u32, self.shared());
+        let threads = self.threads() as u32;
         Some(AttentionLaunch { name, grid, threads, shared, arguments, extents })
     }
 
     fn forward(&self, geometry: &AttentionShape) -> AttentionPlan {
-        let launch = self.launch(geometry, "attention", geometry.queries, FORWARD_BLOCKS, &FORWARD_ARGUMENTS);
+        let rows = (geometry.queries, self.rows());
+        let launch =
+            self.launch(geometry, "attention", rows, FORWARD_BLOCKS, self.shared(), &FORWARD_ARGUMENTS);
         let source = self.source(geometry);
         AttentionPlan { source, launches: launch.into_iter().collect(), workspace: 0 }
     }
@@ -229,9 +286,13 @@ impl Tensor {
         let to_queries = [Read(0), Read(1), Read(2), Read(3), Read(4), Read(5), Workspace(0), Write(0)];
         let [dk, dv] = key_results(geometry);
         let to_keys = [Read(0), Read(1), Read(2), Read(5), Workspace(0), dk, dv];
+        let rows = (geometry.queries, self.rows());
+        let shared = self.shared();
         let queries =
-            self.launch(geometry, "attention_grad_queries", geometry.queries, QUERY_BLOCKS, &to_queries);
-        let keys = self.launch(geometry, "attention_grad_keys", geometry.keys, KEY_BLOCKS, &to_keys);
+            self.launch(geometry, "attention_grad_queries", rows, QUERY_BLOCKS, shared, &to_queries);
+        let rows = (geometry.keys, self.rows_of_keys());
+        let shared = self.shared_of_keys();
+        let keys = self.launch(geometry, "attention_grad_keys", rows, KEY_BLOCKS, shared, &to_keys);
         let source = self.source(geometry);
         AttentionPlan {
             source,

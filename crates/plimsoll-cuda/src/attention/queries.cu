@@ -19,11 +19,13 @@ __device__ __forceinline__ void keep_numbers(const Extents& extents, float* numb
     numbers[(Index)PAIRS * QUERIES + at] = product;
 }
 
-// Begins to copy the numbers of BLOCK queries of a pair. Where there are no queries these are zeros, as tiles are: what is
+// Begins to copy the numbers of COUNT queries of a pair. Where there are no queries these are zeros, as tiles are: what is
 // computed from them is finite and counts for nothing.
+template <int COUNT>
 __device__ __forceinline__ void copy_numbers(const Extents& extents, unsigned to, const float* numbers, int first) {
-    static_assert(THREADS == 2 * BLOCK, "every thread copies a number");
-    const int query = first + threadIdx.x % BLOCK;
-    const float* from = numbers + (threadIdx.x < BLOCK ? 0 : (Index)PAIRS * QUERIES);
+    static_assert(THREADS >= 2 * COUNT, "a thread copies at most one number");
+    if (THREADS > 2 * COUNT && threadIdx.x >= 2 * COUNT) return;
+    const int query = first + threadIdx.x % COUNT;
+    const float* from = numbers + (threadIdx.x < COUNT ? 0 : (Index)PAIRS * QUERIES);
     copy_word(to + threadIdx.x * 4, from + query, query < QUERIES);
 }

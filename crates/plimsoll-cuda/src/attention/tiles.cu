@@ -1,6 +1,6 @@
 // Tiles of operands in shared memory, and which pairs of a query and a key count.
 //
-// Defined before this text: HEADS, WIDTH (a multiple of 8), PADDED (the width of a tile: 32, 64, 96 or 128), CAUSAL,
+// Defined before this text: HEADS, WIDTH (a multiple of 8), PADDED (the width of a tile: 32, 64, 96, 128, 192 or 256), CAUSAL,
 // SCALE, SCALE_LOG2 (the scale times log2 e), THREADS, ROWS (of a tile that a block of threads owns), BLOCK (rows of one
 // that comes and goes), Index (the type of positions in buffers), and for X in Q, K, V, O (output) and U (its gradient)
 // X_FIRST, X_ROW, X_HEAD: where a view begins and its strides.
@@ -39,13 +39,15 @@ __device__ __forceinline__ void copy_tile(unsigned to, const Half* from, Index s
     }
 }
 
-// The other way for 16 rows of a tile that this warp has written, to rows of all heads.
-__device__ __forceinline__ void store_rows(const unsigned char* tile, int row, Half* to, int pair, int first,
-                                           int end) {
+// The other way for COUNT chunks, from chunk `from` on, of 16 rows of a tile that this warp has written, to rows of all
+// heads.
+template <int COUNT>
+__device__ __forceinline__ void store_rows(const unsigned char* tile, int row, Half* to, int pair, int first, int end,
+                                           int from) {
     Half* start = to + (Index)(pair / HEADS) * end * RESULT_ROW + pair % HEADS * WIDTH;
 #pragma unroll
-    for (int turn = 0; turn < 16 * CHUNKS / 32; turn++) {
-        int i = turn * 32 + threadIdx.x % 32, at = row + i / CHUNKS, chunk = i % CHUNKS;
+    for (int turn = 0; turn < 16 * COUNT / 32; turn++) {
+        int i = turn * 32 + threadIdx.x % 32, at = row + i / COUNT, chunk = from + i % COUNT;
         if (first + at < end && chunk * 8 < WIDTH) {
             *(uint4*)(start + (Index)(first + at) * RESULT_ROW + chunk * 8) =
                 *(const uint4*)(tile + swizzled(at, chunk));

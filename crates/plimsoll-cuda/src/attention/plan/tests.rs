@@ -1,4 +1,5 @@
 use super::*;
+use crate::codegen::compiler::Compiler;
 use plimsoll_graph::Shape;
 use plimsoll_graph::op::Attention;
 use plimsoll_graph::program::{BufferId, Operand, View};
@@ -73,7 +74,7 @@ fn by_groups(plan: &AttentionPlan) -> bool {
 #[test]
 fn halves_of_thirds_of_a_projection_go_to_tensor_cores() {
     for dtype in [DType::BF16, DType::F16] {
-        for width in [8, 32, 64, 80, 96, 128] {
+        for width in [8, 32, 64, 80, 96, 128, 136, 192, 200, 256] {
             let case = Case { width, ..Case::gpt2(dtype) };
             for plan in case.plans(&properties((8, 0))) {
                 assert!(on_tensor_cores(&plan), "{dtype} {width}");
@@ -101,7 +102,7 @@ fn what_tensor_cores_cannot_take_goes_without() {
         (Case::gpt2(DType::F32), able.clone()),
         (Case::gpt2(DType::F64), able.clone()),
         (Case { width: 12, ..Case::gpt2(DType::BF16) }, able.clone()),
-        (Case { width: 160, ..Case::gpt2(DType::BF16) }, able.clone()),
+        (Case { width: 264, ..Case::gpt2(DType::BF16) }, able.clone()),
         (Case::gpt2(DType::F16), properties((7, 5))),
         (Case::gpt2(DType::F16), Properties { shared_per_block: 32 << 10, ..able }),
     ];
@@ -180,6 +181,45 @@ fn shared_memory_stays_within_what_a_block_may_have() {
         for plan in (Case { width, ..Case::gpt2(DType::BF16) }).plans(&small) {
             assert!(on_tensor_cores(&plan));
             assert!(plan.launches.iter().all(|launch| launch.shared <= small.shared_per_block));
+        }
+    }
+}
+
+#[test]
+fn wide_rows_go_to_tensor_cores_where_their_tiles_fit() {
+    let plans = |width, shared_per_block| {
+        let properties = Properties { shared_per_block, ..properties((8, 0)) };
+        let plans = Case { width, ..Case::gpt2(DType::BF16) }.plans(&properties);
+        for launch in plans.iter().filter(|plan| on_tensor_cores(plan)).flat_map(|plan| &plan.launches) {
+            assert!(launch.shared <= shared_per_block, "{launch:?}");
+        }
+        plans.map(|plan| on_tensor_cores(&plan))
+    };
+    assert_eq!([plans(160, 227 << 10), plans(256, 227 << 10)], [[true; 2]; 2]);
+    assert_eq!([plans(160, 163 << 10), plans(256, 163 << 10)], [[true, true], [true, false]]);
+    assert_eq!(plans(256, 99 << 10), [false; 2]);
+    let [_, backward] = Case { width: 256, keys: 257, ..Case::gpt2(DType::F16) }.plans(&properties((9, 0)));
+    let grids: Vec<u32> = backward.launches.iter().map(|launch| launch.grid[0]).collect();
+    assert_eq!(grids, [16 * 12 * 8, 16 * 12 * 5]);
+}
+
+/// Compiling takes no device, only the compiler. Where that is not installed there is nothing to try; `.ci/kernels` installs
+/// it and insists.
+#[test]
+fn every_source_compiles_of_attention_on_tensor_cores() {
+    let compiler = match Compiler::get() {
+        Ok(compiler) => compiler,
+        Err(error) if std::env::var_os("PLIMSOLL_INSIST_ON_NVRTC").is_some() => panic!("{error}"),
+        Err(_) => return,
+    };
+    for width in [32, 64, 80, 128, 160, 256] {
+        for dtype in [DType::BF16, DType::F16] {
+            for capability in [(8, 0), (9, 0)] {
+                for plan in (Case { width, ..Case::gpt2(dtype) }).plans(&properties(capability)) {
+                    let code = compiler.compile(&plan.source, "attention", &compiler.options(capability));
+                    assert!(!code.unwrap_or_else(|error| panic!("{width} {error}")).is_empty());
+                }
+            }
         }
     }
 }

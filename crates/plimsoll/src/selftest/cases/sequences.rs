@@ -19,6 +19,11 @@ pub(super) fn list() -> Vec<Case> {
             ([2, 70, 70, 2, 80], true),
             ([1, 130, 130, 2, 128], true),
             ([1, 40, 40, 2, 20], false),
+            ([1, 300, 300, 2, 256], true),
+            ([2, 37, 90, 2, 256], false),
+            ([2, 150, 37, 1, 168], true),
+            ([1, 130, 130, 2, 192], true),
+            ([1, 70, 200, 2, 136], false),
         ] {
             attention(dtype, [batch, queries, keys, heads, width], causal, &mut cases);
         }
