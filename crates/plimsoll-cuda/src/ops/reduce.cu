@@ -85,6 +85,35 @@ __device__ __forceinline__ void columns(const typename S::In *x, typename S::Out
     }
 }
 
+// S: In, Out, Fold, INNER, N, HIGH, WIDE, BLOCK. An operand [outer, HIGH, middle, WIDE, inner], of which a thread combines
+// what N neighbouring results have, one of `packs`. The inner extent is INNER, or `given` where that is 0.
+template <class S>
+__device__ __forceinline__ void windows(const typename S::In *x, typename S::Out *y, Index packs, Index middle,
+                                        Index given) {
+    typedef typename S::Fold Fold;
+    typedef typename Of<typename S::In>::Acc Acc;
+    constexpr Index N = S::N;
+    const Index inner = S::INNER == 0 ? given : S::INNER, across = inner / N;
+    for (Index at = (Index)blockIdx.x * S::BLOCK + threadIdx.x; at < packs; at += (Index)gridDim.x * S::BLOCK) {
+        const Index place = at / across, outer = place / middle;
+        const typename S::In *from =
+            x + (outer * S::HIGH * middle + place % middle) * S::WIDE * inner + at % across * N;
+        Acc all[N];
+#pragma unroll
+        for (Index i = 0; i < N; ++i) all[i] = Fold::template identity<Acc>();
+#pragma unroll 4
+        for (Index high = 0; high < S::HIGH; ++high) {
+#pragma unroll 4
+            for (Index wide = 0; wide < S::WIDE; ++wide) {
+                const Pack<Acc, N> numbers = widen_all(load<N>(from + (high * middle * S::WIDE + wide) * inner));
+#pragma unroll
+                for (Index i = 0; i < N; ++i) all[i] = Fold::combine(all[i], numbers.at[i]);
+            }
+        }
+        store(y + at * N, narrow_all<typename S::Out>(all));
+    }
+}
+
 // The largest so far and where it is; nothing yet if it is nowhere.
 template <class A> struct Best {
     static constexpr u32 NOWHERE = 0xffffffffu;

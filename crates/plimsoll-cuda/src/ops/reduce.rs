@@ -2,7 +2,8 @@
 //!
 //! A reduction is done in passes. Each combines one group of neighbouring axes, the last group first, and sees its
 //! operand as `[outer, reduced, inner]`: rows where `inner` is 1, columns where not. Where there are too few of them to
-//! fill the device, they are split into parts whose partial results are combined by a pass of their own.
+//! fill the device, they are split into parts whose partial results are combined by a pass of their own. Where each result
+//! is of few elements, those of a window of an image for example, a thread combines them at once.
 
 use super::stages::{Stages, Traits, blocks, count, read, write};
 use super::tiles::{self, Tiles};
@@ -24,6 +25,10 @@ const BLOCKS_PER_PROCESSOR: usize = 4;
 /// The elements of a row that a part has at least, and a multiple of which it has, so that it begins at an address that
 /// packs may begin at if the row does.
 const LEAST_PART: usize = 8192;
+
+/// The elements of a result at most that one thread combines, and those of neighbouring rows alone.
+const MOST_OF_A_WINDOW: usize = 64;
+const MOST_OF_ROWS: usize = 16;
 
 /// Prepares [`Op::Reduce`](plimsoll_graph::Op::Reduce).
 pub(crate) fn prepare(
@@ -66,6 +71,31 @@ fn groups(shape: &Shape, axes: Axes) -> Vec<Group> {
     groups
 }
 
+/// Few elements for each result: an operand `[outer, high, middle, wide, inner]` that is reduced over `high` and `wide`.
+struct Window {
+    outer: usize,
+    high: usize,
+    middle: usize,
+    wide: usize,
+    inner: usize,
+}
+
+impl Window {
+    fn of(groups: &[Group]) -> Option<Window> {
+        let extents: Vec<usize> = groups.iter().map(|group| group.extent).collect();
+        let kept_first = groups.first().is_some_and(|group| !group.reduced);
+        let (window, most) = match extents[..] {
+            [outer, high, inner] => (Window { outer, high, middle: 1, wide: 1, inner }, MOST_OF_ROWS),
+            [outer, high, middle, wide, inner] => {
+                (Window { outer, high, middle, wide, inner }, MOST_OF_A_WINDOW)
+            }
+            _ => return None,
+        };
+        let few = (1..=most).contains(&window.high.saturating_mul(window.wide));
+        (kept_first && few).then_some(window)
+    }
+}
+
 /// What a pass reads or writes: a type in CUDA C++, the bytes of an element, and where.
 type Side = (&'static str, usize, LaunchArgument);
 
@@ -93,6 +123,10 @@ pub(super) fn stages(
     let mut groups = groups(&shape, axes);
     let mut from: Side = (name(dtype), dtype.size(), read(0));
     let to: Side = (name(result), result.size(), write(0));
+    if let Some(window) = Window::of(&groups) {
+        reduce.windows(window, from, to)?;
+        return Ok(reduce.stages);
+    }
     loop {
         let at = groups.iter().rposition(|group| group.reduced);
         let last = groups.iter().filter(|group| group.reduced).count() <= 1;
@@ -139,6 +173,23 @@ impl Reduce {
     fn parts(&mut self, count: usize) -> Side {
         let (ty, size) = self.accumulator;
         (ty, size, self.stages.reserve(count * size))
+    }
+
+    /// Combines the elements of each window.
+    fn windows(&mut self, window: Window, from: Side, to: Side) -> Result<()> {
+        const BLOCK: u32 = 256;
+        let Window { outer, high, middle, wide, inner } = window;
+        let pack = pack(from.1.max(to.1), 16, &[inner]);
+        let packs = outer * middle * (inner / pack);
+        let traits = Traits::new()
+            .ty("In", from.0)
+            .ty("Out", to.0)
+            .ty("Fold", self.fold)
+            .numbers([("INNER", if inner == self.width { inner } else { 0 })])
+            .numbers([("N", pack), ("HIGH", high), ("WIDE", wide)]);
+        let constant = format!("const {}", from.0);
+        let arguments = [(&*constant, from.2), (to.0, to.2), count(packs), count(middle), count(inner)];
+        self.stages.launch("windows", traits, [blocks(packs, BLOCK), 1], BLOCK, arguments)
     }
 
     /// Combines each of `rows` rows.

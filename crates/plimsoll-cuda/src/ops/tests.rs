@@ -158,6 +158,9 @@ pub(super) fn cases() -> Vec<Case> {
         cases.push(reduction(kind, &[1], DType::F16, &[4, 33, 40]));
         cases.push(reduction(kind, &[], DType::F32, &[4, 5]));
         cases.push(reduction(kind, &[1, 3], DType::F32, &[1, 6, 4, 10, 1]));
+        cases.push(reduction(kind, &[2, 4], DType::BF16, &[3, 5, 2, 7, 2, 24]));
+        cases.push(reduction(kind, &[2, 4], DType::U8, &[2, 4, 3, 5, 1, 10]));
+        cases.push(reduction(kind, &[1], DType::F16, &[50, 4, 33]));
         cases.push(reduction(kind, &[0, 1], DType::F64, &[1, 1]));
     }
     cases.push(reduction(Reduction::Sum, &[0], DType::BF16, &[0, 5]));
@@ -293,6 +296,7 @@ fn sources_are_the_same_for_any_batch() {
             reduction(Reduction::Max, &[1], halves, &[batch * 200, 768]),
             reduction(Reduction::Sum, &[0], DType::F32, &[batch * 4096]),
             reduction(Reduction::Sum, &[1], DType::F32, &[batch * 10, 49, 512]),
+            reduction(Reduction::Sum, &[2, 4], halves, &[batch, 32, 2, 32, 2, 64]),
             arg_max(1, halves, &[batch, 50257]),
             arg_max(1, halves, &[batch, 50, 7]),
             padding([&[0, 0], &[5, 0], &[0, 0]], 0.0, halves, &[batch, 768]),
@@ -323,6 +327,22 @@ fn elements_are_counted_in_64_bits_only_where_they_must_be() {
     };
     assert_eq!(index(16384).as_deref(), Some("typedef unsigned Index;"));
     assert_eq!(index(65536).as_deref(), Some("typedef unsigned long long Index;"));
+}
+
+#[test]
+fn windows_are_combined_at_once_and_long_ones_in_passes() {
+    let launches = |axes: &[usize], shape: &[usize]| {
+        let stages = reduction(Reduction::Sum, axes, DType::BF16, shape).stages(PROCESSORS);
+        let stages = stages.expect("within limits");
+        (
+            stages.launches.iter().map(|launch| launch.name.clone()).collect::<Vec<_>>().join(" "),
+            stages.workspace,
+        )
+    };
+    assert_eq!(launches(&[2, 4], &[64, 64, 2, 64, 2, 32]), ("windows_0".into(), 0));
+    assert_eq!(launches(&[1], &[64, 16, 32]), ("windows_0".into(), 0));
+    assert!(launches(&[2, 4], &[64, 8, 9, 8, 8, 32]).0.starts_with("columns_0 columns_1"));
+    assert_eq!(launches(&[1], &[64, 49, 32]).0, "columns_0");
 }
 
 #[test]
