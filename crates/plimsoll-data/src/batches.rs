@@ -12,7 +12,7 @@ use std::time::Instant;
 use crate::check::check_finite;
 use crate::pipeline::{PipelineReport, check_batch_size};
 use crate::random::{Permutation, Purpose, key};
-use crate::source::{Promise, field_at};
+use crate::source::{Promise, field_at, in_groups};
 use crate::{Dataset, Depth, Element, ErrorKind, Field, Position, Record, Records, Result, Source};
 
 /// How a data set is walked: the batch size and the order.
@@ -362,9 +362,10 @@ impl<'a> Batch<'a> {
         };
         match &self.rows {
             Rows::ByNumber { source, .. } => {
-                for (sample, out) in self.indices().zip(out.chunks_exact_mut(found.bytes())) {
-                    source.read(sample, field, out)?;
-                }
+                let each = found.bytes();
+                in_groups(self.indices(), |first, samples| {
+                    source.read_many(samples, field, &mut out[first * each..][..samples.len() * each])
+                })?;
             }
             Rows::Made { made, first, .. } => match (&made.failure, &made.record) {
                 (None, Some(record)) => {

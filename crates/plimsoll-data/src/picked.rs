@@ -1,7 +1,7 @@
 //! Sources that are made of others: some samples of one, in another order; and samples that a function makes.
 
 use crate::random::Permutation;
-use crate::source::{Promise, field_at, read_each};
+use crate::source::{Promise, field_at, in_groups, read_each};
 use crate::{ErrorKind, Field, Record, Result, Source};
 use std::sync::Arc;
 
@@ -54,6 +54,15 @@ impl Source for Part {
         }
         let bytes = field_at(self.fields(), field)?.bytes();
         read_each(first..first + samples, bytes, out, |sample, out| self.read(sample, field, out))
+    }
+
+    fn read_many(&self, samples: &[usize], field: usize, out: &mut [u8]) -> Result<()> {
+        let bytes = field_at(self.fields(), field)?.bytes();
+        samples.iter().try_for_each(|&sample| self.check(sample))?;
+        in_groups(samples.iter().map(|&sample| self.in_whole(sample)), |first, samples| {
+            let out = &mut out[first * bytes..][..samples.len() * bytes];
+            self.whole.read_many(samples, field, out)
+        })
     }
 
     fn reads_whole_records(&self) -> bool {

@@ -195,7 +195,12 @@ impl Record {
 
     /// The bytes of one row of a field that is many in a row.
     pub(crate) fn row_mut(&mut self, position: usize, row: usize, bytes: usize) -> &mut [u8] {
-        &mut self.values[position].bytes_mut()[row * bytes..][..bytes]
+        self.rows_mut(position, row, 1, bytes)
+    }
+
+    /// The bytes of so many rows from one on, each of so many bytes.
+    pub(crate) fn rows_mut(&mut self, position: usize, first: usize, rows: usize, bytes: usize) -> &mut [u8] {
+        &mut self.values[position].bytes_mut()[first * bytes..][..rows * bytes]
     }
 
     fn check_type<T: Scalar>(&self, position: usize) -> Result<()> {

@@ -3,7 +3,6 @@
 //! shape is open are read whole, into a record that takes on their shape.
 
 use crate::{ErrorKind, Field, Record, Result};
-use std::ops::Range;
 use std::sync::Arc;
 
 /// Samples that can be read in any order, from any thread.
@@ -35,6 +34,13 @@ pub trait Source: Send + Sync {
     fn read_range(&self, first: usize, samples: usize, field: usize, out: &mut [u8]) -> Result<()> {
         let bytes = field_at(self.fields(), field)?.bytes();
         read_each(first..first + samples, bytes, out, |sample, out| self.read(sample, field, out))
+    }
+
+    /// Writes one field of samples in any order into `out`, one after the other: [`Field::bytes`] each. For sources that read
+    /// many faster than each by itself.
+    fn read_many(&self, samples: &[usize], field: usize, out: &mut [u8]) -> Result<()> {
+        let bytes = field_at(self.fields(), field)?.bytes();
+        read_each(samples.iter().copied(), bytes, out, |sample, out| self.read(sample, field, out))
     }
 
     /// Whether reading one field takes as long as reading the whole record: then it is read as one.
@@ -110,12 +116,35 @@ pub enum Promise {
 
 /// Reads samples one by one, each to its bytes of `out`.
 pub(crate) fn read_each(
-    samples: Range<usize>,
+    samples: impl IntoIterator<Item = usize>,
     bytes: usize,
     out: &mut [u8],
     read: impl Fn(usize, &mut [u8]) -> Result<()>,
 ) -> Result<()> {
-    samples.zip(out.chunks_exact_mut(bytes.max(1))).try_for_each(|(sample, out)| read(sample, out))
+    samples
+        .into_iter()
+        .zip(out.chunks_exact_mut(bytes.max(1)))
+        .try_for_each(|(sample, out)| read(sample, out))
+}
+
+/// So many samples are asked for at once.
+const AT_ONCE: usize = 64;
+
+/// Calls `read` with the numbers of samples, some at a time and without memory for all of them, and the place of the first.
+pub(crate) fn in_groups(
+    samples: impl Iterator<Item = usize>,
+    mut read: impl FnMut(usize, &[usize]) -> Result<()>,
+) -> Result<()> {
+    let (mut group, mut length, mut first) = ([0; AT_ONCE], 0, 0);
+    for sample in samples {
+        group[length] = sample;
+        length += 1;
+        if length == AT_ONCE {
+            read(first, &group)?;
+            (first, length) = (first + length, 0);
+        }
+    }
+    if length > 0 { read(first, &group[..length]) } else { Ok(()) }
 }
 
 /// The field at a position.

@@ -368,3 +368,29 @@ fn samples_in_a_row_are_read_as_each_by_itself() {
         assert!(source.read_range(samples - 1, 2, 0, &mut [0; 320]).is_err());
     }
 }
+
+#[test]
+fn samples_in_any_order_are_read_as_each_by_itself() {
+    let whole = npy(file("little-f4.npy"), file("labels.npy"), PLAIN, CLASSES).unwrap();
+    let whole = Dataset::new(whole).unwrap();
+    let part = whole.split(0.8, 3).unwrap().train;
+    for source in [whole.source().unwrap(), part.source().unwrap()] {
+        let samples = source.samples();
+        // More than are asked for at once, some of them twice.
+        let numbers: Vec<usize> = (0..150).map(|at| at * 7 % samples).collect();
+        for (field, described) in source.fields().iter().enumerate() {
+            let size = described.bytes();
+            let (mut together, mut apart) = (vec![0; numbers.len() * size], vec![0; numbers.len() * size]);
+            source.read_many(&numbers, field, &mut together).unwrap();
+            for (&sample, out) in numbers.iter().zip(apart.chunks_exact_mut(size)) {
+                source.read(sample, field, out).unwrap();
+            }
+            assert_eq!(together, apart);
+            let beyond = source.read_many(&[0, samples], field, &mut vec![0; 2 * size]).unwrap_err();
+            assert!(matches!(beyond.kind(), ErrorKind::NoSuchSample { .. }), "{beyond}");
+        }
+        assert!(source.read_many(&[0], 2, &mut [0; 4]).is_err());
+    }
+    let short = whole.source().unwrap().read_many(&[0, 1], 1, &mut [0; 4]).unwrap_err();
+    assert!(matches!(short.kind(), ErrorKind::Buffer { needed: 8, .. }), "{short}");
+}

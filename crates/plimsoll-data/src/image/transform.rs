@@ -110,9 +110,17 @@ pub fn flip<T: Value>(image: &mut ImageMut<'_, T>) {
         return;
     }
     for row in image.pixels.chunks_exact_mut(width * channels) {
-        for column in 0..width / 2 {
-            let (left, right) = row.split_at_mut((width - 1 - column) * channels);
-            left[column * channels..][..channels].swap_with_slice(&mut right[..channels]);
+        // Those that there mostly are: of a known size, pixels are moved as wholes.
+        match channels {
+            1 => row.reverse(),
+            3 => row.as_chunks_mut::<3>().0.reverse(),
+            4 => row.as_chunks_mut::<4>().0.reverse(),
+            _ => {
+                for column in 0..width / 2 {
+                    let (left, right) = row.split_at_mut((width - 1 - column) * channels);
+                    left[column * channels..][..channels].swap_with_slice(&mut right[..channels]);
+                }
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use super::StageMeter;
 use crate::random::Permutation;
+use crate::source::in_groups;
 use crate::{Field, Record, Result, Source};
 use std::sync::Arc;
 
@@ -33,15 +34,23 @@ impl Claim {
         if self.order.is_none() && !self.source.reads_whole_records() {
             self.meter.work_on(self.samples as u64, || {
                 fields.iter().enumerate().try_for_each(|(position, field)| {
-                    let rows = out.row_mut(position, 0, field.bytes() * self.samples);
+                    let rows = out.rows_mut(position, 0, self.samples, field.bytes());
                     self.source.read_range(self.first, self.samples, position, rows)
                 })
             })?;
             return Ok(true);
         }
-        let mut scratch = Record::new(&fields.into());
         // Looking at a clock for each row would take a good part of what reading a small one does.
         self.meter.work_on(self.samples as u64, || {
+            if !self.source.reads_whole_records() {
+                return in_groups((0..self.samples).map(|row| self.number(row)), |first, samples| {
+                    fields.iter().enumerate().try_for_each(|(position, field)| {
+                        let rows = out.rows_mut(position, first, samples.len(), field.bytes());
+                        self.source.read_many(samples, position, rows)
+                    })
+                });
+            }
+            let mut scratch = Record::new(&fields.into());
             let mut rows = 0..self.samples;
             rows.try_for_each(|row| read_row(&*self.source, self.number(row), out, row, &mut scratch))
         })?;

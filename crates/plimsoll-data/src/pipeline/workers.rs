@@ -4,7 +4,11 @@
 //! do at once. Records come out in
 //! the order in which they were taken in, unless told otherwise. How many are ahead is bounded by a depth, and by the
 //! budget: where it has no room for one more, the threads wait until one is used up.
+//!
+//! Where one thread is all that can be of use and nobody said how many records to make ahead, the caller makes them until
+//! that has cost time: a consumer that does nothing but take them needs no second copy of a large one.
 
+use super::depth::{Depth, Lost, Workers};
 use super::map::{Work, message_of};
 use super::pending::{read_positions, save_positions};
 use super::{Account, Claim, Cursor, Held, Node, OneToOne, Pass, StageMeter, Stream};
@@ -13,51 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
-
-/// How many threads work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Workers {
-    /// As many as the machine runs at once.
-    Auto,
-    /// So many; none is the caller's own thread.
-    Threads(usize),
-}
-
-impl Workers {
-    /// More threads than this are never of use here.
-    const MOST: usize = 256;
-
-    pub(crate) fn threads(self) -> usize {
-        match self {
-            Workers::Auto => std::thread::available_parallelism().map_or(1, usize::from),
-            Workers::Threads(threads) => threads,
-        }
-        .min(Workers::MOST)
-    }
-}
-
-impl From<usize> for Workers {
-    fn from(threads: usize) -> Workers {
-        Workers::Threads(threads)
-    }
-}
-
-/// How many records are made ahead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Depth {
-    /// One for each thread at first, and more while the consumer has to wait for some although the threads had to wait for the
-    /// consumer before, if the budget has room.
-    Auto,
-    /// At most so many, and at least 1.
-    Records(usize),
-}
-
-impl From<usize> for Depth {
-    fn from(records: usize) -> Depth {
-        Depth::Records(records)
-    }
-}
+use std::time::Instant;
 
 /// The most records that are made ahead without the person's word.
 const MOST_AHEAD: usize = 64;
@@ -118,6 +78,20 @@ pub(crate) struct Ring {
     /// Where upstream was after the record that was given out last.
     position: Vec<u64>,
     taken: u64,
+    /// While there are no threads: since when the caller is with the last record, and what that has cost.
+    alone: Option<Alone>,
+}
+
+/// A caller who makes records itself.
+#[derive(Default)]
+struct Alone {
+    away_since: Option<Instant>,
+    lost: Lost,
+    /// Whether a thread is to make the records from now on.
+    has_lost: bool,
+    /// Where upstream was before and after the last record.
+    before: Vec<u64>,
+    after: Vec<u64>,
 }
 
 struct Shared {
@@ -171,42 +145,6 @@ struct State {
     held: Option<Held>,
 }
 
-/// The time that is lost for want of records that are ready: threads wait for the consumer, and the consumer waits for them
-/// later. Where only one side ever waits, more ready records would change nothing.
-struct Lost {
-    /// What threads have waited since the consumer last did.
-    idle: Duration,
-    /// What would have been saved since the depth was last changed, at `since`.
-    lost: Duration,
-    since: Instant,
-}
-
-impl Lost {
-    /// Less than this is never much, nor less than one part in so many.
-    const LEAST: Duration = Duration::from_micros(200);
-    const SHARE: u32 = 50;
-
-    fn threads_waited(&mut self, time: Duration) {
-        self.idle += time;
-    }
-
-    /// Says whether so much was lost that more is to be ready; then it begins anew.
-    fn consumer_waited(&mut self, time: Duration) -> bool {
-        self.lost += time.min(std::mem::take(&mut self.idle));
-        let is_much = self.lost > Lost::LEAST.max(self.since.elapsed() / Lost::SHARE);
-        if is_much {
-            *self = Lost::default();
-        }
-        is_much
-    }
-}
-
-impl Default for Lost {
-    fn default() -> Lost {
-        Lost { idle: Duration::ZERO, lost: Duration::ZERO, since: Instant::now() }
-    }
-}
-
 impl State {
     /// Holds what so many of the largest record take, if the budget has room for them.
     fn hold(&mut self, records: usize) -> Result<()> {
@@ -243,12 +181,12 @@ impl Ring {
             taken: Condvar::new(),
             options,
         };
-        let ring = Ring { shared: Arc::new(shared), threads: vec![], position, taken: 0 };
+        let mut ring = Ring { shared: Arc::new(shared), threads: vec![], position, taken: 0, alone: None };
         ring.reset_state();
         ring
     }
 
-    fn reset_state(&self) {
+    fn reset_state(&mut self) {
         let options = &self.shared.options;
         let depth = match options.depth {
             Depth::Auto => options.threads,
@@ -259,7 +197,44 @@ impl Ring {
         let largest = Record::new(out_fields).held_bytes() + made_of;
         let held = Some(Held::nothing(account));
         *lock(&self.shared.state) = State { depth, largest, held, ..State::default() };
-        options.meter.works_with(options.threads as u64, depth as u64);
+        let may_do_without = options.threads == 1 && options.depth == Depth::Auto && options.work.is_none();
+        options.meter.works_with(options.threads as u64, if may_do_without { 0 } else { depth as u64 });
+        self.alone = may_do_without.then(Alone::default);
+    }
+
+    /// Makes the next record on the caller's thread; false if there is none.
+    fn make(&mut self, alone: &mut Alone, out: &mut Record) -> Result<bool> {
+        let Shared { options, .. } = &*self.shared;
+        let began = Instant::now();
+        if let Some(since) = alone.away_since {
+            alone.lost.threads_waited(began - since);
+        }
+        let mut feed = lock(&self.shared.feed);
+        let number = feed.next;
+        alone.before.clear();
+        alone.after.clear();
+        let taken = feed.take_caught(number, &mut alone.before, &mut alone.after, out);
+        if matches!(taken, Ok(Taken::Nothing)) {
+            return Ok(false);
+        }
+        std::mem::swap(&mut self.position, &mut alone.after);
+        feed.next += 1;
+        drop(feed);
+        self.taken += 1;
+        read_claimed(number, taken, out)?;
+        options.meter.work(|| ());
+        // For as long as it takes to see that it would fit by itself: then it is the caller's.
+        let mut state = lock(&self.shared.state);
+        state.largest = state.largest.max(out.held_bytes());
+        state.hold(1)?;
+        state.hold(0)?;
+        let now = Instant::now();
+        if alone.lost.consumer_waited(now - began) {
+            options.meter.works_with(options.threads as u64, state.depth as u64);
+            alone.has_lost = true;
+        }
+        alone.away_since = Some(now);
+        Ok(true)
     }
 
     /// Starts the threads, if they are not at work.
@@ -293,8 +268,8 @@ impl Ring {
         }
     }
 
-    /// Takes what is next, as soon as it is made.
-    fn take(&mut self) -> Option<Result<Record>> {
+    /// Takes what is next, as soon as it is made, in exchange for a record that is used again; false if there is no more.
+    fn take(&mut self, out: &mut Record) -> Result<bool> {
         let Shared { options, account, .. } = &*self.shared;
         let mut state = lock(&self.shared.state);
         let mut waited_since = None;
@@ -305,7 +280,7 @@ impl Ring {
                 _ => {}
             }
             if state.end.is_some_and(|end| self.taken >= end) {
-                return None;
+                return Ok(false);
             }
             waited_since.get_or_insert_with(Instant::now);
             state = self.shared.made.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -319,7 +294,12 @@ impl Ring {
                 self.shared.taken.notify_all();
             }
         }
-        let made = state.made.remove(&number)?;
+        let Some(made) = state.made.remove(&number) else { return Ok(false) };
+        let made = made.map(|mut record| {
+            std::mem::swap(out, &mut record);
+            // Before a thread may go on, which would else take memory for another.
+            state.spare.push(record);
+        });
         if let Some((mut before, after)) = state.positions.remove(&number) {
             self.position.clone_from(&after);
             before.clear();
@@ -332,7 +312,7 @@ impl Ring {
         self.taken += 1;
         drop(state);
         self.shared.taken.notify_one();
-        Some(made)
+        made.map(|()| true)
     }
 }
 
@@ -399,11 +379,7 @@ impl Shared {
         };
         let mut input = spare.unwrap_or_else(|| Record::new(&self.in_fields));
         let number = feed.again.front().map_or(feed.next, |(number, _)| *number);
-        let taken = catch_unwind(AssertUnwindSafe(|| feed.take(&mut before, &mut after, &mut input)));
-        let taken = taken.unwrap_or_else(|panic| {
-            feed.has_ended = true;
-            Err(panicked(number, &*panic))
-        });
+        let taken = feed.take_caught(number, &mut before, &mut after, &mut input);
         match taken {
             Ok(Taken::Nothing) => {
                 let mut state = lock(&self.state);
@@ -419,12 +395,8 @@ impl Shared {
                 // Before the lock of upstream is given back: whoever saves sees it there or here.
                 lock(&self.state).positions.insert(number, (before, after));
                 drop(feed);
-                let read = other.and_then(|taken| match taken {
-                    Taken::Claimed(claim) => catch_unwind(AssertUnwindSafe(|| claim.read(&mut input)))
-                        .unwrap_or_else(|panic| Err(panicked(number, &*panic))),
-                    _ => Ok(true),
-                });
-                Some((number, read.map(|_| input)))
+                let read = read_claimed(number, other, &mut input);
+                Some((number, read.map(|()| input)))
             }
         }
     }
@@ -454,6 +426,21 @@ impl Shared {
 }
 
 impl Feed {
+    /// As [`take`](Feed::take); what panics is an error, and the end.
+    fn take_caught(
+        &mut self,
+        number: u64,
+        before: &mut Vec<u64>,
+        after: &mut Vec<u64>,
+        input: &mut Record,
+    ) -> Result<Taken> {
+        let taken = catch_unwind(AssertUnwindSafe(|| self.take(before, after, input)));
+        taken.unwrap_or_else(|panic| {
+            self.has_ended = true;
+            Err(panicked(number, &*panic))
+        })
+    }
+
     /// The next record, and where upstream is before and after it.
     fn take(&mut self, before: &mut Vec<u64>, after: &mut Vec<u64>, input: &mut Record) -> Result<Taken> {
         if self.has_ended {
@@ -484,6 +471,13 @@ enum Taken {
     Claimed(Claim),
 }
 
+/// Reads what was claimed, if that is what was taken.
+fn read_claimed(number: u64, taken: Result<Taken>, out: &mut Record) -> Result<()> {
+    let Taken::Claimed(claim) = taken? else { return Ok(()) };
+    let read = catch_unwind(AssertUnwindSafe(|| claim.read(out)));
+    read.unwrap_or_else(|panic| Err(panicked(number, &*panic))).map(|_| ())
+}
+
 fn panicked(element: u64, panic: &(dyn std::any::Any + Send)) -> Error {
     let reason = format!("reading it panicked: {}", message_of(panic));
     ErrorKind::Stage { stage: "read ahead".to_string(), element, reason, error: None }.into()
@@ -491,12 +485,13 @@ fn panicked(element: u64, panic: &(dyn std::any::Any + Send)) -> Error {
 
 impl Stream for Ring {
     fn next(&mut self, out: &mut Record) -> Result<bool> {
+        if let Some(mut alone) = self.alone.take() {
+            let made = self.make(&mut alone, out);
+            self.alone = Some(alone).filter(|alone| !alone.has_lost);
+            return made;
+        }
         self.start()?;
-        let Some(made) = self.take() else { return Ok(false) };
-        let mut record = made?;
-        std::mem::swap(out, &mut record);
-        lock(&self.shared.state).spare.push(record);
-        Ok(true)
+        self.take(out)
     }
 
     fn save(&self, position: &mut Vec<u64>) {

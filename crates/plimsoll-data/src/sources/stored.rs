@@ -257,6 +257,22 @@ impl Source for Stored {
         read_each(first..first + samples, bytes, out, |sample, out| column.read(sample, out))
     }
 
+    /// One column after the other: what is kept is then looked up many times in a row, and the processor waits for several
+    /// of its memory's lines at once.
+    fn read_many(&self, samples: &[usize], field: usize, out: &mut [u8]) -> Result<()> {
+        let found = field_at(&self.fields, field)?;
+        let (bytes, needed) = (out.len(), found.bytes() * samples.len());
+        if bytes != needed {
+            let field = found.name().to_string();
+            return Err(ErrorKind::Buffer { field, bytes, needed }.into());
+        }
+        if let Some(&sample) = samples.iter().find(|&&sample| sample >= self.samples) {
+            return Err(ErrorKind::NoSuchSample { sample, samples: self.samples }.into());
+        }
+        let column = &self.columns[field];
+        read_each(samples.iter().copied(), found.bytes(), out, |sample, out| column.read(sample, out))
+    }
+
     fn resident_bytes(&self) -> u64 {
         self.columns.iter().map(|column| column.array.bytes.resident_bytes()).sum()
     }
