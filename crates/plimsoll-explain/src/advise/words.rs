@@ -324,6 +324,16 @@ fn server(facts: &Facts<'_>) -> Lines {
             // Where nothing at all is left, a shorter request does not fit either.
             if says("cache blocks") { vec![share, split, shorter] } else { vec![shorter, share, split] }
         }
+        Some(Server::Sglang) if says("Decode out") || says("Prefill out") => vec![
+            line(
+                "run fewer requests at once: lower --max-running-requests, or raise --schedule-conservativeness",
+                "each holds its part of the cache until it has ended",
+            ),
+            line(
+                "raise --mem-fraction-static",
+                "it is the share of the device for weights and cache; activations take the rest",
+            ),
+        ],
         Some(Server::Sglang) => vec![
             line(
                 "raise --mem-fraction-static if the start fails, lower it if requests fail",
@@ -460,6 +470,10 @@ fn not_memory(kind: SignKind, facts: &Facts<'_>) -> Lines {
         SignKind::AddressRange => vec![line(
             "split the tensor, or run this operation on the CPU",
             "an array of this backend has at most 2^32 bytes",
+        )],
+        _ if facts.device.program.backend == Some(Backend::Hip) => vec![line(
+            "run with AMD_SERIALIZE_KERNEL=3 (and HIP_LAUNCH_BLOCKING=1)",
+            "the error then comes from the line that made it; an index out of range is the usual cause",
         )],
         _ => vec![line(
             "run with CUDA_LAUNCH_BLOCKING=1, or under compute-sanitizer",

@@ -30,6 +30,15 @@ pub(super) fn request(facts: &Facts<'_>) -> Lines {
             "raise the pool's limit: TF_GPU_HOST_MEM_LIMIT_IN_MB (before TensorFlow 1.14: TF_CUDA_HOST_MEM_LIMIT_IN_MB), or copy less at once to and from the device",
             "this pool is of locked memory of the host, 64 GiB at most by default",
         ));
+    } else if facts.device.sign.as_ref().is_some_and(|sign| sign.quote.contains("unable to mmap")) {
+        lines.push(line(
+            "add memory or swap, or let the system promise more than it has: sudo sysctl -w vm.overcommit_memory=1",
+            "a mapping that the program may write to counts as memory, as large as the file, before any of it is read",
+        ));
+        lines.push(line(
+            "compare `ulimit -v` and the container's memory limit with the size of the file",
+            "they bound what a process may map",
+        ));
     } else if facts.device.program.backend == Some(Backend::Cpu) || facts.framework == Framework::PyTorch {
         lines.extend(one_tensor(facts));
         lines.push(line(
@@ -83,6 +92,14 @@ pub(super) fn advice(facts: &Facts<'_>, sign: &Sign) -> Lines {
                 () if has(&["term_memlimit", "lsf"]) => {
                     line("ask for more memory: bsub -M … -R \"rusage[mem=…]\"", "the job's limit was reached")
                 }
+                () if has(&["gone over"]) => line(
+                    "ask for more memory: request_memory in the submit file (condor_qedit JOB RequestMemory … for a held job)",
+                    "the job's limit was reached",
+                ),
+                () if has(&["memory budget"]) => line(
+                    "give each worker more memory: dask worker --memory-limit (LocalCluster(memory_limit=…)), and run fewer workers",
+                    "Dask ends a worker that reaches 95 % of its limit, an equal share of the machine by default",
+                ),
                 () if has(&["pbs"]) => line(
                     "ask for more memory: qsub -l select=1:mem=… (or -l mem=…)",
                     "the job's limit was reached",

@@ -101,6 +101,9 @@ fn said(facts: &Facts<'_>, sign: &Sign, kind: SignKind) -> (VerdictKind, String)
         }
         SignKind::ServerCache => {
             let words = match program.server {
+                _ if sign.quote.contains("Decode out") || sign.quote.contains("Prefill out") => {
+                    "the requests that run at once need more of the cache of keys and values than there is"
+                }
                 Some(Server::Tgi) => "the server's warm-up with a full batch does not fit beside the weights",
                 _ => "beside the weights there is no room for the cache of one request of full length",
             };

@@ -8,7 +8,7 @@
 //! `CUBLAS_STATUS_NOT_INITIALIZED`, `CUDNN_STATUS_ALLOC_FAILED`.
 
 use super::found::{Found, Weight, has};
-use super::parse::{size, size_after};
+use super::parse::{after, number, size, size_after};
 use crate::program::{Backend, Platform};
 use crate::recording::Framework;
 use crate::sign::SignKind;
@@ -16,6 +16,13 @@ use crate::sign::SignKind;
 /// Words of which one is in every line of interest.
 pub(super) const WORDS: &[&str] = &[
     "ut of memory",
+    "ut of GPU memory",
+    "ut of Memory",
+    "Not enough memory left",
+    "maximum buffer size",
+    "OBJECT_ALLOCATION_FAIL",
+    "CUDA calloc",
+    "CUDA malloc",
     "OutOfMemory",
     "OUT_OF_MEMORY",
     "OUTOFMEMORY",
@@ -75,7 +82,7 @@ const LIBRARIES: [&str; 19] = [
 ];
 
 /// Words that say that the device refused memory.
-const DEVICES: [&str; 31] = [
+const DEVICES: [&str; 38] = [
     "CUDA error: out of memory",
     "CUDA error:out of memory",
     "CUDA Error: out of memory",
@@ -107,6 +114,15 @@ const DEVICES: [&str; 31] = [
     "not enough GPU video memory available",
     "OutOfMemoryError: Allocation on device",
     "llocation is out of device memory",
+    // CUDA.jl, LightGBM, OpenCL, wgpu.
+    "Out of GPU memory trying to allocate",
+    "[CUDA] out of memory",
+    "MEM_OBJECT_ALLOCATION_FAILURE",
+    "wgpu error: Out of Memory",
+    "wgpu error: Out of memory",
+    // ROCm's runtime, faiss.
+    "HSA_STATUS_ERROR_OUT_OF_RESOURCES",
+    "cudaMalloc error out of memory",
 ];
 
 /// What a line says, if it is one of these.
@@ -128,7 +144,10 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
         return Some(Found::sign(SignKind::NoContext, "GPU", line, at));
     }
     if has(line, &LIBRARIES) {
-        let framework = if line.contains("cuda_blas.cc") || line.contains("cuda_dnn.cc") {
+        let framework = if has(line, &["external/xla/", "XlaRuntimeError", "JaxRuntimeError"]) {
+            // So its sources are called in JAX's library, and otherwise in TensorFlow's.
+            Framework::Jax
+        } else if line.contains("cuda_blas.cc") || line.contains("cuda_dnn.cc") {
             Framework::TensorFlow
         } else if has(line, &["when calling `", "RuntimeError: cuDNN", "RuntimeError: CUDA error"]) {
             Framework::PyTorch
@@ -137,7 +156,10 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
         };
         return Some(Found::sign(SignKind::LibraryFull, "GPU", line, at).by(framework));
     }
-    if has(line, &["NCCL", "nccl"]) && line.contains("out of memory") {
+    let nccl = has(line, &["NCCL", "nccl"]) && line.contains("out of memory")
+        || line.contains("Failed to CUDA calloc")
+        || line.contains("Failed to CUDA malloc");
+    if nccl {
         return Some(Found::sign(SignKind::LibraryFull, "GPU", line, at));
     }
     let tensorrt = size_after(line, "equested amount of GPU memory (")
@@ -147,13 +169,16 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
         let found = Found::sign(SignKind::DeviceFull, "GPU", line, at);
         return Some(found.refused(Some(asked.bytes), asked.exact));
     }
-    if let Some(found) = told_free(line, at) {
+    if let Some(found) = told_free(line, at).or_else(|| wgpu(line, at)) {
         return Some(found);
     }
     let asked =
         size_after(line, "Could not allocate tensor with ").or_else(|| size_after(line, "ried to allocate "));
     // TensorFlow's and JAX's pool of pages.
-    let asked = asked.or_else(|| size_after(line, "cuMemAllocAsync failed to allocate "));
+    let asked = asked
+        .or_else(|| size_after(line, "cuMemAllocAsync failed to allocate "))
+        .or_else(|| size_after(line, "GPU memory trying to allocate "))
+        .or_else(|| size_after(line, " size ").filter(|_| line.contains("StandardGpuResources")));
     let framework = match () {
         () if has(
             line,
@@ -198,6 +223,19 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
     })
 }
 
+/// wgpu, under Burn and others: a device refuses a buffer, or a buffer is larger than the limit that was asked for at the start.
+fn wgpu(line: &str, at: u64) -> Option<Found> {
+    let mut found = if line.trim() == "Not enough memory left" {
+        Found::sign(SignKind::DeviceFull, "GPU", line, at)
+    } else {
+        let rest = after(line, "Buffer size ")?;
+        let cap = after(rest, "is greater than the maximum buffer size (").and_then(number)?;
+        Found::sign(SignKind::AllocationCap, "GPU", line, at).bytes(number(rest), Some(cap))
+    };
+    found.device.program.backend = Some(Backend::Other);
+    Some(found)
+}
+
 /// MLX asks Metal for memory, of which the host and the device have one.
 fn mlx(line: &str, at: u64) -> Option<Found> {
     if !has(line, &["[malloc_or_wait]", "[metal::malloc]"]) {
@@ -217,10 +255,10 @@ fn mlx(line: &str, at: u64) -> Option<Found> {
 
 fn backend(line: &str) -> Option<Backend> {
     match () {
-        () if has(line, &["HIP", "hip"]) => Some(Backend::Hip),
+        () if has(line, &["HIP", "hip", "HSA_STATUS"]) => Some(Backend::Hip),
         () if has(line, &["XPU", "UR_RESULT", "PI_ERROR", "level_zero"]) => Some(Backend::Xpu),
         () if has(line, &["CommandBuffer", "Metal"]) => Some(Backend::Mps),
-        () if has(line, &["vk::", "ulkan"]) => Some(Backend::Other),
+        () if has(line, &["vk::", "ulkan", "wgpu", "MEM_OBJECT"]) => Some(Backend::Other),
         () if has(line, &["CUDA", "cuda", "Cuda"]) => Some(Backend::Cuda),
         () => None,
     }

@@ -37,6 +37,8 @@ pub(super) const WORDS: &[&str] = &[
     "ignal 9",
     "ignal: 9",
     "memory limit",
+    "memory budget",
+    "on resource: memory",
     "MEMLIMIT",
     "memory pressure",
     "low on memory",
@@ -135,7 +137,7 @@ fn host(kind: SignKind, line: &str, at: u64) -> Option<Found> {
 
 /// Killed for memory, and somebody says so.
 fn killed(line: &str, at: u64) -> Option<Found> {
-    const LIMITS: [&str; 28] = [
+    const LIMITS: [&str; 30] = [
         "emory cgroup out of memory",
         "CONSTRAINT_MEMCG",
         "oom-kill event",
@@ -162,11 +164,14 @@ fn killed(line: &str, at: u64) -> Option<Found> {
         "Node out of memory",
         "exceeding memory limit",
         "resources_used.mem",
+        // HTCondor, Dask.
+        "Job has gone over ",
+        "% memory budget. Restarting",
         // Notebooks that are hosted.
         "using all available RAM",
         "tried to allocate more memory than is available",
     ];
-    const KERNEL: [&str; 9] = [
+    const KERNEL: [&str; 10] = [
         "Out of memory: Killed process",
         "Out of memory: Kill process",
         "invoked oom-killer",
@@ -176,6 +181,7 @@ fn killed(line: &str, at: u64) -> Option<Found> {
         "systemd-oomd[",
         "earlyoom[",
         ") total-vm:",
+        "The node was low on resource: memory",
     ];
     if has(line, &LIMITS) || line.contains("mem ") && line.contains(" exceeded limit ") {
         // `Job 12 exceeded memory limit (4200000 > 4194304), being killed`: kilobytes.
@@ -183,6 +189,13 @@ fn killed(line: &str, at: u64) -> Option<Found> {
             let kib = |text: Option<&str>| text.and_then(number).and_then(|n| n.checked_mul(1024));
             (kib(Some(rest)), kib(after(rest, " > ")))
         });
+        // `Job has gone over memory limit of 4096 megabytes. Peak usage: 4123 megabytes.`
+        let mib = |marker| after(line, marker).and_then(number).and_then(|n| n.checked_mul(1 << 20));
+        let condor = line.contains("Job has gone over ") && line.contains(" megabytes");
+        let (used, limit) = match condor {
+            true => (mib(" usage: "), mib("memory limit of ")),
+            false => (used, limit),
+        };
         return host(SignKind::KilledByLimit, line, at).map(|found| found.bytes(used, limit));
     }
     if let Some(found) = java(line, at) {
@@ -195,7 +208,10 @@ fn killed(line: &str, at: u64) -> Option<Found> {
     let idle =
         has(line, &["systemd-oomd[", "earlyoom["]) && !has(line, &["Killed", "sending SIG", "low memory!"]);
     if has(line, &KERNEL) && !idle {
-        let held = after(line, "anon-rss:").and_then(number).and_then(|kib| kib.checked_mul(1024));
+        let held = after(line, "anon-rss:")
+            .or_else(|| after(line, " was using "))
+            .and_then(number)
+            .and_then(|kib| kib.checked_mul(1024));
         let held = held.filter(|&bytes| bytes > 0);
         return host(SignKind::KilledByKernel, line, at).map(|found| found.bytes(held, None));
     }
@@ -306,6 +322,9 @@ fn crashed(line: &str, at: u64) -> Option<Found> {
     said.then(|| Found::sign(SignKind::Crashed, "program", line, at))
 }
 
+/// A mapping of so many bytes is not refused because there are many.
+const LARGE: u64 = 256 << 20;
+
 /// `/dev/shm` is full.
 fn shared_memory(line: &str, at: u64) -> Option<Found> {
     // Too many files are open: that is another limit.
@@ -331,7 +350,14 @@ fn shared_memory(line: &str, at: u64) -> Option<Found> {
         ],
     );
     // Error 12 is that of a mapping, 28 that of a file system.
-    if line.contains("unable to mmap ") && line.contains("Cannot allocate memory (12)") {
+    if let Some(rest) =
+        after(line, "unable to mmap ").filter(|_| line.contains("Cannot allocate memory (12)"))
+    {
+        // Of shared memory there are many small ones; a model's file is one large one.
+        if let Some(bytes) = number(rest).filter(|&bytes| bytes >= LARGE && !line.contains("</torch_")) {
+            let found = Found::sign(SignKind::HostFull, "host", line, at).by(Framework::PyTorch);
+            return Some(found.refused(Some(bytes), true));
+        }
         return Some(Found::sign(SignKind::Mappings, "host", line, at).by(Framework::PyTorch));
     }
     let file = line.contains("</torch_")

@@ -29,6 +29,8 @@ pub(super) struct Lines<R> {
     long: bool,
     /// Whether the last line of the stream was cut.
     cut: bool,
+    /// The parts of a line that a container's runtime had cut.
+    joined: Vec<u8>,
     /// The start of the last line that was passed over.
     passed: Vec<u8>,
 }
@@ -42,6 +44,7 @@ impl<R: BufRead> Lines<R> {
             ended: false,
             long: false,
             cut: false,
+            joined: Vec::new(),
             passed: Vec::new(),
         }
     }
@@ -77,8 +80,30 @@ impl<R: BufRead> Lines<R> {
         Ok(())
     }
 
-    /// The next line; `None` at the end of the stream.
+    /// The next line; `None` at the end of the stream. What a container's runtime has cut into parts is one line again.
     pub(super) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
+        self.joined.clear();
+        let mut any = false;
+        while self.fill()? {
+            any = true;
+            let part = if self.long { None } else { runtime_part(&self.buffer) };
+            let is_last = part.is_none_or(|part| part.is_last);
+            if is_last && self.joined.is_empty() {
+                break;
+            }
+            let start = part.filter(|_| !self.joined.is_empty()).map_or(0, |part| part.start);
+            self.joined.extend_from_slice(&self.buffer[start..]);
+            if is_last || self.joined.len() >= LONGEST {
+                break;
+            }
+        }
+        let (number, cut) = (self.number(), self.cut);
+        let bytes = if self.joined.is_empty() { &self.buffer } else { &self.joined };
+        Ok(any.then(|| Line { number, text: plain(String::from_utf8_lossy(bytes)), cut }))
+    }
+
+    /// Reads the next line, or piece of one, into the buffer; false at the end of the stream.
+    fn fill(&mut self) -> io::Result<bool> {
         if self.long {
             let kept = self.buffer.len().saturating_sub(OVERLAP);
             self.buffer.drain(..kept);
@@ -92,7 +117,7 @@ impl<R: BufRead> Lines<R> {
             if bytes.is_empty() {
                 let nothing_new = self.buffer.len() <= if continued { OVERLAP } else { 0 };
                 if nothing_new {
-                    return Ok(None);
+                    return Ok(false);
                 }
                 self.cut = !is_closed(&self.buffer);
                 break;
@@ -119,9 +144,29 @@ impl<R: BufRead> Lines<R> {
         if !self.long && memchr::memchr(0, &self.buffer).is_some() {
             self.buffer.retain(|&b| b != 0);
         }
-        let (number, cut) = (self.number(), self.cut);
-        Ok(Some(Line { number, text: plain(String::from_utf8_lossy(&self.buffer)), cut }))
+        Ok(true)
     }
+}
+
+/// A part of a line, as Kubernetes' container runtimes write lines that are long: `TIME stderr P the first part` and
+/// `TIME stderr F the last one`.
+#[derive(Clone, Copy)]
+struct Part {
+    /// Where the text begins.
+    start: usize,
+    is_last: bool,
+}
+
+fn runtime_part(line: &[u8]) -> Option<Part> {
+    let time = memchr::memchr(b' ', line).filter(|_| line.first().is_some_and(u8::is_ascii_digit))?;
+    let rest = &line[time + 1..];
+    let tag = rest.strip_prefix(b"stderr ").or_else(|| rest.strip_prefix(b"stdout "))?;
+    let is_last = match tag {
+        [b'P', b' ', ..] => false,
+        [b'F', b' ', ..] => true,
+        _ => return None,
+    };
+    Some(Part { start: line.len() - tag.len() + 2, is_last })
 }
 
 /// Whether a text ends as a sentence or a value does.
@@ -208,6 +253,14 @@ mod tests {
             assert!(found.iter().any(|(_, line)| line.contains("Tried to allocate")), "after {before}");
             assert!(found.iter().all(|(n, line)| *n == 1 && line.len() <= LONGEST));
         }
+    }
+
+    #[test]
+    fn parts_of_a_line_that_a_container_runtime_has_cut_are_one_line() {
+        let lines = all(b"1Z stderr F one\n2Z stderr P two \n3Z stderr P and \n4Z stderr F three\nplain\n5Z stdout P last");
+        let expected =
+            [(1, "1Z stderr F one"), (4, "2Z stderr P two and three"), (5, "plain"), (6, "5Z stdout P last")];
+        assert_eq!(lines.iter().map(|(n, l)| (*n, l.as_str())).collect::<Vec<_>>(), expected);
     }
 
     #[test]

@@ -84,5 +84,11 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
         line,
         &["illegal memory access", "ILLEGAL_ADDRESS", "misaligned address", "Memory access fault by GPU"],
     )
-    .then(|| of(SignKind::BadAccess, Framework::Unknown))
+    .then(|| {
+        let mut found = of(SignKind::BadAccess, Framework::Unknown);
+        if has(line, &["Agent handle", "HIP", "hip"]) {
+            found.device.program.backend = Some(Backend::Hip);
+        }
+        found
+    })
 }

@@ -30,6 +30,8 @@ pub(super) const WORDS: &[&str] = &[
     "max_num_batched_tokens",
     "warmup",
     "warming up",
+    "ecode out of memory",
+    "refill out of memory",
 ];
 
 /// What a line says, if it is one of these.
@@ -72,6 +74,8 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
     }
     if line.contains("try to increase --mem-fraction-static")
         || line.contains("increase `--mem-fraction-static`")
+        || has(line, &["Decode out of memory", "Prefill out of memory"])
+            && line.contains("lower your batch size")
     {
         return of(SignKind::ServerCache, Some(Server::Sglang));
     }

@@ -1,0 +1,31 @@
+//! Lines that a terminal, an editor or a forum broke: messages have their figures in one sentence, and are read only when it
+//! is one line again.
+
+/// A text with its lines joined that were broken at a column, if any were: those are all of one length, or one shorter
+/// where a blank at the column was lost.
+pub(super) fn unbroken(text: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(text);
+    let lines: Vec<(&str, usize)> = text.lines().map(|line| (line, line.chars().count())).collect();
+    let width = lines.iter().map(|&(_, length)| length).max()?;
+    let broken = lines.iter().filter(|&&(_, length)| length == width).count();
+    if width < 20 || lines.len() < 2 || broken < 2 && lines.len() > 3 {
+        return None;
+    }
+    let mut joined = String::with_capacity(text.len());
+    for (line, length) in lines {
+        joined.push_str(line);
+        if length + 1 == width {
+            joined.push(' ');
+        } else if length < width {
+            joined.push('\n');
+        }
+    }
+    Some(joined)
+}
+
+/// Every line of a text with the one after it.
+pub(super) fn in_pairs(text: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(text);
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    lines.windows(2).map(|pair| pair.join(" ")).collect()
+}

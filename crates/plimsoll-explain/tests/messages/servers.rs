@@ -1,0 +1,62 @@
+//! Servers of language models, which divide a device into weights and a cache before the first request.
+
+use super::{Case, case};
+use plimsoll_explain::VerdictKind::*;
+
+pub(super) const CASES: &[Case] = &[
+    case(
+        "vLLM, a cache too small",
+        TooBig,
+        &["--max-model-len"],
+        &["halve the batch"],
+        "ValueError: The model's max seq len (131072) is larger than the maximum number of tokens that can be stored in KV cache (22176). \
+         Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.",
+    ),
+    case(
+        "vLLM, with figures",
+        TooBig,
+        &["--max-model-len"],
+        &[],
+        "ValueError: To serve at least one request with the models's max seq len (32768), (8.00 GiB KV cache is needed, which is larger \
+         than the available KV cache memory (4.46 GiB). Based on the available memory, the estimated maximum model length is 18256.",
+    ),
+    case(
+        "vLLM, no blocks",
+        TooBig,
+        &["--gpu-memory-utilization"],
+        &[],
+        "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.",
+    ),
+    case(
+        "vLLM, at the start",
+        OtherProcess,
+        &["nvidia-smi"],
+        &[],
+        "ValueError: Free memory on device cuda:0 (5.31/23.56 GiB) on startup is less than desired GPU memory utilization (0.9, 21.2 GiB). \
+         Decrease GPU memory utilization or reduce GPU memory used by other processes.",
+    ),
+    case(
+        "vLLM, while it measured",
+        OtherProcess,
+        &[],
+        &[],
+        "AssertionError: Error in memory profiling. Initial free memory 40.2 GiB, current free memory 41.0 GiB. This happens when other \
+         processes sharing the same container release GPU memory while vLLM is profiling during initialization.",
+    ),
+    case(
+        "SGLang",
+        TooBig,
+        &["--mem-fraction-static"],
+        &[],
+        "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. self.server_args.mem_fraction_static=0.79",
+    ),
+    case(
+        "SGLang, while it answers",
+        TooBig,
+        &["--max-running-requests"],
+        &["raise --mem-fraction-static if the start fails"],
+        "[2025-06-02 11:02:51 TP1] Decode out of memory. Try to lower your batch size.\n\
+         Try to allocate 64 tokens.\n\
+         Available tokens: 12",
+    ),
+];
