@@ -361,6 +361,10 @@ impl<'a> Batch<'a> {
             return Err(ErrorKind::Buffer { field: found.name().to_string(), bytes, needed }.into());
         };
         match &self.rows {
+            // As much at once as there is: what reads ahead on a disk sees where this goes.
+            Rows::ByNumber { source, order: None, first } => {
+                source.read_range(*first, self.samples, field, out)?;
+            }
             Rows::ByNumber { source, .. } => {
                 let each = found.bytes();
                 in_groups(self.indices(), |first, samples| {

@@ -124,7 +124,7 @@ impl Data {
         let files = keys.files.into_inner();
         if let (Some(instead), true) = (instead, files.is_empty()) {
             let message = format!(
-                "the workload's data is {}, which is no file: {} cannot be read instead",
+                "the workload's data is {}, which is no file: {} cannot be read instead; leave it out",
                 kind.name,
                 instead.display()
             );
