@@ -243,7 +243,7 @@ fn every_plan_of_a_frontier_makes_a_program_that_can_be_loaded() {
     let costs = profile().costs(&work);
     let frontier = Frontier::new(work, costs, &options, Offload::ValuesAndStates);
     let mut hosted = 0;
-    for point in 0..frontier.points().len() {
+    for point in 0..frontier.points().count() {
         let fitted = frontier.at(point).unwrap().expect("a point of the frontier");
         let relaunched = program.relaunched(&fitted.work, &fitted.sources, &fitted.origins);
         let checked = CheckedProgram::new(relaunched, fitted.plan).unwrap_or_else(|e| panic!("{point}: {e}"));

@@ -1,20 +1,23 @@
 //! Making it fit: the frontier between memory and time, and the plan for a budget.
 //!
 //! Each descent goes through all budgets, and the best points of all descents are the frontier; a budget picks its
-//! fastest point that fits. So a larger budget never gives a slower plan and a smaller one never a larger plan, by
+//! fastest point that fits. Far down, where few budgets are, is searched only for a budget that is there. So a larger budget never gives a slower plan and a smaller one never a larger plan, by
 //! construction: both choose from one list.
 //! Offsets come last. If packing needs a little more than the live bytes, the next point is taken.
 
 use crate::Error;
 use crate::costs::{Copies, Costs};
 use crate::plan::{Options, orders, plan_in_order};
-use crate::recompute::descent::{Beginnings, Offload, Point, descend, is_brief, priced, prices};
+use crate::recompute::descent::{
+    Beginnings, Offload, Point, descend, descend_by_segments, is_brief, priced, prices,
+};
 use crate::schedule::Schedule;
 use crate::schedule::order::{
     Dependencies, Turn, early_copies, freeing_early, late_updates, patient_updates,
 };
 use crate::schedule::search_context::SearchContext;
 use plimsoll_ir::{BufferIndex, Home, Keep, KernelIndex, LaunchSource, Plan, Work};
+use std::cell::OnceCell;
 
 /// Work with remedies applied, and its plan.
 #[derive(Debug, Clone)]
@@ -58,7 +61,12 @@ pub struct Frontier {
     costs: Costs,
     options: Options,
     offload: Offload,
-    points: Vec<Point>,
+    /// What is searched at once, but for its end.
+    near: Vec<Point>,
+    /// Its end, which points that are searched for later may beat.
+    end: Vec<Point>,
+    /// What is below `near`, once it is asked for.
+    far: OnceCell<Vec<Point>>,
     /// How many prices of copies have been tried.
     tried: usize,
 }
@@ -71,6 +79,9 @@ const PRICES_AT_FIRST: usize = 4;
 
 /// Kernels times prices of copies that are tried at first.
 const EFFORT: usize = 3300;
+
+/// What was searched at once ends in points that take less than this part more than the least of them.
+const END_SHARE: u64 = 4;
 
 /// The least memory that any plan of some work needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +98,16 @@ impl Frontier {
     /// Finds the frontier of some work, with an effort that goes by its size: in under a second for a thousand
     /// kernels on two cores.
     pub fn new(work: Work, costs: Costs, options: &Options, offload: Offload) -> Frontier {
-        let mut frontier = Frontier { work, costs, options: *options, offload, points: vec![], tried: 0 };
+        let mut frontier = Frontier {
+            work,
+            costs,
+            options: *options,
+            offload,
+            near: vec![],
+            end: vec![],
+            far: OnceCell::new(),
+            tried: 0,
+        };
         let tries =
             (EFFORT / frontier.work.kernels.len().max(1)).clamp(1, prices(offload).min(PRICES_AT_FIRST));
         frontier.search(tries);
@@ -107,20 +127,50 @@ impl Frontier {
     /// a disk that others use, the same budget would fit one day and not the next.
     pub fn improve_as_if(&mut self, copies: Copies) {
         let costs = Costs { copies, ..self.costs.clone() };
+        let before = self.take_known();
         let supposed = SearchContext::new(&self.work, &costs, self.options.alignment);
         let context = SearchContext::new(&self.work, &self.costs, self.options.alignment);
-        let found = descend(&supposed, &self.beginnings(&supposed), self.offload, 0..1, vec![]);
+        let from = self.beginnings(&supposed);
+        let mut found = descend(&supposed, &from, self.offload, 0..1, vec![]);
+        if let Some(above) = found.first().cloned() {
+            found = descend_by_segments(&supposed, &from, self.offload, &above, found);
+        }
         let known = found.into_iter().map(|point| priced(&context, point.schedule));
-        let known = known.chain(std::mem::take(&mut self.points)).collect();
-        self.points = descend(&context, &self.beginnings(&context), self.offload, 0..0, known);
+        let known = known.chain(before).collect();
+        let found = descend(&context, &self.beginnings(&context), self.offload, 0..0, known);
+        self.keep(found);
     }
 
     fn search(&mut self, tries: usize) {
+        let known = self.take_known();
         let context = SearchContext::new(&self.work, &self.costs, self.options.alignment);
-        let known = std::mem::take(&mut self.points);
         let prices = self.tried..self.tried + tries;
-        self.points = descend(&context, &self.beginnings(&context), self.offload, prices, known);
+        let found = descend(&context, &self.beginnings(&context), self.offload, prices, known);
+        self.keep(found);
         self.tried += tries;
+    }
+
+    fn keep(&mut self, mut found: Vec<Point>) {
+        let least = found.last().map_or(0, |point| point.live_bytes);
+        let near = found.partition_point(|point| point.live_bytes >= least + least / END_SHARE).max(1);
+        self.end = found.split_off(near.min(found.len()));
+        self.near = found;
+    }
+
+    fn take_known(&mut self) -> Vec<Point> {
+        let mut known = std::mem::take(&mut self.near);
+        let end = std::mem::take(&mut self.end);
+        known.extend(self.far.take().unwrap_or(end));
+        known
+    }
+
+    /// The points below `near`. None is faster than those, so that a budget which one of those fits need not know them.
+    fn far(&self) -> &[Point] {
+        self.far.get_or_init(|| {
+            let Some(above) = self.near.last() else { return vec![] };
+            let context = SearchContext::new(&self.work, &self.costs, self.options.alignment);
+            descend_by_segments(&context, &self.beginnings(&context), self.offload, above, self.end.clone())
+        })
     }
 
     /// The schedules that descents begin with.
@@ -149,8 +199,22 @@ impl Frontier {
     }
 
     /// The most bytes that live at once and the seconds of a step, from the most memory to the least.
-    pub fn points(&self) -> impl ExactSizeIterator<Item = (u64, f64)> {
-        self.points.iter().map(|p| (p.live_bytes, p.seconds))
+    pub fn points(&self) -> impl Iterator<Item = (u64, f64)> {
+        (0..).map_while(|point| self.point(point))
+    }
+
+    /// How many points are known without a search far down. Those that come after are no faster than any of these.
+    pub fn near(&self) -> usize {
+        self.near.len()
+    }
+
+    /// One of the [points](Self::points), by its number.
+    pub fn point(&self, point: usize) -> Option<(u64, f64)> {
+        self.known(point).map(|of| (of.live_bytes, of.seconds))
+    }
+
+    fn known(&self, point: usize) -> Option<&Point> {
+        self.near.get(point).or_else(|| self.far().get(point - self.near.len()))
     }
 
     /// The fastest plan within a budget; `None` if none is.
@@ -158,7 +222,7 @@ impl Frontier {
     /// # Errors
     /// If the work needs more bytes than can be addressed.
     pub fn within(&self, budget: u64) -> Result<Option<Fitted>, Error> {
-        for point in self.points.iter().filter(|p| p.live_bytes <= budget) {
+        for point in (0..).map_while(|point| self.known(point)).filter(|p| p.live_bytes <= budget) {
             let fitted = self.fit(point)?;
             if fitted.plan.peak_bytes <= budget {
                 return Ok(Some(fitted));
@@ -172,7 +236,7 @@ impl Frontier {
     /// # Errors
     /// If the work needs more bytes than can be addressed.
     pub fn at(&self, point: usize) -> Result<Option<Fitted>, Error> {
-        self.points.get(point).map(|p| self.fit(p)).transpose()
+        self.known(point).map(|p| self.fit(p)).transpose()
     }
 
     fn fit(&self, point: &Point) -> Result<Fitted, Error> {

@@ -167,7 +167,7 @@ proptest! {
     ) {
         let options = Options { together_bytes, ..OPTIONS };
         let frontier = Frontier::new(work.clone(), costs.clone(), &options, offload);
-        for point in 0..frontier.points().len() {
+        for point in 0..frontier.points().count() {
             let fitted = frontier.at(point).unwrap().unwrap();
             verify(&work, &fitted)?;
         }
@@ -208,7 +208,7 @@ proptest! {
     #[test]
     fn a_lost_or_exchanged_launch_is_found_out((work, costs) in step(), pick in any::<prop::sample::Index>()) {
         let frontier = Frontier::new(work.clone(), costs.clone(), &OPTIONS, Offload::ValuesAndStates);
-        let mut fitted = frontier.at(frontier.points().len() - 1).unwrap().unwrap();
+        let mut fitted = frontier.at(frontier.points().count() - 1).unwrap().unwrap();
         let made_again: Vec<usize> = (0..fitted.sources.len())
             .filter(|&p| matches!(fitted.sources[p], LaunchSource::Again(_) | LaunchSource::Rematerialize(_) | LaunchSource::Copy))
             .collect();
@@ -277,7 +277,7 @@ fn a_weight_that_rests_while_memory_is_short_is_fetched_again_and_never_stored()
     let (most, least) = (frontier.points().next().unwrap(), frontier.points().last().unwrap());
     assert_eq!(most.0, 3 * 4096);
     assert_eq!(least.0, 2 * 4096);
-    let fitted = frontier.at(frontier.points().len() - 1).unwrap().unwrap();
+    let fitted = frontier.at(frontier.points().count() - 1).unwrap().unwrap();
     verify(&work, &fitted).unwrap();
     let to_host = |k: &&Kernel| k.writes.iter().any(|&b| fitted.work.buffers[b as usize].home == Home::Host);
     assert_eq!(fitted.work.kernels.iter().filter(to_host).count(), 0);
@@ -297,7 +297,7 @@ fn a_hundred_states_that_one_launch_updates_all_go_to_the_host() {
         let copies = Copies { bandwidth: 1e6, latency_seconds: 0.0, overlap };
         let costs = Costs { kernels: vec![1.0; 3], rematerializations: vec![], copies, copy_share: 1e-12 };
         let frontier = Frontier::new(work.clone(), costs.clone(), &OPTIONS, Offload::ValuesAndStates);
-        for point in 0..frontier.points().len() {
+        for point in 0..frontier.points().count() {
             verify(&work, &frontier.at(point).unwrap().unwrap()).unwrap();
         }
         let (least, _) = frontier.points().last().unwrap();
@@ -335,7 +335,7 @@ fn states_that_copies_cannot_keep_up_with_go_to_the_host_all_the_same() {
     let kernels = vec![1e-3; work.kernels.len()];
     let costs = Costs { kernels, rematerializations: vec![], copies, copy_share: 1e-12 };
     let frontier = Frontier::new(work.clone(), costs, &OPTIONS, Offload::ValuesAndStates);
-    for point in 0..frontier.points().len() {
+    for point in 0..frontier.points().count() {
         verify(&work, &frontier.at(point).unwrap().unwrap()).unwrap();
     }
     // One layer's states at its update, and next to nothing beside them; of 72 MiB in all.
@@ -444,7 +444,7 @@ proptest! {
             for (bytes, seconds) in before {
                 prop_assert!(frontier.points().any(|(b, s)| b <= bytes && s <= seconds * (1.0 + 1e-8)));
             }
-            for point in 0..frontier.points().len() {
+            for point in 0..frontier.points().count() {
                 verify(&work, &frontier.at(point).unwrap().unwrap())?;
             }
             found.push((alone, least(&frontier)));

@@ -68,9 +68,6 @@ const STATES_AWAY: [Stage; 4] = [
 /// Each target of such a descent is below the one before by this part of it.
 const TARGET_SHARE: i64 = 12;
 
-/// They begin above the least that others come to by this part of it.
-const OVERLAP: u64 = 4;
-
 /// The part of a target that may be left to copies on their way when states are brought back to device memory.
 const ROOM_FOR_COPIES: i64 = 16;
 
@@ -110,9 +107,7 @@ pub(crate) struct Beginnings {
 
 /// The schedules of the frontier, from the most memory to the least, each slower than the one before. The first is
 /// as written or early, without any remedy; those of `known` are among them. Descents are made side by side, at the
-/// prices of those numbers. The first of the prices comes with more descents, to where the others have not come: what is
-/// taken one by one makes some values twice, and stops where the lanes are full. They begin where every
-/// [segment](super::segments) is recomputed and, where that may be, some or all states are on the host.
+/// prices of those numbers.
 pub(crate) fn descend(
     context: &SearchContext<'_>,
     from: &Beginnings,
@@ -120,7 +115,7 @@ pub(crate) fn descend(
     prices: Range<usize>,
     known: Vec<Point>,
 ) -> Vec<Point> {
-    let Beginnings { written, early, patient, in_turn } = from;
+    let Beginnings { written, early, patient, .. } = from;
     let plain = [written, early].map(|schedule| priced(context, schedule.clone()));
     let plain = plain.into_iter().min_by_key(|point| point.live_bytes);
     let from = if offload == Offload::Nothing { [written, early] } else { [early, patient] };
@@ -131,20 +126,33 @@ pub(crate) fn descend(
         move || walk(Descent::new(context, schedule.clone(), offload, stage))
     }));
     points.extend(known);
-    let is_first = prices.first() == COPY_PRICES.first();
-    if is_first {
-        let least = points.iter().chain(&plain).map(|point| point.live_bytes).min().unwrap_or(0);
-        let may_go_away = offload == Offload::ValuesAndStates && context.costs.copies.overlap;
-        let (away, stages) = match may_go_away {
-            true => (states_to_send_away(context, in_turn), &STATES_AWAY[..]),
-            false => (vec![vec![]], &STATES_AWAY[..1]),
-        };
-        points.extend(side_by_side(away.into_iter().map(|states| {
-            let descent = Descent::new(context, in_turn.clone(), offload, stages[0]);
-            move || walk_by_segments(descent, &states, &stages[1..], least)
-        })));
-    }
     frontier(plain, points)
+}
+
+/// The schedules of a frontier below a point of it, those that are known there among them. What is taken one by one makes some
+/// values twice, and stops where the lanes are full: so these descents begin where every [segment](super::segments) is
+/// recomputed and, where that may be, some or all states are on the host. None is said to be faster than the point: who has
+/// room for that has no need to know these.
+pub(crate) fn descend_by_segments(
+    context: &SearchContext<'_>,
+    from: &Beginnings,
+    offload: Offload,
+    below: &Point,
+    known: Vec<Point>,
+) -> Vec<Point> {
+    let may_go_away = offload == Offload::ValuesAndStates && context.costs.copies.overlap;
+    let (away, stages) = match may_go_away {
+        true => (states_to_send_away(context, &from.in_turn), &STATES_AWAY[..]),
+        false => (vec![vec![]], &STATES_AWAY[..1]),
+    };
+    let mut points = side_by_side(away.into_iter().map(|states| {
+        let descent = Descent::new(context, from.in_turn.clone(), offload, stages[0]);
+        move || walk_by_segments(descent, &states, &stages[1..], below.live_bytes)
+    }));
+    points.extend(known);
+    points.retain(|point| point.live_bytes < below.live_bytes);
+    let points = frontier(None, points).into_iter();
+    points.map(|point| Point { seconds: point.seconds.max(below.seconds), ..point }).collect()
 }
 
 /// The points of several descents.
@@ -215,17 +223,17 @@ fn walk(mut descent: Descent<'_>) -> Vec<Point> {
     points
 }
 
-/// A descent that begins where segments are recomputed and some states are on the host, to where no other has come.
+/// A descent that begins where segments are recomputed and some states are on the host, for targets below so many bytes.
 fn walk_by_segments(
     mut descent: Descent<'_>,
     away: &[BufferIndex],
     mut later_stages: &[Stage],
-    least: u64,
+    below: u64,
 ) -> Vec<Point> {
     descent.recompute_segments();
     descent.send_away(away);
     let mut points = vec![];
-    let mut target = (least + least / OVERLAP) as i64;
+    let mut target = below as i64;
     loop {
         target -= (target / TARGET_SHARE).max(1);
         if target <= 0 {
@@ -248,9 +256,9 @@ fn walk_by_segments(
     }
 }
 
-/// The points below the plain one that no other one beats in both memory and time.
+/// The points below the plain one, if there is one, that no other one beats in both memory and time.
 fn frontier(plain: Option<Point>, mut points: Vec<Point>) -> Vec<Point> {
-    points.retain(|point| plain.as_ref().is_some_and(|plain| point.live_bytes < plain.live_bytes));
+    points.retain(|point| plain.as_ref().is_none_or(|plain| point.live_bytes < plain.live_bytes));
     points.sort_by(|a, b| a.live_bytes.cmp(&b.live_bytes).then(a.seconds.total_cmp(&b.seconds)));
     let mut fastest = f64::INFINITY;
     points.retain(|point| {

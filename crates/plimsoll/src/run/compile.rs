@@ -157,7 +157,7 @@ impl Lowered {
     /// The smallest plan there is.
     pub(crate) fn smallest(&self, target: &Target) -> Result<Option<Fitted>> {
         let frontier = self.frontier(target);
-        Ok(frontier.at(frontier.points().len().saturating_sub(1))?)
+        Ok(frontier.at(frontier.points().count().saturating_sub(1))?)
     }
 
     /// The step with one of its plans.

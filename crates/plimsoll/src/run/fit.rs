@@ -394,7 +394,8 @@ impl<'a> Planner<'a> {
             return Ok(plain);
         }
         let variant = self.variant(1, Offload::Nothing)?;
-        let points: Vec<(u64, f64)> = variant.lowered.frontier(self.target).points().collect();
+        let frontier = variant.lowered.frontier(self.target);
+        let points: Vec<(u64, f64)> = frontier.points().take(frontier.near()).collect();
         let fastest = points.iter().map(|point| point.1).fold(f64::INFINITY, f64::min);
         let cheap = points.iter().filter(|point| point.1 <= NEARLY_FREE * fastest);
         let Some(least) = cheap.map(|point| point.0).min() else { return Ok(plain) };
@@ -416,7 +417,12 @@ impl<'a> Planner<'a> {
             if variant.main.kind == Kind::Accumulate { variant.parts[variant.main.step] } else { 1 };
         let mut tried: HashSet<Rc<[Home]>> = HashSet::new();
         let mut best: Option<Candidate> = None;
-        for (point, (live, seconds)) in frontier.points().enumerate() {
+        for point in 0.. {
+            // Far down is searched only where nothing else fits.
+            if point == frontier.near() && best.is_some() {
+                break;
+            }
+            let Some((live, seconds)) = frontier.point(point) else { break };
             if best.as_ref().is_some_and(|best| seconds * main_parts as f64 >= best.seconds) {
                 break;
             }
