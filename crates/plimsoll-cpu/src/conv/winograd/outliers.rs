@@ -12,10 +12,14 @@
 use super::transform::add;
 use super::{PATCH, TILE, ZEROS};
 use crate::simd::Vector;
+use std::marker::PhantomData;
 use std::ops::Range;
 
 /// How many times the longest pixel of a window may be in the longest pixel of its tile.
-const SPREAD: f64 = 16.0;
+///
+/// Errors grow with it. If all rounding errors of a tile went one way, it would be off by a thousand of them; in twelve
+/// thousand tensors of numbers up to twelve decades apart the largest error was 39 roundings (with 16 in place of 8, 97).
+const SPREAD: f64 = 8.0;
 /// The largest number that is left to the algorithm. With another one, 512 channels and a million tiles no value
 /// overflows.
 const LARGEST: f64 = (1u64 << 48) as f64;
@@ -171,13 +175,14 @@ fn longest(lengths: &Lengths, corner: [usize; 2], [down, across]: [usize; 2]) ->
 
 /// The cheap test of patches, of one tile after another.
 pub(super) struct CheapTest<V> {
-    /// The squares of the last two columns of the last patch, lane by lane: the first two of the next one.
-    right: Option<V>,
+    /// The sum of the squares of the last two columns of the last patch: the first two of the next one.
+    right: Option<f32>,
+    vector: PhantomData<V>,
 }
 
 impl<V: Vector<Scalar = f32>> CheapTest<V> {
     pub(super) fn new() -> Self {
-        Self { right: None }
+        Self { right: None, vector: PhantomData }
     }
 
     /// Tells that the next tile is not the neighbour of the last.
@@ -185,8 +190,8 @@ impl<V: Vector<Scalar = f32>> CheapTest<V> {
         self.right = None;
     }
 
-    /// Whether no window of a patch is much shorter than all of it. Every window has one of at most four pixels in the
-    /// middle.
+    /// Whether no window of a patch is much shorter than two columns of it. Every window has one of at most four pixels in
+    /// the middle.
     #[inline(always)]
     unsafe fn is_even(&mut self, patch: &Patch, channels: &Range<usize>, size: [usize; 2]) -> bool {
         // SAFETY: the caller vouches for the addresses.
@@ -195,9 +200,13 @@ impl<V: Vector<Scalar = f32>> CheapTest<V> {
                 Some(left) => left,
                 None => two_columns::<V, 0>(patch, channels),
             };
-            let right = two_columns::<V, 4>(patch, channels);
+            let (middle, right) = (two_columns::<V, 2>(patch, channels), two_columns::<V, 4>(patch, channels));
             self.right = Some(right);
-            let whole = add(add(left, right), two_columns::<V, 2>(patch, channels)).sum();
+            // No maximum is NaN, but the sum is.
+            if (left + middle + right).is_nan() {
+                return false;
+            }
+            let most = left.max(middle).max(right);
             let [rows, columns] = size.map(|size| {
                 let first = size.div_ceil(2);
                 [first, first + (size + 1) % 2]
@@ -208,7 +217,7 @@ impl<V: Vector<Scalar = f32>> CheapTest<V> {
                     least = least.min(squares::<V>(patch[row][column], channels));
                 }
             }
-            is_within(whole, least * (CAUTION * SPREAD * SPREAD) as f32)
+            is_within(most, least * (CAUTION * SPREAD * SPREAD) as f32)
         }
     }
 }
@@ -218,12 +227,12 @@ fn is_within(squares: f32, most: f32) -> bool {
     squares <= most && squares >= LEAST_SQUARES && f64::from(squares) <= LARGEST * LARGEST
 }
 
-/// The sum of the squares of the channels of pixels in two neighbouring columns of a patch, lane by lane.
+/// The sum of the squares of the channels of pixels in two neighbouring columns of a patch.
 #[inline(always)]
 unsafe fn two_columns<V: Vector<Scalar = f32>, const FIRST: usize>(
     patch: &Patch,
     channels: &Range<usize>,
-) -> V {
+) -> f32 {
     // SAFETY: the caller vouches for the addresses.
     unsafe {
         let mut sums = [V::splat(0.0); 4];
@@ -238,7 +247,7 @@ unsafe fn two_columns<V: Vector<Scalar = f32>, const FIRST: usize>(
             }
         }
         let [a, b, c, d] = sums;
-        add(add(a, b), add(c, d))
+        add(add(a, b), add(c, d)).sum()
     }
 }
 
