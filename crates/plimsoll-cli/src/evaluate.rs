@@ -16,7 +16,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
-    let Opened { spec, trainer, data, weights } = args.model.open()?;
+    let Opened { spec, trainer, data, weights } = args.model.open(true)?;
     let mut model = trainer.inference(&data)?;
     model.load(&weights)?;
     let metrics = model.evaluate()?;

@@ -2,9 +2,10 @@
 
 use crate::Result;
 use crate::show;
-use clap::ValueEnum;
+use plimsoll::spec::{Predict, propose};
 use plimsoll_memory::quoted;
 use serde_json::json;
+use std::convert::Infallible;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -14,9 +15,16 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Args {
     /// What it is called: NAME.toml is written
     name: PathBuf,
-    /// The data to begin with
-    #[arg(long, value_enum, default_value = "digits")]
+    /// The data to begin with: one of these examples, or yours, a .csv or .tsv table or a folder of images in a folder for each
+    /// class, which is looked at
+    #[arg(long, default_value = "digits", value_parser = Data::parse, value_name = "digits|csv|synthetic|tokens|FILE")]
     data: Data,
+    /// The column of your table that has the classes to predict; the last column if neither this nor --target is given
+    #[arg(long, value_name = "COLUMN")]
+    label: Option<String>,
+    /// The column of your table that has the numbers to predict
+    #[arg(long, value_name = "COLUMN", conflicts_with = "label")]
+    target: Option<String>,
     /// Print nothing but errors
     #[arg(long, conflicts_with = "json")]
     quiet: bool,
@@ -25,26 +33,25 @@ pub(crate) struct Args {
     json: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
+#[derive(Clone, PartialEq)]
 enum Data {
-    /// Handwritten digits, which are built in
-    Digits,
-    /// A table in a file; a small one is written beside the workload
-    Csv,
-    /// Samples of any shape that are made on the fly
-    Synthetic,
-    /// Sequences of tokens that are made on the fly
-    Tokens,
+    /// The text of a workload on data that is built in, or made on the fly.
+    Example(&'static str),
+    /// The same on a table, a small one that is written beside it.
+    ExampleTable,
+    /// A file or folder of the person's own.
+    Own(PathBuf),
 }
 
 impl Data {
-    fn template(self) -> &'static str {
-        match self {
-            Data::Digits => include_str!("../templates/digits.toml"),
-            Data::Csv => include_str!("../templates/csv.toml"),
-            Data::Synthetic => include_str!("../templates/synthetic.toml"),
-            Data::Tokens => include_str!("../templates/tokens.toml"),
-        }
+    fn parse(text: &str) -> std::result::Result<Data, Infallible> {
+        Ok(match text {
+            "digits" => Data::Example(include_str!("../templates/digits.toml")),
+            "synthetic" => Data::Example(include_str!("../templates/synthetic.toml")),
+            "tokens" => Data::Example(include_str!("../templates/tokens.toml")),
+            "csv" => Data::ExampleTable,
+            path => Data::Own(path.into()),
+        })
     }
 }
 
@@ -63,9 +70,22 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
         path.push(extension);
         PathBuf::from(path)
     };
-    let mut files = vec![(beside(".toml"), args.data.template().replace("NAME", name))];
-    if args.data == Data::Csv {
-        files.push((beside(".csv"), example_table()));
+    let predict = match (&args.label, &args.target) {
+        (Some(column), _) => Predict::Label(column.clone()),
+        (None, Some(column)) => Predict::Target(column.clone()),
+        (None, None) => Predict::Last,
+    };
+    if predict != Predict::Last && !matches!(args.data, Data::Own(_)) {
+        return Err("--label and --target are columns of a table of yours: name it by --data FILE".into());
+    }
+    let mut files = Vec::new();
+    match &args.data {
+        Data::Example(template) => files.push((beside(".toml"), template.replace("NAME", name))),
+        Data::ExampleTable => {
+            files.push((beside(".toml"), include_str!("../templates/csv.toml").replace("NAME", name)));
+            files.push((beside(".csv"), example_table()));
+        }
+        Data::Own(file) => files.push((beside(".toml"), propose(file, &seen_from(&stem, file)?, &predict)?)),
     }
     if let Some((taken, _)) = files.iter().find(|(path, _)| path.symlink_metadata().is_ok()) {
         return Err(
@@ -84,6 +104,19 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
         writeln!(out, "{:<10} plimsoll train {}", "next", written[0])?;
     }
     Ok(())
+}
+
+/// What a workload calls a file that is named from here: paths in it are relative to the folder it is in.
+fn seen_from(workload: &Path, file: &Path) -> Result<String> {
+    let is_here = workload.parent().is_none_or(|folder| folder.as_os_str().is_empty());
+    let seen = if is_here { file.to_path_buf() } else { std::path::absolute(file)? };
+    seen.into_os_string().into_string().map_err(|path| {
+        format!(
+            "{}: a workload cannot name a file whose name is not UTF-8; give it another",
+            shown(Path::new(&path))
+        )
+        .into()
+    })
 }
 
 /// Writes a file that is not there yet, whoever else makes one meanwhile.

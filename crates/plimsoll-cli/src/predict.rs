@@ -21,8 +21,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
-    let Opened { spec, trainer, data, weights } = args.model.open()?;
+    let Opened { spec, trainer, data, weights } = args.model.open(false)?;
     let mut file = PredictionFile::create(&args.out, data.samples(), spec.predicts_classes())?;
+    if let Some(names) = spec.class_names() {
+        file = file.class_names(names);
+    }
     let mut model = trainer.inference(&data)?;
     model.load(&weights)?;
     model.predict(&mut |predictions| file.write(predictions))?;

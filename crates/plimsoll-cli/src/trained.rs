@@ -43,12 +43,18 @@ pub(crate) struct Opened {
 }
 
 impl TrainedModel {
-    pub(crate) fn open(&self) -> Result<Opened> {
+    /// The model, and data that is to have what is to be predicted, or need not.
+    pub(crate) fn open(&self, has_answer: bool) -> Result<Opened> {
         let path = self.folder.join(WORKLOAD);
         let text = std::fs::read_to_string(&path).map_err(|error| {
             format!("{} cannot be read, so what was trained is not known: {error}", path.display())
         })?;
-        let mut spec = self.place.of(Spec::parse_on(&text, &path, self.data.as_deref())?);
+        let spec = match &self.data {
+            Some(data) if has_answer => Spec::parse_on(&text, &path, data)?,
+            Some(data) => Spec::parse_to_predict(&text, &path, data)?,
+            None => Spec::parse(&text, &path)?,
+        };
+        let mut spec = self.place.of(spec);
         if let Some(batch) = self.batch {
             spec = spec.batch(batch);
         }

@@ -31,7 +31,9 @@ mod stored;
 mod synthetic;
 #[cfg(feature = "parquet")]
 mod table;
+mod table_columns;
 mod table_kinds;
+mod table_survey;
 mod text;
 mod tfrecord;
 #[cfg(feature = "tokenizers")]
@@ -52,6 +54,8 @@ pub use stored::{Inputs, Stored, Targets};
 pub use synthetic::Synthetic;
 #[cfg(feature = "parquet")]
 pub use table::{Table, arrow, parquet};
+pub use table_columns::TableColumn;
+pub use table_survey::{ColumnSurvey, MOST_VALUES, TableSurvey};
 pub use text::Text;
 pub use tfrecord::TfRecord;
 #[cfg(feature = "tokenizers")]
@@ -120,6 +124,25 @@ pub enum Answer {
     Number,
 }
 
+/// The classes that a label is one of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Classes {
+    /// Numbers below this one.
+    Numbered(usize),
+    /// Names, which stand for 0, 1, 2 and so on.
+    Named(Vec<String>),
+}
+
+impl Classes {
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        match self {
+            Classes::Numbered(count) => *count,
+            Classes::Named(names) => names.len(),
+        }
+    }
+}
+
 /// The tokens of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tokens {
@@ -143,6 +166,18 @@ pub trait Options {
     fn find_count(&self, key: &'static str) -> Result<Option<usize>>;
     /// A number of things, at least 1.
     fn need_count(&self, key: &'static str) -> Result<usize>;
+    /// Classes, as their number or a list of their names, if the key is there.
+    fn find_classes(&self, key: &'static str) -> Result<Option<Classes>>;
+    /// Classes, as their number or a list of their names.
+    fn need_classes(&self, key: &'static str) -> Result<Classes>;
+    /// A finite number, if the key is there.
+    fn find_number(&self, key: &'static str) -> Result<Option<f64>>;
+    /// A list of texts, if the key is there.
+    fn find_texts(&self, key: &'static str) -> Result<Option<Vec<String>>>;
+    /// The sections within the section that the key holds, each with its name and no keys but these; none if it is not
+    /// there.
+    fn find_sections(&self, key: &'static str, keys: &[&str])
+    -> Result<Vec<(String, Box<dyn Options + '_>)>>;
     /// A shape, if the key is there.
     fn find_shape(&self, key: &'static str) -> Result<Option<Vec<usize>>>;
     /// A shape.
@@ -153,6 +188,11 @@ pub trait Options {
     }
     /// The path of a file that the workload calls so in the value of a key, or of the one that is to be read instead.
     fn file(&self, key: &'static str, name: &str) -> PathBuf;
+    /// Whether samples are to have what is to be predicted of them. Without it they have their first field alone, and a file
+    /// may lack the rest.
+    fn wants_answer(&self) -> bool {
+        true
+    }
     /// The path of a file that goes with the data, if the key is there. It is read whatever is read instead of the data.
     fn find_companion(&self, key: &'static str) -> Result<Option<PathBuf>>;
     /// The error for what is wrong with the value of a key, or with all of them.

@@ -97,18 +97,21 @@ fn wrong_cells_are_named_by_line_and_column() {
     let cases = [
         (
             "x,y\n1,0\n\ntwo,1\n",
-            "line 4, column `x`: `two` is not a number; only numeric columns can be read",
+            "line 4, column `x`: `two` is not a number; list the column's `categories`, or `ignore` it",
         ),
-        ("x,y\n1,0\n,1\n", "line 3, column `x`: the cell is empty; fill it, or remove the row"),
+        (
+            "x,y\n1,0\n,1\n",
+            "line 3, column `x`: the cell is empty; fill it, remove the row, or say what is `missing` in the column",
+        ),
         ("x,y\nnan,0\n", "line 2, column `x`: `nan` is not a finite f32; replace it, or remove the row"),
         ("x,y\n1e60,0\n", "line 2, column `x`: `1e60` is not a finite f32; replace it, or remove the row"),
         (
             "x,y\n1,cat\n",
-            "line 2, column `y`: `cat` is not a class number; number the classes 0, 1, 2 and so on",
+            "line 2, column `y`: `cat` is not a class number; number the classes 0, 1, 2 and so on, or list their names as the classes",
         ),
         (
             "x,y\n1,0.5\n",
-            "line 2, column `y`: `0.5` is not a class number; number the classes 0, 1, 2 and so on",
+            "line 2, column `y`: `0.5` is not a class number; number the classes 0, 1, 2 and so on, or list their names as the classes",
         ),
         ("x,y\n1,0\n2\n", "line 3: it has 1 cells where the header has 2"),
         ("x,y\n1,0,5\n", "line 2: it has 3 cells where the header has 2"),
@@ -125,14 +128,17 @@ fn wrong_cells_are_named_by_line_and_column() {
 #[test]
 fn an_empty_last_cell_is_seen_when_cells_are_parted_by_tabs() {
     let error = Csv::label("x").delimiter('\t').read(Cursor::new("x\tz\n1\t\n")).unwrap_err();
-    assert_eq!(error.to_string(), "line 2, column `z`: the cell is empty; fill it, or remove the row");
+    assert_eq!(
+        error.to_string(),
+        "line 2, column `z`: the cell is empty; fill it, remove the row, or say what is `missing` in the column"
+    );
 }
 
 #[test]
 fn wrong_headers_are_refused() {
     assert_eq!(refusal("a,b\n1,0\n"), "there is no field `y` in the header; the fields are: a, b");
     assert_eq!(refusal("a,a,y\n1,0,0\n"), "line 1: two columns are named `a`");
-    assert_eq!(refusal("y\n1\n"), "line 1: `y` is the only column; there is nothing to predict it from");
+    assert_eq!(refusal("y\n1\n"), "line 1: it has no column to predict `y` from");
 }
 
 #[test]

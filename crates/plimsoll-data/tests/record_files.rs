@@ -126,7 +126,7 @@ fn errors_in_files_name_the_file_and_the_line() {
     let path = folder.path().join("bad.csv");
     std::fs::write(&path, "x,y\n1,0\n\ntwo,1\n").unwrap();
     let expected = format!(
-        "{}: line 4, column `x`: `two` is not a number; only numeric columns can be read",
+        "{}: line 4, column `x`: `two` is not a number; list the column's `categories`, or `ignore` it",
         path.display()
     );
     assert_eq!(Csv::label("y").open(&path).unwrap_err().to_string(), expected);

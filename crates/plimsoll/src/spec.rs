@@ -37,7 +37,8 @@
 //! |---|---|
 //! | (top) | `about`; `name`, the file's if left out; `loss`; `metrics`, a list |
 //! | `[data]` digits | none |
-//! | `[data]` csv | `path`, relative to the file; `label` with `classes`, or `target`; `delimiter` |
+//! | `[data]` csv | `path`, relative to the file; `label` with `classes`, or `target`; `delimiter`; `features`, `ignore`, `columns` |
+//! | `[data]` parquet, arrow | `path`; `label` with `classes`, or `target`; `features`, `ignore`, `columns` |
 //! | `[data]` npy | `inputs`, `targets`, .npy files or `"data.npz:x"`; `classes`; `scale`, `channels` |
 //! | `[data]` idx | `path`; `labels`, if not named as the images; `classes`; `scale`, `channels`; `missing` |
 //! | `[data]` safetensors | `path`; `inputs`, `targets`, names of tensors; `classes`; `scale`, `channels` |
@@ -52,6 +53,14 @@
 //! | `[optimizer]` | `rate`, `warmup`, `schedule`, `weight_decay`, `clip`; and the constants of its `kind` |
 //! | `[[optimizer.groups]]` | `match`, patterns; `rate`, `warmup`, `schedule`, `rate_scale`, `weight_decay`, `clip`; or `frozen` |
 //! | `[train]` | `batch`, `micro_batches`; `epochs` or `steps`; `seed`, `precision`, `held_out`; `lengths`, `batches`, `buckets`; `budget`, `spill`, `device`, `winograd`; `validate`, `checkpoint`, `keep`, `keep_best`, `early_stopping`, `reduce_on_plateau`; `freeze`, `train_only`, patterns |
+//!
+//! `classes` is how many there are, or a list of their names: `classes = ["no", "yes"]` of csv, parquet, arrow, jsonl and
+//! tfrecord, whose labels are then texts. Of a table all other columns of numbers are features; or those of
+//! `features = ["age", "sex"]`, in this order, wherever they stand; or all but those of `ignore`. `[data.columns]` says of
+//! columns what they are: `sex = { categories = ["female", "male"] }` becomes a feature for each name, `""` for empty cells
+//! among them; `age = { missing = 30, mean = 29.7, deviation = 14.5 }` says what an empty cell stands for, and what numbers
+//! are measured in. A file to predict from may lack the column that is predicted. `plimsoll new NAME --data FILE` writes all
+//! this for a file.
 //!
 //! Files of npy, idx, safetensors and text are read in place and not held, except idx files that gzip packed. Samples are
 //! the first axis; with `classes` whole numbers are predicted, else floats. `scale` makes floats from 0 to 1 of bytes,
@@ -107,24 +116,27 @@
 //! | `attention = heads`, `block = heads` | `causal`; of the block, `dropout`; of attention, `key_value_heads`, `rotary`, a base, `bias` |
 //! | `group_norm = groups`, `squeeze_excite = channels`, `swiglu = width` | |
 //! | `reshape = shape`, `upsample = times` | |
+//! | `rescale = factor` | `offset`: what is multiplied by and added, such as deviation and mean of the targets |
 //! | `residual = layers` | `projection`, layers |
 
 mod data;
 mod layer;
 mod model;
 mod optimizer;
+mod propose;
 pub(crate) mod read;
 pub(crate) mod suggest;
 mod train;
 mod workloads;
 
+pub use propose::{Predict, propose};
 pub use workloads::{Workload, workload, workloads};
 
 use crate::layers::{Layer, model as layer_of};
 use crate::loss::Loss;
 use crate::metric::{Metric, Needs};
-use crate::{DeviceName, Error, ErrorKind, Optimizer, Result, Trainer};
-use data::Data;
+use crate::{DType, DeviceName, Error, ErrorKind, Optimizer, Result, Trainer};
+use data::{Data, Reads};
 use plimsoll_data::Dataset;
 use plimsoll_memory::read_text;
 use read::{Document, TEXT, Table};
@@ -190,23 +202,36 @@ impl Spec {
     /// # Errors
     /// If the text cannot be understood.
     pub fn parse(text: &str, path: &Path) -> Result<Spec> {
-        Spec::parse_on(text, path, None)
+        Spec::parse_reading(text, path, None)
     }
 
     /// The workload that a text describes, on the data of another file than it names.
     ///
     /// # Errors
     /// If the text cannot be understood, or its data is not that of a file.
-    pub fn parse_on(text: &str, path: &Path, data: Option<&Path>) -> Result<Spec> {
-        let file = path.display().to_string();
-        let document = Document { what: "the workload", file: &file, text };
-        document.read(|table| Ok(Spec { text: text.to_string(), ..Spec::read(&table, path, data)? }))
+    pub fn parse_on(text: &str, path: &Path, data: &Path) -> Result<Spec> {
+        Spec::parse_reading(text, path, Some(Reads { file: data, has_answer: true }))
     }
 
-    fn read(table: &Table<'_>, path: &Path, instead: Option<&Path>) -> Result<Spec> {
+    /// The workload that a text describes, on the data of another file, which need not have what is to be predicted: samples
+    /// have the model's input alone.
+    ///
+    /// # Errors
+    /// As [`Spec::parse_on`].
+    pub fn parse_to_predict(text: &str, path: &Path, data: &Path) -> Result<Spec> {
+        Spec::parse_reading(text, path, Some(Reads { file: data, has_answer: false }))
+    }
+
+    fn parse_reading(text: &str, path: &Path, reads: Option<Reads<'_>>) -> Result<Spec> {
+        let file = path.display().to_string();
+        let document = Document { what: "the workload", file: &file, text };
+        document.read(|table| Ok(Spec { text: text.to_string(), ..Spec::read(&table, path, reads)? }))
+    }
+
+    fn read(table: &Table<'_>, path: &Path, reads: Option<Reads<'_>>) -> Result<Spec> {
         table.only(&["name", "about", "loss", "metrics", "data", "model", "optimizer", "train"])?;
         let folder = path.parent().unwrap_or(Path::new(""));
-        let data = Data::read(&table.need_section("data", "[data]")?, folder, instead)?;
+        let data = Data::read(&table.need_section("data", "[data]")?, folder, reads)?;
         let (optimizer, frozen) = optimizer::read(&table.need_section("optimizer", "[optimizer]")?)?;
         let mut train = Train::read(&table.need_section("train", "[train]")?, &data)?;
         train.freeze.extend(frozen);
@@ -289,7 +314,14 @@ impl Spec {
     pub fn trainer(&self) -> Trainer {
         let (model, scalar) = (Rc::clone(&self.model), self.data.has_scalar_target());
         let model = layer_of(move |cx, x| {
-            let y = model.forward(cx, x)?;
+            let y = model.forward(cx, x).map_err(|error| match x.dtype() {
+                DType::U8 => {
+                    let message =
+                        format!("{error}; samples are bytes: `scale = true` in [data] makes floats of them");
+                    Error::new(error.kind(), message).caused_by(error)
+                }
+                _ => error,
+            })?;
             // The target is one number a sample, [batch]; a last layer of one unit gives [batch, 1].
             match y.shape()[..] {
                 [batch, 1] if scalar => y.reshape(&[batch]),
@@ -303,6 +335,11 @@ impl Spec {
     /// Whether what is predicted are logits of classes.
     pub fn predicts_classes(&self) -> bool {
         self.data.has_classes()
+    }
+
+    /// What the classes are called, by number, if the workload names them.
+    pub fn class_names(&self) -> Option<&[String]> {
+        self.data.class_names()
     }
 
     /// All samples in their own order, none held out.

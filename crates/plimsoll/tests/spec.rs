@@ -509,13 +509,13 @@ fn the_data_of_another_file_brings_its_labels_along() {
     let workload = |data: &str| DIGITS.replace("kind = \"digits\"", data);
     let instead = folder.join("images-idx3-ubyte.gz");
     let spec = workload("kind = \"idx\"\npath = \"train-images\"\nlabels = \"elsewhere\"\nclasses = 3");
-    let spec = Spec::parse_on(&spec, Path::new("mine.toml"), Some(&instead)).unwrap();
+    let spec = Spec::parse_on(&spec, Path::new("mine.toml"), &instead).unwrap();
     assert_eq!(spec.all_data().unwrap().samples(), 5);
     let spec = workload("kind = \"npy\"\ninputs = \"x.npz:x\"\ntargets = \"x.npz:y\"\nclasses = 3");
-    let spec = Spec::parse_on(&spec, Path::new("mine.toml"), Some(&folder.join("stored.npz"))).unwrap();
+    let spec = Spec::parse_on(&spec, Path::new("mine.toml"), &folder.join("stored.npz")).unwrap();
     assert_eq!(spec.all_data().unwrap().samples(), 5);
     let spec = workload("kind = \"npy\"\ninputs = \"x.npy\"\ntargets = \"y.npy\"\nclasses = 3");
-    let error = Spec::parse_on(&spec, Path::new("mine.toml"), Some(&folder.join("u1.npy"))).unwrap_err();
+    let error = Spec::parse_on(&spec, Path::new("mine.toml"), &folder.join("u1.npy")).unwrap_err();
     assert!(error.to_string().contains("save both in one .npz file"), "{error}");
 }
 

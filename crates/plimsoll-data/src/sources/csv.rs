@@ -14,13 +14,15 @@ use super::files::Paths;
 use super::predicted::Predicted;
 use super::records::format::{Fault, Format, Frame, Out, frame_line};
 use super::records::{self, RecordFiles, Streamed};
-use super::{Answer, Columns, Description, Options, SourceKind};
+use super::table_columns::{Selection, TableColumn};
+use super::{Answer, Classes, Columns, Description, Options, SourceKind};
 use crate::{Dataset, Error, ErrorKind, RamBudget, Record, Result};
 
 /// How to read a csv file: which column is to be predicted, and from the others.
 ///
-/// It gives two fields: `features`, `f32`, all other columns in their order; and `label`, `i32` ([`Csv::label`]), or
-/// `target`, `f32` ([`Csv::target`]).
+/// It gives two fields: `features`, `f32`, all other columns in their order unless something else is said
+/// ([`Csv::features`], [`Csv::ignore`], [`Csv::column`]); and `label`, `i32` ([`Csv::label`]), or `target`, `f32`
+/// ([`Csv::target`]).
 ///
 /// ```
 /// use std::io::Cursor;
@@ -35,7 +37,10 @@ use crate::{Dataset, Error, ErrorKind, RamBudget, Record, Result};
 pub struct Csv {
     pub(super) answer: String,
     pub(super) is_label: bool,
-    pub(super) classes: Option<usize>,
+    pub(super) classes: Option<Classes>,
+    pub(super) selection: Selection,
+    /// Whether there are features alone.
+    pub(super) is_without_answer: bool,
     delimiter: Option<char>,
     pub(super) budget: RamBudget,
 }
@@ -48,18 +53,24 @@ struct CsvFile {
     answer: Answer,
 }
 
-pub(super) const KIND: SourceKind =
-    SourceKind { name: "csv", keys: &["path", "label", "classes", "target", "delimiter"], describe };
+pub(super) const KIND: SourceKind = SourceKind {
+    name: "csv",
+    keys: &["path", "label", "classes", "target", "delimiter", "features", "ignore", "columns"],
+    describe,
+};
 
 fn describe(options: &dyn Options) -> Result<Box<dyn Description>> {
     let path = options.need_path("path")?;
     let predicted = Predicted::read(options)?;
-    let csv = match predicted.classes {
-        Some(classes) => Csv::label(&predicted.column).classes(classes),
+    let answer = predicted.answer();
+    let mut csv = match predicted.classes {
+        Some(classes) => Csv { classes: Some(classes), ..Csv::label(&predicted.column) },
         None => Csv::target(&predicted.column),
     };
-    let delimiter = options.find_character("delimiter")?;
-    Ok(Box::new(CsvFile { path, csv: Csv { delimiter, ..csv }, answer: predicted.answer() }))
+    csv.is_without_answer = !options.wants_answer();
+    csv.delimiter = options.find_character("delimiter")?;
+    csv.selection = Selection::read(options)?;
+    Ok(Box::new(CsvFile { path, csv, answer }))
 }
 
 impl Description for CsvFile {
@@ -74,10 +85,17 @@ impl Description for CsvFile {
 }
 
 impl Csv {
-    /// The column to be predicted holds class numbers: whole, from 0.
+    /// The column to be predicted holds class numbers: whole, from 0; or names ([`Csv::class_names`]).
     pub fn label(column: &str) -> Csv {
-        let (answer, budget) = (column.to_string(), RamBudget::UNLIMITED);
-        Csv { answer, is_label: true, classes: None, delimiter: None, budget }
+        Csv {
+            answer: column.to_string(),
+            is_label: true,
+            classes: None,
+            selection: Selection::default(),
+            is_without_answer: false,
+            delimiter: None,
+            budget: RamBudget::UNLIMITED,
+        }
     }
 
     /// The column to be predicted holds real numbers.
@@ -87,7 +105,35 @@ impl Csv {
 
     /// There are so many classes: a label that is none of them is refused.
     pub fn classes(self, classes: usize) -> Csv {
-        Csv { classes: Some(classes), ..self }
+        Csv { classes: Some(Classes::Numbered(classes)), ..self }
+    }
+
+    /// Labels are these names, which stand for the classes 0, 1, 2 and so on; any other is refused.
+    pub fn class_names<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Csv {
+        Csv { classes: Some(Classes::Named(names.into_iter().map(Into::into).collect())), ..self }
+    }
+
+    /// The columns that become features, in this order, wherever they stand in the file. All others are ignored.
+    pub fn features<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Csv {
+        self.selection.features = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Columns that are not read.
+    pub fn ignore<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Csv {
+        self.selection.columns.extend(names.into_iter().map(|name| (name.into(), TableColumn::ignored())));
+        self
+    }
+
+    /// What becomes of a column that is not a feature as it stands.
+    pub fn column(mut self, name: &str, column: TableColumn) -> Csv {
+        self.selection.columns.push((name.to_string(), column));
+        self
+    }
+
+    /// Gives `features` alone, of files that have the column that is to be predicted or not.
+    pub fn without_answer(self) -> Csv {
+        Csv { is_without_answer: true, ..self }
     }
 
     /// What stands between cells, if not a comma, or a tab in files whose names end in `.tsv`.
@@ -147,15 +193,19 @@ impl Csv {
         let table = Rows::new(self, header, delimiter, None, lines.number)?;
         // The header is a line of text too, but not a row.
         let rows = extent.text_lines.saturating_sub(1);
-        let features = table.columns() as u64 - 1;
+        let features = table.features() as u64;
         let bytes = rows.saturating_mul(4 * (features + 1)).saturating_add(extent.longest_line);
         self.budget.admit(what, bytes, remedy)?;
 
         let mut all_features: Vec<f32> = reserve(rows.saturating_mul(features), what)?;
         let (mut labels, mut targets): (Vec<i32>, Vec<f32>) = (vec![], vec![]);
-        if self.is_label {
+        let (is_label, is_target) = match table.fields().len() {
+            1 => (false, false),
+            _ => (self.is_label, !self.is_label),
+        };
+        if is_label {
             labels = reserve(rows, what)?;
-        } else {
+        } else if is_target {
             targets = reserve(rows, what)?;
         }
         let mut record = Record::new(table.fields());
@@ -169,9 +219,9 @@ impl Csv {
             };
             parsed.map_err(|fault| row_error(None, lines.number, fault))?;
             all_features.extend_from_slice(record.get("features")?);
-            if self.is_label {
+            if is_label {
                 labels.extend_from_slice(record.get("label")?);
-            } else {
+            } else if is_target {
                 targets.extend_from_slice(record.get("target")?);
             }
         }
@@ -180,10 +230,10 @@ impl Csv {
         }
         drop(lines);
         let columns = Columns::within(self.budget).column("features", &[features as usize], all_features)?;
-        if self.is_label {
-            columns.column("label", &[], labels)
-        } else {
-            columns.column("target", &[], targets)
+        match (is_label, is_target) {
+            (true, _) => columns.column("label", &[], labels),
+            (_, true) => columns.column("target", &[], targets),
+            _ => Ok(columns),
         }
     }
 }

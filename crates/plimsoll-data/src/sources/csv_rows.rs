@@ -4,11 +4,13 @@
 //! (quotes, odd white space, things that are no number) is cut out by the rules of csv and looked at closely, so that
 //! the quick way decides nothing that the careful one would decide otherwise.
 
+use super::Classes;
 use super::csv::Csv;
 use super::decimal::parse_single;
-use super::records::format::{Fault, Format, Framing, Out, Place, frame_line};
+use super::records::format::{Fault, Format, Framing, Out, Parsed, Place, frame_line};
 use super::records::input::Input;
 use super::records::key::no_class;
+use super::table_columns::{Cells, Names, real};
 use crate::{Element, Error, ErrorKind, Field, Result};
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -20,27 +22,43 @@ use std::sync::Arc;
 const FEATURES: usize = 0;
 const ANSWER: usize = 1;
 
-type Parsed<T> = std::result::Result<T, Fault>;
-
 /// Rows with the columns of a header.
 #[derive(Debug)]
 pub(super) struct Rows {
     fields: Arc<[Field]>,
     header: Header,
-    /// The column that is to be predicted.
-    answer: usize,
-    is_label: bool,
-    /// How many classes there are, if others are refused.
-    classes: Option<usize>,
+    /// What each column of the header becomes.
+    columns: Vec<Column>,
+    /// The column that is to be predicted, if it is read.
+    answer: Option<usize>,
+    labels: Labels,
     delimiter: Delimiter,
     /// The file whose header this is.
     path: PathBuf,
 }
 
+/// What becomes of a column.
+#[derive(Debug)]
+struct Column {
+    cells: Cells,
+    /// The first of its features, among those of a row.
+    first: usize,
+}
+
+/// What the answers are.
+#[derive(Debug)]
+enum Labels {
+    /// Any numbers: no labels.
+    None,
+    /// Whole numbers, below this one if it is said.
+    Numbered(Option<usize>),
+    Named(Names),
+}
+
 /// The names of columns.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    names: Vec<String>,
+    pub(super) names: Vec<String>,
 }
 
 impl Header {
@@ -82,45 +100,66 @@ impl Rows {
         line: u64,
     ) -> Result<Rows> {
         let names = &header.names;
-        let Some(answer) = names.iter().position(|name| *name == csv.answer) else {
+        let found = names.iter().position(|name| *name == csv.answer);
+        if found.is_none() && !csv.is_without_answer {
             let asked = format!("`{}` in the header", csv.answer);
             return Err(ErrorKind::NoSuchField { asked, known: header.names }.into());
-        };
-        if names.len() < 2 {
-            let reason = format!("`{}` is the only column; there is nothing to predict it from", csv.answer);
+        }
+        let answer = found.filter(|_| !csv.is_without_answer);
+        let columns = columns(csv, names, found)?;
+        let features = columns.iter().map(|column| column.cells.width()).sum();
+        if features == 0 {
+            let reason = format!("it has no column to predict `{}` from", csv.answer);
             return Err(row_error(path, line, Fault::new(0, reason)));
         }
-        let features = Field::new("features", Element::F32, &[names.len() - 1])?;
+        let features = Field::new("features", Element::F32, &[features])?;
         let (name, element) = if csv.is_label { ("label", Element::I32) } else { ("target", Element::F32) };
-        let fields = [features, Field::new(name, element, &[])?].into();
+        let mut fields = vec![features];
+        if answer.is_some() {
+            fields.push(Field::new(name, element, &[])?);
+        }
+        let fields = fields.into();
+        let labels = match &csv.classes {
+            _ if !csv.is_label => Labels::None,
+            None => Labels::Numbered(None),
+            Some(Classes::Numbered(classes)) => Labels::Numbered(Some(*classes)),
+            Some(Classes::Named(names)) => Labels::Named(Names::new(names).map_err(|reason| {
+                Error::from(ErrorKind::Field {
+                    name: csv.answer.clone(),
+                    reason: format!("classes: {reason}"),
+                })
+            })?),
+        };
         let path = path.map(Path::to_path_buf).unwrap_or_default();
-        let Csv { is_label, classes, .. } = *csv;
         let delimiter = Delimiter::new(delimiter);
-        Ok(Rows { fields, header, answer, is_label, classes, delimiter, path })
+        Ok(Rows { fields, header, columns, answer, labels, delimiter, path })
     }
 
-    /// Columns, that of the answer included.
-    pub(super) fn columns(&self) -> usize {
-        self.header.names.len()
+    /// The features of a row.
+    pub(super) fn features(&self) -> usize {
+        self.fields[FEATURES].elements()
     }
 
     /// Writes the features of a row; returns where the cell of the answer is.
     fn parse_features(&self, line: &[u8], out: &mut [[u8; 4]]) -> Parsed<Range<usize>> {
         let (mut answer, mut at, mut column) = (0..0, 0, 0);
-        let mut out = out.iter_mut();
         loop {
             let text = &line[at..];
-            let length = if column == self.answer {
-                let length = self.delimiter.cell_length(text);
-                answer = at..at + length;
-                length
-            } else if let Some((value, length)) = self.delimiter.quick_real(text) {
-                if let Some(out) = out.next() {
-                    *out = value.to_ne_bytes();
+            let length = match self.columns.get(column) {
+                Some(Column { cells: Cells::Plain, first }) => match self.delimiter.quick_real(text) {
+                    Some((value, length)) => {
+                        out[*first] = value.to_ne_bytes();
+                        length
+                    }
+                    None => self.careful(text, at, column, out)?,
+                },
+                Some(Column { cells: Cells::Answer, .. }) => {
+                    let length = self.delimiter.cell_length(text);
+                    answer = at..at + length;
+                    length
                 }
-                length
-            } else {
-                self.careful_real(text, at, column, out.next())?
+                Some(Column { cells: Cells::Ignored, .. }) | None => self.delimiter.cell_length(text),
+                Some(_) => self.careful(text, at, column, out)?,
             };
             column += 1;
             at += length;
@@ -129,34 +168,27 @@ impl Rows {
             }
             at += self.delimiter.character.len_utf8();
         }
-        if column != self.columns() {
-            let reason = format!("it has {column} cells where the header has {}", self.columns());
+        if column != self.columns.len() {
+            let reason = format!("it has {column} cells where the header has {}", self.columns.len());
             return Err(Fault::new(0, reason));
         }
         Ok(answer)
     }
 
-    /// Writes a cell that is no plain number, unless it is beyond the header's; returns its length.
-    #[cold]
-    fn careful_real(
-        &self,
-        text: &[u8],
-        at: usize,
-        column: usize,
-        out: Option<&mut [u8; 4]>,
-    ) -> Parsed<usize> {
+    /// Writes the features of a cell that is more than a plain number; returns the cell's length.
+    fn careful(&self, text: &[u8], at: usize, column: usize, out: &mut [[u8; 4]]) -> Parsed<usize> {
         let length = self.delimiter.cell_length(text);
-        if let Some(out) = out {
-            let value = unquote(&text[..length], at).and_then(|cell| real(&cell, at));
-            *out = value.map_err(|fault| self.blame(fault, column))?.to_ne_bytes();
-        }
+        let Column { cells, first } = &self.columns[column];
+        let out = &mut out[*first..first + cells.width()];
+        let written = unquote(&text[..length], at).and_then(|cell| cells.write(&cell, at, out));
+        written.map_err(|fault| self.blame(fault, column))?;
         Ok(length)
     }
 
     /// Where the cell of the answer is.
     fn find_answer(&self, line: &[u8]) -> Range<usize> {
         let mut at = 0;
-        for _ in 0..self.answer {
+        for _ in 0..self.answer.unwrap_or(0) {
             at += self.delimiter.cell_length(&line[at..]) + self.delimiter.character.len_utf8();
             at = at.min(line.len());
         }
@@ -166,21 +198,30 @@ impl Rows {
     fn parse_answer(&self, line: &[u8], cell: Range<usize>) -> Parsed<[u8; 4]> {
         let (text, at) = (&line[cell.clone()], cell.start);
         let parse = || -> Parsed<[u8; 4]> {
-            if !self.is_label {
-                return Ok(real(&unquote(text, at)?, at)?.to_ne_bytes());
-            }
+            let classes = match &self.labels {
+                Labels::None => return Ok(real(&unquote(text, at)?, at)?.to_ne_bytes()),
+                Labels::Named(names) => {
+                    let class = names.find(&unquote(text, at)?).map_err(|reason| Fault::new(at, reason))?;
+                    // There are no more names than lines of a workload.
+                    return Ok((class as i32).to_ne_bytes());
+                }
+                Labels::Numbered(classes) => *classes,
+            };
             let label = match quick_whole(text) {
                 Some(label) => label,
                 None => whole(&unquote(text, at)?, at)?,
             };
-            match self.classes {
+            match classes {
                 Some(classes) if usize::try_from(label).map_or(true, |label| label >= classes) => {
                     Err(Fault::new(at, no_class(label.into(), classes)))
                 }
                 _ => Ok(label.to_ne_bytes()),
             }
         };
-        parse().map_err(|fault| self.blame(fault, self.answer))
+        parse().map_err(|fault| match self.answer {
+            Some(answer) => self.blame(fault, answer),
+            None => fault,
+        })
     }
 
     /// The same fault, of a column, unless the text as such is at fault.
@@ -208,7 +249,7 @@ impl Format for Rows {
             None => format!(
                 "its header has {} columns where that of {other} has {}",
                 header.names.len(),
-                self.columns()
+                self.columns.len()
             ),
         };
         let (path, reason) = (
@@ -230,7 +271,7 @@ impl Format for Rows {
         } else {
             self.find_answer(line)
         };
-        if out.wants(ANSWER) {
+        if self.answer.is_some() && out.wants(ANSWER) {
             let value = self.parse_answer(line, answer)?;
             out.room(ANSWER, &[]).map_err(failed)?.copy_from_slice(&value);
         }
@@ -242,7 +283,12 @@ impl Format for Rows {
     }
 
     fn classes(&self, position: usize) -> Option<usize> {
-        self.classes.filter(|_| position == ANSWER && self.is_label)
+        match &self.labels {
+            _ if position != ANSWER => None,
+            Labels::None => None,
+            Labels::Numbered(classes) => *classes,
+            Labels::Named(names) => Some(names.count()),
+        }
     }
 
     fn no_records(&self, paths: &[PathBuf]) -> Error {
@@ -262,7 +308,22 @@ impl Format for Rows {
     }
 }
 
-fn read_header(input: &mut Input, delimiter: char) -> Result<Header> {
+/// What becomes of the columns of a header, of which one is the answer if it is there.
+fn columns(csv: &Csv, names: &[String], answer: Option<usize>) -> Result<Vec<Column>> {
+    let mut columns: Vec<Column> = names.iter().map(|_| Column { cells: Cells::Ignored, first: 0 }).collect();
+    if let Some(answer) = answer.filter(|_| !csv.is_without_answer) {
+        columns[answer].cells = Cells::Answer;
+    }
+    let mut first = 0;
+    for (at, cells) in csv.selection.resolve(names, answer, |_| true)? {
+        let width = cells.width();
+        columns[at] = Column { first, cells };
+        first += width;
+    }
+    Ok(columns)
+}
+
+pub(super) fn read_header(input: &mut Input, delimiter: char) -> Result<Header> {
     if !input.next(frame_line, 0)? {
         return Err(
             ErrorKind::Empty { what: format!("{} has no header line", input.path().display()) }.into()
@@ -280,14 +341,14 @@ pub(super) fn row_error(path: Option<&Path>, line: u64, fault: Fault) -> Error {
 
 /// What stands between cells.
 #[derive(Clone, Copy, Debug)]
-struct Delimiter {
-    character: char,
+pub(super) struct Delimiter {
+    pub(super) character: char,
     /// The same, if it is one byte that is no part of a number or of quotes.
     plain: Option<u8>,
 }
 
 impl Delimiter {
-    fn new(character: char) -> Delimiter {
+    pub(super) fn new(character: char) -> Delimiter {
         let is_plain = character.is_ascii()
             && !character.is_ascii_alphanumeric()
             && !['+', '-', '.', '"'].contains(&character);
@@ -295,7 +356,7 @@ impl Delimiter {
     }
 
     /// The length of the cell that these bytes begin with: up to a delimiter outside of quotes.
-    fn cell_length(self, text: &[u8]) -> usize {
+    pub(super) fn cell_length(self, text: &[u8]) -> usize {
         if let Some(delimiter) = self.plain {
             match memchr::memchr2(delimiter, b'"', text) {
                 None => return text.len(),
@@ -338,16 +399,6 @@ fn quick_whole(cell: &[u8]) -> Option<i32> {
     Some(cell.iter().fold(0, |value, digit| value * 10 + i32::from(digit - b'0')))
 }
 
-fn real(cell: &str, at: usize) -> Parsed<f32> {
-    let reason = match cell.parse::<f32>() {
-        _ if cell.is_empty() => "the cell is empty; fill it, or remove the row".to_string(),
-        Ok(value) if value.is_finite() => return Ok(value),
-        Ok(_) => format!("`{cell}` is not a finite f32; replace it, or remove the row"),
-        Err(_) => format!("`{cell}` is not a number; only numeric columns can be read"),
-    };
-    Err(Fault::new(at, reason))
-}
-
 /// A whole number; `3.0` is one, since other programs write integers so.
 fn whole(cell: &str, at: usize) -> Parsed<i32> {
     let written_as_real = || {
@@ -355,14 +406,14 @@ fn whole(cell: &str, at: usize) -> Parsed<i32> {
         (value.fract() == 0.0 && f64::from(value as i32) == value).then_some(value as i32)
     };
     cell.parse::<i32>().ok().or_else(written_as_real).ok_or_else(|| {
-        Fault::new(at, format!("`{cell}` is not a class number; number the classes 0, 1, 2 and so on"))
+        Fault::new(at, format!("`{cell}` is not a class number; number the classes 0, 1, 2 and so on, or list their names as the classes"))
     })
 }
 
 const NOT_TEXT: &str = "this is not UTF-8 text; save the file as UTF-8";
 
 /// What a cell says, without white space and quotes around it.
-fn unquote(cell: &[u8], at: usize) -> Parsed<Cow<'_, str>> {
+pub(super) fn unquote(cell: &[u8], at: usize) -> Parsed<Cow<'_, str>> {
     let cell = std::str::from_utf8(cell).map_err(|_| Fault::new(at, NOT_TEXT))?.trim();
     let Some(opened) = cell.strip_prefix('"') else { return Ok(Cow::Borrowed(cell)) };
     let Some(inner) = opened.strip_suffix('"').map(str::trim) else {

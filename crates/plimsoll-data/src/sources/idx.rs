@@ -44,7 +44,8 @@ pub fn idx(
 #[derive(Debug)]
 struct Described {
     inputs: PathBuf,
-    targets: PathBuf,
+    /// Unless there is nothing to predict.
+    targets: Option<PathBuf>,
     given: Inputs,
     predicted: Targets,
     /// How to get the files, if they are not there.
@@ -53,6 +54,11 @@ struct Described {
 
 fn describe(options: &dyn Options) -> Result<Box<dyn Description>> {
     let inputs = options.need_path("path")?;
+    let (given, predicted) = (Inputs::read(options)?, Targets::read(options)?);
+    let missing = options.find_text("missing")?;
+    if !options.wants_answer() {
+        return Ok(Box::new(Described { inputs, targets: None, given, predicted, missing }));
+    }
     let named = options.find_text("labels")?.map(|labels| options.file("labels", &labels));
     // Another file than the workload's has labels of its own.
     let targets = match named.filter(|labels| *labels != inputs).or_else(|| labels_of(&inputs)) {
@@ -63,8 +69,7 @@ fn describe(options: &dyn Options) -> Result<Box<dyn Description>> {
             return Err(options.refuse(Some("path"), message));
         }
     };
-    let (given, predicted) = (Inputs::read(options)?, Targets::read(options)?);
-    Ok(Box::new(Described { inputs, targets, given, predicted, missing: options.find_text("missing")? }))
+    Ok(Box::new(Described { inputs, targets: Some(targets), given, predicted, missing }))
 }
 
 /// The file of labels that is published with a file of images.
@@ -80,15 +85,21 @@ impl Description for Described {
     }
 
     fn open(&self) -> Result<Dataset> {
-        for path in [&self.inputs, &self.targets] {
+        for path in [Some(&self.inputs), self.targets.as_ref()].into_iter().flatten() {
             if let (Some(missing), false) = (&self.missing, Paths::from(path).are_there()) {
                 let (path, reason) = (path.clone(), format!("there is no such file; {missing}"));
                 return Err(ErrorKind::File { path, sample: None, offset: None, reason }.into());
             }
         }
-        open_pairs(&self.inputs, &self.targets, |inputs, targets| {
-            idx(inputs, targets, self.given, self.predicted, RamBudget::UNLIMITED)
-        })
+        let budget = RamBudget::UNLIMITED;
+        match &self.targets {
+            Some(targets) => open_pairs(&self.inputs, targets, |inputs, targets| {
+                idx(inputs, targets, self.given, self.predicted, budget)
+            }),
+            None => open_pairs(&self.inputs, &self.inputs, |inputs, _| {
+                Stored::inputs(open(inputs, budget, 0)?, self.given)
+            }),
+        }
     }
 }
 

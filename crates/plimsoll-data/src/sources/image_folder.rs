@@ -47,7 +47,8 @@ const MOST_BYTES_OF_A_PIXEL: usize = 8;
 pub struct ImageFolder {
     folder: PathBuf,
     files: Files,
-    fields: [Field; 2],
+    fields: Vec<Field>,
+    has_labels: bool,
     size: Option<[usize; 2]>,
     channels: Channels,
     is_scaled: bool,
@@ -81,12 +82,25 @@ impl ImageFolder {
     /// # Errors
     /// If the folder cannot be read, has no folders for classes, or one of those has no image.
     pub fn new(folder: impl AsRef<Path>) -> Result<ImageFolder> {
-        let folder = folder.as_ref().to_path_buf();
-        let files = Files::list(&folder)?;
+        let folder = folder.as_ref();
+        ImageFolder::of(folder, Files::list(folder)?, true)
+    }
+
+    /// The images of a folder and of those within, in the order of their paths, without classes: `features` alone.
+    ///
+    /// # Errors
+    /// If the folder cannot be read or has no image.
+    pub fn unlabelled(folder: impl AsRef<Path>) -> Result<ImageFolder> {
+        let folder = folder.as_ref();
+        ImageFolder::of(folder, Files::list_unlabelled(folder)?, false)
+    }
+
+    fn of(folder: &Path, files: Files, has_labels: bool) -> Result<ImageFolder> {
         let images = ImageFolder {
-            folder,
+            folder: folder.to_path_buf(),
             files,
-            fields: fields(None, Channels::Rgb, false)?,
+            fields: fields(None, Channels::Rgb, false, has_labels)?,
+            has_labels,
             size: None,
             channels: Channels::Rgb,
             is_scaled: false,
@@ -147,7 +161,7 @@ impl ImageFolder {
 
     fn changed(mut self, change: impl FnOnce(&mut ImageFolder)) -> Result<ImageFolder> {
         change(&mut self);
-        self.fields = fields(self.size, self.channels, self.is_scaled)?;
+        self.fields = fields(self.size, self.channels, self.is_scaled, self.has_labels)?;
         Ok(self)
     }
 
@@ -222,13 +236,19 @@ impl ImageFolder {
     }
 }
 
-fn fields(size: Option<[usize; 2]>, channels: Channels, is_scaled: bool) -> Result<[Field; 2]> {
+fn fields(
+    size: Option<[usize; 2]>,
+    channels: Channels,
+    is_scaled: bool,
+    has_labels: bool,
+) -> Result<Vec<Field>> {
     let element = if is_scaled { Element::F32 } else { Element::U8 };
     let features = match size {
         Some([height, width]) => Field::new("features", element, &[height, width, channels.count()])?,
         None => Field::open("features", element, &[Field::OPEN, Field::OPEN, channels.count()])?,
     };
-    Ok([features, Field::new("label", Element::I32, &[])?])
+    let label = has_labels.then(|| Field::new("label", Element::I32, &[])).transpose()?;
+    Ok([features].into_iter().chain(label).collect())
 }
 
 fn file_error(path: &Path, sample: usize, reason: String) -> Error {
@@ -270,8 +290,10 @@ impl Source for ImageFolder {
     }
 
     fn read_record(&self, sample: usize, out: &mut Record) -> Result<()> {
-        let label = out.reshape(LABEL, &[])?;
-        self.read(sample, LABEL, label)?;
+        if self.has_labels {
+            let label = out.reshape(LABEL, &[])?;
+            self.read(sample, LABEL, label)?;
+        }
         if self.size.is_some() {
             return self.read(sample, FEATURES, out.reshape(FEATURES, self.fields[FEATURES].shape())?);
         }
@@ -323,26 +345,40 @@ impl Files {
                 "there are no folders in it: put the images of each class into one, as in cat/12.jpg";
             return Err(refuse(folder, reason));
         }
-        for class in &files.classes {
+        for class in files.classes.clone() {
             let path = folder.join(class);
-            let mut names = Vec::new();
-            find_images(&path, "", 0, &mut names)?;
-            if names.is_empty() {
+            if !files.add(&path)? {
                 let reason =
                     "there is no .png, .jpg or .jpeg in the folder of this class: remove it, or add some";
                 return Err(refuse(&path, reason));
             }
-            names.sort_unstable();
-            files.names.reserve(names.iter().map(String::len).sum());
-            for name in names {
-                files.names.push_str(&name);
-                files.name_ends.push(files.names.len());
-            }
-            files.class_ends.push(files.name_ends.len());
         }
-        files.names.shrink_to_fit();
-        files.name_ends.shrink_to_fit();
         Ok(files)
+    }
+
+    /// All images as if they were of one class, whose folder is the one they are in.
+    fn list_unlabelled(folder: &Path) -> Result<Files> {
+        let mut files = Files { classes: vec![String::new()], ..Files::default() };
+        if files.add(folder)? {
+            return Ok(files);
+        }
+        let (path, reason) = (folder.to_path_buf(), "there is no .png, .jpg or .jpeg in it".to_string());
+        Err(ErrorKind::File { path, sample: None, offset: None, reason }.into())
+    }
+
+    /// Adds the images of the next class, if there are any.
+    fn add(&mut self, folder: &Path) -> Result<bool> {
+        let mut names = Vec::new();
+        find_images(folder, "", 0, &mut names)?;
+        names.sort_unstable();
+        self.names.reserve_exact(names.iter().map(String::len).sum());
+        self.name_ends.reserve_exact(names.len());
+        for name in &names {
+            self.names.push_str(name);
+            self.name_ends.push(self.names.len());
+        }
+        self.class_ends.push(self.name_ends.len());
+        Ok(!names.is_empty())
     }
 
     fn len(&self) -> usize {
@@ -405,6 +441,7 @@ struct Described {
     size: [usize; 2],
     scale: bool,
     grey: bool,
+    has_labels: bool,
     /// How to get the images, if they are not there.
     missing: Option<String>,
 }
@@ -414,7 +451,8 @@ fn describe(options: &dyn Options) -> Result<Box<dyn Description>> {
     let size = [options.need_count("height")?, options.need_count("width")?];
     let (scale, grey) =
         (options.find_flag("scale")?.unwrap_or(false), options.find_flag("grey")?.unwrap_or(false));
-    Ok(Box::new(Described { path, size, scale, grey, missing: options.find_text("missing")? }))
+    let (has_labels, missing) = (options.wants_answer(), options.find_text("missing")?);
+    Ok(Box::new(Described { path, size, scale, grey, has_labels, missing }))
 }
 
 impl Description for Described {
@@ -427,7 +465,8 @@ impl Description for Described {
             let (path, reason) = (self.path.clone(), format!("there is no such folder; {missing}"));
             return Err(ErrorKind::File { path, sample: None, offset: None, reason }.into());
         }
-        let mut images = ImageFolder::new(&self.path)?.size(self.size[0], self.size[1])?;
+        let opened = if self.has_labels { ImageFolder::new } else { ImageFolder::unlabelled };
+        let mut images = opened(&self.path)?.size(self.size[0], self.size[1])?;
         if self.scale {
             images = images.scaled()?;
         }

@@ -253,6 +253,22 @@ impl Text<'_> {
         })
     }
 
+    /// Shows what it says, all of it.
+    pub(super) fn look<T>(&self, see: impl FnOnce(&str) -> T) -> Parsed<T> {
+        let mut unescaped = Vec::new();
+        let length = self.length()?;
+        let bytes = if self.has_escapes {
+            unescaped.resize(length, 0);
+            self.write(&mut unescaped)?;
+            &unescaped[..]
+        } else {
+            self.raw
+        };
+        let text =
+            std::str::from_utf8(bytes).map_err(|_| Fault::new(self.start, "this is not UTF-8 text"))?;
+        Ok(see(text))
+    }
+
     /// Shows what it says, piece by piece.
     fn pieces(&self, mut take: impl FnMut(&[u8])) -> Parsed<()> {
         let mut at = 0;

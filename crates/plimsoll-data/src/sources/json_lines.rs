@@ -256,8 +256,17 @@ fn take_array<'a>(
 }
 
 fn take_number(json: &mut Json<'_>, key: &Key, out: &mut [u8]) -> Parsed<()> {
-    json.peek();
+    let first = json.peek();
     let start = *json;
+    if let Some(names) = &key.names {
+        if first != Some(b'"') {
+            return json.fault("the name of a class is expected, in quotes");
+        }
+        let class = json.text()?.look(|name| names.find(name.trim()))?;
+        return class
+            .and_then(|class| key.write_whole(class as i64, out))
+            .or_else(|reason| start.fault(reason));
+    }
     let is_finite = match key.field.element() {
         Element::F32 => {
             let value = json.single()?;

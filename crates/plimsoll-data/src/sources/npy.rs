@@ -55,7 +55,8 @@ struct Saved {
 struct Described {
     inputs: Saved,
     given: Inputs,
-    targets: Saved,
+    /// Unless there is nothing to predict.
+    targets: Option<Saved>,
     predicted: Targets,
 }
 
@@ -64,14 +65,18 @@ fn describe(options: &dyn Options) -> Result<Box<dyn Description>> {
         let saved = Saved::at(Path::new(&options.need_text(key)?));
         Ok(Saved { path: options.file(key, &saved.path.to_string_lossy()), ..saved })
     };
-    let (inputs, targets) = (saved("inputs")?, saved("targets")?);
+    let inputs = saved("inputs")?;
+    let (given, predicted) = (Inputs::read(options)?, Targets::read(options)?);
+    if !options.wants_answer() {
+        return Ok(Box::new(Described { inputs, given, targets: None, predicted }));
+    }
+    let targets = saved("targets")?;
     if inputs.path == targets.path && inputs.member == targets.member {
         let message = "inputs and targets are the same array; to read other samples than the workload's, save both in \
                        one .npz file, and name its members: inputs = \"data.npz:x\"";
         return Err(options.refuse(Some("targets"), message));
     }
-    let (given, predicted) = (Inputs::read(options)?, Targets::read(options)?);
-    Ok(Box::new(Described { inputs, given, targets, predicted }))
+    Ok(Box::new(Described { inputs, given, targets: Some(targets), predicted }))
 }
 
 impl Description for Described {
@@ -80,10 +85,15 @@ impl Description for Described {
     }
 
     fn open(&self) -> Result<Dataset> {
-        open_pairs(&self.inputs.path, &self.targets.path, |inputs, targets| {
-            let at =
-                |path: &Path, saved: &Saved| Saved { path: path.to_path_buf(), member: saved.member.clone() };
-            let (inputs, targets) = (at(inputs, &self.inputs), at(targets, &self.targets));
+        let at =
+            |path: &Path, saved: &Saved| Saved { path: path.to_path_buf(), member: saved.member.clone() };
+        let Some(saved) = &self.targets else {
+            return open_pairs(&self.inputs.path, &self.inputs.path, |inputs, _| {
+                Stored::inputs(at(inputs, &self.inputs).open()?, self.given)
+            });
+        };
+        open_pairs(&self.inputs.path, &saved.path, |inputs, targets| {
+            let (inputs, targets) = (at(inputs, &self.inputs), at(targets, saved));
             Stored::new(inputs.open()?, self.given, targets.open()?, self.predicted)
         })
     }

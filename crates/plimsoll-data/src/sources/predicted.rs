@@ -1,22 +1,22 @@
 //! Which column of a table is to be predicted, as workload files say it.
 
-use super::{Answer, Options};
+use super::{Answer, Classes, Options};
 use crate::Result;
 
 /// The column that is to be predicted.
 #[derive(Clone, Debug)]
 pub(super) struct Predicted {
     pub(super) column: String,
-    /// How many classes there are, if these are what it holds.
-    pub(super) classes: Option<usize>,
+    /// Its classes, if these are what it holds.
+    pub(super) classes: Option<Classes>,
 }
 
 impl Predicted {
     /// Reads `label` and `classes`, or `target`.
     pub(super) fn read(options: &dyn Options) -> Result<Predicted> {
         match (options.find_text("label")?, options.find_text("target")?) {
-            (Some(column), None) => Ok(Predicted { column, classes: Some(options.need_count("classes")?) }),
-            (None, Some(column)) => match options.find_count("classes")? {
+            (Some(column), None) => Ok(Predicted { column, classes: Some(options.need_classes("classes")?) }),
+            (None, Some(column)) => match options.find_classes("classes")? {
                 None => Ok(Predicted { column, classes: None }),
                 Some(_) => {
                     let message = "`classes` are those of a `label`; a `target` has none";
@@ -24,7 +24,7 @@ impl Predicted {
                 }
             },
             _ => {
-                let message = "[data] needs exactly one of `label`, a column of class numbers to predict, and `target`, a \
+                let message = "[data] needs exactly one of `label`, a column of classes to predict, and `target`, a \
                                column of any numbers";
                 Err(options.refuse(None, message))
             }

@@ -37,13 +37,15 @@ pub fn safetensors(
 struct Described {
     path: PathBuf,
     inputs: String,
-    targets: String,
+    /// Unless there is nothing to predict.
+    targets: Option<String>,
     given: Inputs,
     predicted: Targets,
 }
 
 fn describe(options: &dyn Options) -> Result<Box<dyn Description>> {
     let (inputs, targets) = (options.need_text("inputs")?, options.need_text("targets")?);
+    let targets = Some(targets).filter(|_| options.wants_answer());
     let (given, predicted) = (Inputs::read(options)?, Targets::read(options)?);
     Ok(Box::new(Described { path: options.need_path("path")?, inputs, targets, given, predicted }))
 }
@@ -54,8 +56,10 @@ impl Description for Described {
     }
 
     fn open(&self) -> Result<Dataset> {
-        let names = [self.inputs.as_str(), &self.targets];
-        open_pairs(&self.path, &self.path, |path, _| safetensors(path, names, self.given, self.predicted))
+        open_pairs(&self.path, &self.path, |path, _| match &self.targets {
+            Some(targets) => safetensors(path, [&self.inputs, targets], self.given, self.predicted),
+            None => Stored::inputs(open(path, &self.inputs)?, self.given),
+        })
     }
 }
 

@@ -48,8 +48,8 @@ pub struct Inputs {
 #[derive(Debug)]
 pub struct Stored {
     samples: usize,
-    fields: [Field; 2],
-    columns: [Column; 2],
+    fields: Vec<Field>,
+    columns: Vec<Column>,
 }
 
 #[derive(Debug)]
@@ -99,17 +99,9 @@ impl Array {
 }
 
 impl Stored {
-    /// The samples of two arrays.
-    pub(super) fn new(
-        inputs: Array,
-        given: Inputs,
-        mut targets: Array,
-        predicted: Targets,
-    ) -> Result<Stored> {
+    /// The samples of an array, with nothing to predict.
+    pub(super) fn inputs(inputs: Array, given: Inputs) -> Result<Stored> {
         inputs.check_extent()?;
-        targets.check_extent()?;
-        // Asking the system for each label by itself would take as long as asking for its inputs.
-        targets.bytes.keep_up_to(MOST_KEPT.min(inputs.bytes.len() / KEPT_SHARE))?;
         let (samples, shape) = inputs.sample_shape()?;
         let mut shape = shape.to_vec();
         if given.channels {
@@ -124,8 +116,22 @@ impl Stored {
             }
         };
         let features = field(&inputs, "features", used, &shape)?;
+        Ok(Stored { samples, fields: vec![features], columns: vec![Column { array: inputs, used }] })
+    }
 
-        let (answers, shape) = targets.sample_shape()?;
+    /// The samples of two arrays.
+    pub(super) fn new(
+        inputs: Array,
+        given: Inputs,
+        mut targets: Array,
+        predicted: Targets,
+    ) -> Result<Stored> {
+        let mut stored = Stored::inputs(inputs, given)?;
+        let inputs = &stored.columns[0].array;
+        targets.check_extent()?;
+        // Asking the system for each label by itself would take as long as asking for its inputs.
+        targets.bytes.keep_up_to(MOST_KEPT.min(inputs.bytes.len() / KEPT_SHARE))?;
+        let (samples, (answers, shape)) = (stored.samples, targets.sample_shape()?);
         if answers != samples {
             let (path, other) = (inputs.bytes.path().display(), &inputs.shape);
             let reason = format!("it has {answers} samples where {path} has {samples}, of shape {other:?}");
@@ -148,9 +154,9 @@ impl Stored {
                 return Err(targets.error(reason));
             }
         };
-        let answer = field(&targets, name, answered, shape)?;
-        let columns = [Column { array: inputs, used }, Column { array: targets, used: answered }];
-        Ok(Stored { samples, fields: [features, answer], columns })
+        stored.fields.push(field(&targets, name, answered, shape)?);
+        stored.columns.push(Column { array: targets, used: answered });
+        Ok(stored)
     }
 }
 

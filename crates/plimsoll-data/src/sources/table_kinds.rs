@@ -2,6 +2,8 @@
 
 #[cfg(feature = "parquet")]
 use super::predicted::Predicted;
+#[cfg(feature = "parquet")]
+use super::table_columns::Selection;
 use super::{Description, Options, SourceKind};
 use crate::Result;
 
@@ -11,7 +13,7 @@ pub(super) const PARQUET: SourceKind =
 pub(super) const ARROW: SourceKind =
     SourceKind { name: "arrow", keys: KEYS, describe: |options| describe(options, Form::Arrow) };
 
-const KEYS: &[&str] = &["path", "label", "classes", "target"];
+const KEYS: &[&str] = &["path", "label", "classes", "target", "features", "ignore", "columns"];
 
 /// The form of a file.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +25,8 @@ pub(super) enum Form {
 #[cfg(feature = "parquet")]
 fn describe(options: &dyn Options, form: Form) -> Result<Box<dyn Description>> {
     let (path, predicted) = (options.need_path("path")?, Predicted::read(options)?);
-    Ok(Box::new(super::table::Described { path, form, predicted }))
+    let (selection, wants_answer) = (Selection::read(options)?, options.wants_answer());
+    Ok(Box::new(super::table::Described { path, form, predicted, selection, wants_answer }))
 }
 
 #[cfg(not(feature = "parquet"))]

@@ -225,6 +225,13 @@ fn take(mut feature: Message<'_>, key: &Key, position: usize, out: &mut Out<'_>)
     }
     let element = key.field.element();
     let size = element.bytes();
+    if let (BYTES, Some(names)) = (kind, &key.names) {
+        let fault = |reason| Fault::new(start, reason);
+        let name = std::str::from_utf8(only_value(list)?.bytes)
+            .map_err(|_| fault("it is not UTF-8 text".to_string()))?;
+        let class = names.find(name.trim()).map_err(fault)?;
+        return key.write_whole(class as i64, room(out, key, position, 1, start)?).map_err(fault);
+    }
     match (kind, element) {
         (BYTES, Element::U8) => {
             let value = only_value(list)?;

@@ -1,9 +1,9 @@
 //! `[data]` sections of workload files, as the sources' own tests write them.
 #![allow(dead_code, unreachable_pub, reason = "each test uses some of it")]
 
-use plimsoll_data::sources::{Answer, Description, KINDS, Options};
+use plimsoll_data::sources::{Answer, Classes, Description, KINDS, Options};
 use plimsoll_data::{Dataset, Error, ErrorKind, Result};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 /// A `[data]` section of texts and numbers.
@@ -35,6 +35,43 @@ impl Options for Section {
     fn need_count(&self, key: &'static str) -> Result<usize> {
         self.find_count(key)?.ok_or_else(|| refused(key))
     }
+    fn find_classes(&self, key: &'static str) -> Result<Option<Classes>> {
+        Ok(self.find_texts(key)?.map(|texts| match texts[0].parse() {
+            Ok(count) => Classes::Numbered(count),
+            Err(_) => Classes::Named(texts),
+        }))
+    }
+    fn need_classes(&self, key: &'static str) -> Result<Classes> {
+        self.find_classes(key)?.ok_or_else(|| refused(key))
+    }
+    fn find_number(&self, key: &'static str) -> Result<Option<f64>> {
+        Ok(self.values.get(key).map(|text| text.parse().unwrap()))
+    }
+    fn find_texts(&self, key: &'static str) -> Result<Option<Vec<String>>> {
+        Ok(self.values.get(key).map(|text| text.split(',').map(String::from).collect()))
+    }
+    /// The section `columns` has the keys `columns.NAME.KEY`.
+    fn find_sections(
+        &self,
+        section: &'static str,
+        keys: &[&str],
+    ) -> Result<Vec<(String, Box<dyn Options + '_>)>> {
+        let mut sections: BTreeMap<&str, HashMap<&'static str, &'static str>> = BTreeMap::new();
+        for (key, value) in &self.values {
+            let mut parts = key.split('.');
+            if let (Some(of), Some(name), Some(key)) = (parts.next(), parts.next(), parts.next())
+                && of == section
+            {
+                assert!(keys.contains(&key));
+                sections.entry(name).or_default().insert(key, value);
+            }
+        }
+        let boxed = |(name, values): (&str, _)| {
+            let section: Box<dyn Options> = Box::new(Section { folder: self.folder.clone(), values });
+            (name.to_string(), section)
+        };
+        Ok(sections.into_iter().map(boxed).collect())
+    }
     fn find_shape(&self, key: &'static str) -> Result<Option<Vec<usize>>> {
         Ok(self.values.get(key).map(|text| text.split(',').map(|extent| extent.parse().unwrap()).collect()))
     }
@@ -64,7 +101,7 @@ pub fn describe(
     values: &[(&'static str, &'static str)],
 ) -> Result<Box<dyn Description>> {
     let kind = KINDS.into_iter().find(|known| known.name == kind).unwrap();
-    assert!(values.iter().all(|(key, _)| kind.keys.contains(key)));
+    assert!(values.iter().all(|(key, _)| kind.keys.contains(&key.split('.').next().unwrap_or(key))));
     (kind.describe)(&Section { folder: folder.to_path_buf(), values: values.iter().copied().collect() })
 }
 

@@ -13,6 +13,8 @@ pub struct PredictionFile {
     written: usize,
     /// The extents of a sample's prediction, known with the first batch.
     shape: Option<Vec<usize>>,
+    /// What classes are called, as cells of a CSV; by their numbers if this is empty.
+    class_names: Vec<String>,
 }
 
 /// How predictions are written.
@@ -46,7 +48,20 @@ impl PredictionFile {
                 return Err(Error::new(ErrorKind::Argument, message));
             }
         };
-        Ok(PredictionFile { file: WholeFile::create(path)?, form, samples, written: 0, shape: None })
+        Ok(PredictionFile {
+            file: WholeFile::create(path)?,
+            form,
+            samples,
+            written: 0,
+            shape: None,
+            class_names: vec![],
+        })
+    }
+
+    /// Writes the names of classes, by number, in place of their numbers.
+    pub fn class_names(mut self, names: &[String]) -> PredictionFile {
+        self.class_names = names.iter().map(|name| cell(name)).collect();
+        self
     }
 
     /// Adds the predictions of the next samples, `f32[samples, ..]`.
@@ -82,7 +97,9 @@ impl PredictionFile {
                 let mut text = String::new();
                 for row in values.chunks(per_sample.max(1)).take(samples) {
                     if classes && shape.len() == 1 {
-                        text += &format!("{},", largest(row));
+                        let class = largest(row);
+                        text += &self.class_names.get(class).cloned().unwrap_or_else(|| class.to_string());
+                        text.push(',');
                     }
                     let cells: Vec<String> = row.iter().map(f32::to_string).collect();
                     text += &cells.join(",");
@@ -129,6 +146,15 @@ impl PredictionFile {
 }
 
 /// The position of the largest number; of the first, if there are several.
+/// A text as a cell of a CSV.
+fn cell(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_string()
+    }
+}
+
 fn largest(row: &[f32]) -> usize {
     let better = |best: usize, at: usize| if row[at] > row[best] { at } else { best };
     (0..row.len()).reduce(better).unwrap_or(0)

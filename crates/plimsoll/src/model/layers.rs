@@ -36,6 +36,7 @@ mod gated;
 mod norm;
 mod pool;
 mod recurrent;
+mod rescale;
 mod shape;
 mod transformer;
 
@@ -53,6 +54,7 @@ pub use gated::{SqueezeExcite, SwiGlu};
 pub use norm::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RmsNorm};
 pub use pool::{GlobalMeanPool, MaxPool, MeanPool};
 pub use recurrent::{Gru, Lstm};
+pub use rescale::Rescale;
 pub use shape::{Flatten, Reshape, Upsample};
 pub use transformer::TransformerBlock;
 

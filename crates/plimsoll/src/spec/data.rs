@@ -1,8 +1,8 @@
 //! The `[data]` of a workload: which source samples come from, and with what options.
 
-use super::read::{BYTES, COUNT, FLAG, Kind, SHAPE, TEXT, Table};
+use super::read::{BYTES, COUNT, FLAG, Kind, NUMBER, SHAPE, TEXT, TEXTS, Table};
 use crate::{Error, ErrorKind, Result};
-use plimsoll_data::sources::{Answer, Description, KINDS, Options, Tokens};
+use plimsoll_data::sources::{Answer, Classes, Description, KINDS, Options, Tokens};
 use plimsoll_data::{Dataset, ErrorKind as DataErrorKind, RamBudget};
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -17,7 +17,17 @@ pub(super) struct Data {
     source: Rc<dyn Description>,
     /// The files that it reads.
     files: Vec<DataFile>,
+    /// What the classes are called, if they have names.
+    class_names: Option<Vec<String>>,
     stages: Stages,
+}
+
+/// The file that is read in place of what a workload names.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reads<'a> {
+    pub(super) file: &'a Path,
+    /// Whether it is to have what is to be predicted.
+    pub(super) has_answer: bool,
 }
 
 /// What is done to the samples of every source, if it is asked for.
@@ -108,21 +118,29 @@ struct DataFile {
 /// All runs hold out the same samples, whatever their seed, so that they can be compared.
 const SEED: u64 = 0;
 
+const CLASSES: Kind<Classes> = Kind {
+    expected: "how many classes there are, or a list of their names, such as [\"no\", \"yes\"]",
+    read: |v| match v.as_array() {
+        None => (COUNT.read)(v).map(Classes::Numbered),
+        Some(_) => (TEXTS.read)(v).filter(|names| !names.is_empty()).map(Classes::Named),
+    },
+};
+
 const CHARACTER: Kind<char> = Kind {
     expected: "one character in quotes, such as \";\"",
     read: |v| v.as_str().filter(|text| text.chars().count() == 1)?.chars().next(),
 };
 
 impl Data {
-    /// Reads the section. Paths in it are relative to `folder`; with `instead`, that file is read whatever it names.
-    pub(super) fn read(table: &Table<'_>, folder: &Path, instead: Option<&Path>) -> Result<Data> {
+    /// Reads the section. Paths in it are relative to `folder`, unless another file is read, whatever it names.
+    pub(super) fn read(table: &Table<'_>, folder: &Path, reads: Option<Reads<'_>>) -> Result<Data> {
         let kind = table.need_choice("kind", &KINDS.map(|kind| (kind.name, kind)))?;
         table.only(&[&["kind"], kind.keys, &STAGE_KEYS].concat())?;
         let stages = Stages::read(table)?;
-        let keys = Keys { table, folder, instead, files: RefCell::default() };
+        let keys = Keys { table: table.clone(), folder, reads, files: RefCell::default() };
         let source = (kind.describe)(&keys).map_err(data_error)?.into();
         let files = keys.files.into_inner();
-        if let (Some(instead), true) = (instead, files.is_empty()) {
+        if let (Some(Reads { file: instead, .. }), true) = (reads, files.is_empty()) {
             let message = format!(
                 "the workload's data is {}, which is no file: {} cannot be read instead; leave it out",
                 kind.name,
@@ -130,7 +148,11 @@ impl Data {
             );
             return Err(Error::new(ErrorKind::Data, message));
         }
-        Ok(Data { source, files, stages })
+        let class_names = match table.value("classes").map(|classes| classes.get(CLASSES)) {
+            Some(Ok(Classes::Named(names))) => Some(names),
+            _ => None,
+        };
+        Ok(Data { source, files, class_names, stages })
     }
 
     /// The text that the section is in, with paths that do not depend on where it stands.
@@ -150,6 +172,11 @@ impl Data {
     /// Whether what is to be predicted are classes, as opposed to numbers.
     pub(super) fn has_classes(&self) -> bool {
         self.source.answer() == Answer::Classes
+    }
+
+    /// What the classes are called, by number, if the workload names them.
+    pub(super) fn class_names(&self) -> Option<&[String]> {
+        self.class_names.as_deref()
     }
 
     /// Whether what is to be predicted is a single number per sample, without an axis.
@@ -218,9 +245,9 @@ fn data_error(error: plimsoll_data::Error) -> Error {
 
 /// The keys of the section, as a source asks for them.
 struct Keys<'a> {
-    table: &'a Table<'a>,
+    table: Table<'a>,
     folder: &'a Path,
-    instead: Option<&'a Path>,
+    reads: Option<Reads<'a>>,
     /// The files that were asked for.
     files: RefCell<Vec<DataFile>>,
 }
@@ -247,7 +274,7 @@ impl Keys<'_> {
 }
 
 /// Text as TOML has it, in quotes.
-fn toml_text(text: &str) -> String {
+pub(super) fn toml_text(text: &str) -> String {
     let mut quoted = String::from("\"");
     for character in text.chars() {
         match character {
@@ -288,6 +315,43 @@ impl Options for Keys<'_> {
         self.need(key, COUNT)
     }
 
+    fn find_classes(&self, key: &'static str) -> plimsoll_data::Result<Option<Classes>> {
+        self.find(key, CLASSES)
+    }
+
+    fn need_classes(&self, key: &'static str) -> plimsoll_data::Result<Classes> {
+        self.need(key, CLASSES)
+    }
+
+    fn find_number(&self, key: &'static str) -> plimsoll_data::Result<Option<f64>> {
+        self.find(key, NUMBER)
+    }
+
+    fn find_texts(&self, key: &'static str) -> plimsoll_data::Result<Option<Vec<String>>> {
+        self.find(key, TEXTS)
+    }
+
+    fn find_sections(
+        &self,
+        key: &'static str,
+        keys: &[&str],
+    ) -> plimsoll_data::Result<Vec<(String, Box<dyn Options + '_>)>> {
+        let Some(sections) = self.table.value(key) else { return Ok(Vec::new()) };
+        let read = || -> Result<Vec<(String, Box<dyn Options + '_>)>> {
+            let sections = sections.table("a section of [data]", "a section of sections")?;
+            let section = |name: &str| -> Result<(String, Box<dyn Options + '_>)> {
+                let table = sections
+                    .needed(name, "a section")?
+                    .table("a section of [data]", "a section in braces")?;
+                table.only(keys)?;
+                let keys = Keys { table, folder: self.folder, reads: self.reads, files: RefCell::default() };
+                Ok((name.to_string(), Box::new(keys)))
+            };
+            sections.keys().map(section).collect()
+        };
+        read().map_err(of_option)
+    }
+
     fn find_shape(&self, key: &'static str) -> plimsoll_data::Result<Option<Vec<usize>>> {
         self.find(key, SHAPE)
     }
@@ -297,9 +361,13 @@ impl Options for Keys<'_> {
     }
 
     fn file(&self, key: &'static str, name: &str) -> PathBuf {
-        let path = self.instead.map_or_else(|| self.folder.join(name), Path::to_path_buf);
+        let path = self.reads.map_or_else(|| self.folder.join(name), |reads| reads.file.to_path_buf());
         self.note(key, name, &path);
         path
+    }
+
+    fn wants_answer(&self) -> bool {
+        self.reads.is_none_or(|reads| reads.has_answer)
     }
 
     fn find_companion(&self, key: &'static str) -> plimsoll_data::Result<Option<PathBuf>> {

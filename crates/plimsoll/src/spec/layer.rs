@@ -1,12 +1,12 @@
 //! The layers of a sequential `[model]`: a word, such as `"flatten"`, or a table in which one key names the layer
 //! and holds its most important number, as in `{ dense = 100, activation = "relu" }`.
 
-use super::read::{COUNT, FLAG, FRACTION, Kind, PAIR, POSITIVE, SHAPE, TEXT, Table, Value};
+use super::read::{COUNT, FLAG, FRACTION, Kind, NUMBER, PAIR, POSITIVE, SHAPE, TEXT, Table, Value};
 use crate::Result;
 use crate::layers::{
     Activation, BatchNorm, Conv1d, Conv2d, ConvTranspose2d, Dense, Dropout, Embedding, Flatten,
     GlobalMeanPool, GroupNorm, Gru, InstanceNorm, Layer, LayerNorm, Lstm, MaxPool, MeanPool,
-    MultiHeadAttention, Padding, Reshape, Residual, RmsNorm, Sequential, SqueezeExcite, SwiGlu,
+    MultiHeadAttention, Padding, Rescale, Reshape, Residual, RmsNorm, Sequential, SqueezeExcite, SwiGlu,
     TransformerBlock, Upsample,
 };
 
@@ -114,6 +114,7 @@ impl Described<'_> {
                 ("group_norm", Self::group_norm),
                 ("swiglu", Self::swiglu),
                 ("squeeze_excite", Self::squeeze_excite),
+                ("rescale", Self::rescale),
                 ("reshape", Self::reshape),
                 ("upsample", Self::upsample),
                 ("residual", Self::residual),
@@ -293,6 +294,12 @@ impl Described<'_> {
     fn reshape(&self) -> Result<Boxed> {
         self.only(&["reshape"])?;
         Ok(Box::new(Reshape(self.table.need("reshape", SHAPE)?)))
+    }
+
+    fn rescale(&self) -> Result<Boxed> {
+        self.only(&["rescale", "offset"])?;
+        let factor = self.table.need("rescale", POSITIVE)?;
+        Ok(Box::new(Rescale { factor, offset: self.table.find_or("offset", NUMBER, 0.0)? }))
     }
 
     fn upsample(&self) -> Result<Boxed> {

@@ -245,6 +245,11 @@ pub(crate) const SHAPE: Kind<Vec<usize>> = Kind {
     expected: "a list of whole numbers, each at least 1, such as [28, 28, 1]",
     read: |v| v.as_array()?.iter().map(|extent| count(extent.get_ref())).collect(),
 };
+pub(crate) const NUMBER: Kind<f64> = Kind { expected: "a finite number", read: number };
+pub(crate) const TEXTS: Kind<Vec<String>> = Kind {
+    expected: "a list of texts in quotes, such as [\"a\", \"b\"]",
+    read: |v| v.as_array()?.iter().map(|text| text.get_ref().as_str().map(String::from)).collect(),
+};
 pub(crate) const PATTERNS: Kind<Vec<String>> = Kind {
     expected: "a list of names of parameters or scopes, with * for any characters, such as [\"*/bias\", \"head\"]",
     read: |v| {

@@ -200,7 +200,8 @@ impl<V: Vector<Scalar = f32>> CheapTest<V> {
                 Some(left) => left,
                 None => two_columns::<V, 0>(patch, channels),
             };
-            let (middle, right) = (two_columns::<V, 2>(patch, channels), two_columns::<V, 4>(patch, channels));
+            let (middle, right) =
+                (two_columns::<V, 2>(patch, channels), two_columns::<V, 4>(patch, channels));
             self.right = Some(right);
             // No maximum is NaN, but the sum is.
             if (left + middle + right).is_nan() {

@@ -75,6 +75,9 @@ pub(crate) enum Frame {
     End,
 }
 
+/// What was read of a record, or what is wrong with it.
+pub(crate) type Parsed<T> = std::result::Result<T, Fault>;
+
 /// What is wrong with a record.
 #[derive(Debug)]
 pub(crate) struct Fault {

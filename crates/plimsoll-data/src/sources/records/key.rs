@@ -2,7 +2,8 @@
 
 use super::format::Fault;
 use crate::source::add_field;
-use crate::sources::{Answer, Options};
+use crate::sources::table_columns::Names;
+use crate::sources::{Answer, Classes, Options};
 use crate::{Element, ErrorKind, Field, Result};
 use std::sync::Arc;
 
@@ -26,12 +27,14 @@ pub struct Key {
     pub(crate) name: String,
     pub(crate) field: Field,
     pub(crate) classes: Option<usize>,
+    /// What its values are called, if they are texts that stand for the classes 0, 1, 2 and so on.
+    pub(crate) names: Option<Arc<Names>>,
 }
 
 impl Key {
     /// The key of the same name as the field.
     pub fn of(field: Field) -> Key {
-        Key { name: field.name().to_string(), field, classes: None }
+        Key { name: field.name().to_string(), field, classes: None, names: None }
     }
 
     /// The same field under another key.
@@ -42,6 +45,20 @@ impl Key {
     /// Its values are classes, of which there are so many; others are refused.
     pub fn classes(self, classes: usize) -> Key {
         Key { classes: Some(classes), ..self }
+    }
+
+    /// Its values are texts, these, which stand for the classes 0, 1, 2 and so on; others are refused.
+    ///
+    /// # Errors
+    /// If there are no names, or two are the same.
+    pub fn class_names<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Result<Key> {
+        let names: Vec<String> = names.into_iter().map(Into::into).collect();
+        match Names::new(&names) {
+            Ok(names) => Ok(Key { classes: Some(names.count()), names: Some(Arc::new(names)), ..self }),
+            Err(reason) => {
+                Err(ErrorKind::Field { name: self.name, reason: format!("classes: {reason}") }.into())
+            }
+        }
     }
 
     /// The fields of keys, which must differ; classes are whole numbers.
@@ -107,19 +124,29 @@ impl Key {
         Fault::new(0, reason).of(&self.name)
     }
 
-    /// What a workload takes from records: `features`, and `label` or `target`.
-    pub(crate) fn described(options: &dyn Options, element: Element) -> Result<([Key; 2], Answer)> {
+    /// What a workload takes from records: `features`, and `label` or `target` if it wants these.
+    pub(crate) fn described(options: &dyn Options, element: Element) -> Result<(Vec<Key>, Answer)> {
+        let (keys, answer) = Key::described_whole(options, element)?;
+        let wanted = if options.wants_answer() { 2 } else { 1 };
+        Ok((keys.into_iter().take(wanted).collect(), answer))
+    }
+
+    fn described_whole(options: &dyn Options, element: Element) -> Result<([Key; 2], Answer)> {
         let shape = options.need_shape("shape")?;
         let name = options.find_text("features")?.unwrap_or("features".to_string());
         let features = Key::of(Field::new("features", element, &shape)?).called(&name);
         let (label, target) = (options.find_text("label")?, options.find_text("target")?);
-        match (label, target, options.find_count("classes")?) {
+        match (label, target, options.find_classes("classes")?) {
             (Some(name), None, Some(classes)) => {
-                let label = Key::of(Field::new("label", Element::I32, &[])?).called(&name).classes(classes);
+                let label = Key::of(Field::new("label", Element::I32, &[])?).called(&name);
+                let label = match classes {
+                    Classes::Numbered(classes) => label.classes(classes),
+                    Classes::Named(names) => label.class_names(names)?,
+                };
                 Ok(([features, label], Answer::Classes))
             }
             (Some(_), None, None) => {
-                options.need_count("classes")?;
+                options.need_classes("classes")?;
                 Err(options.refuse(None, "a `label` needs `classes`"))
             }
             (None, Some(name), None) => {
@@ -131,7 +158,7 @@ impl Key {
                 Err(options.refuse(Some("classes"), message))
             }
             _ => {
-                let message = "[data] needs exactly one of `label`, a key of class numbers to predict, and `target`, a \
+                let message = "[data] needs exactly one of `label`, a key of classes to predict, and `target`, a \
                                key of any numbers";
                 Err(options.refuse(None, message))
             }

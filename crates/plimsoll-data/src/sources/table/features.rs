@@ -1,4 +1,4 @@
-//! Tables as workloads have them: one column is predicted from all others that hold numbers.
+//! Tables as workloads have them: one column is predicted from others, by default from all that hold numbers.
 //!
 //! A row cannot be had without unpacking its block, which in a random order would be a block for each row. So the values of a
 //! small table are kept, and the rows of a large one are given in their order.
@@ -7,11 +7,12 @@ use super::super::concatenated::differing;
 use super::super::files::Paths;
 use super::super::predicted::Predicted;
 use super::super::records::key::no_class;
+use super::super::table_columns::{Cells, Names, Selection};
 use super::super::table_kinds::Form;
-use super::super::{Answer, Columns, Description};
-use super::{Table, arrow, error, parquet};
+use super::super::{Answer, Classes, Columns, Description};
+use super::{Block, Table, arrow, error, parquet};
 use crate::source::{Promise, RecordReader, field_named};
-use crate::{Dataset, Element, ErrorKind, Field, Record, Result, Source};
+use crate::{Dataset, Element, Error, ErrorKind, Field, Record, Result, Source};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,6 +25,9 @@ pub(in super::super) struct Described {
     pub(in super::super) path: PathBuf,
     pub(in super::super) form: Form,
     pub(in super::super) predicted: Predicted,
+    pub(in super::super) selection: Selection,
+    /// Whether there is a column to be predicted.
+    pub(in super::super) wants_answer: bool,
 }
 
 impl Description for Described {
@@ -63,25 +67,29 @@ impl Files {
             Form::Parquet => parquet(&self.paths[file])?,
             Form::Arrow => arrow(&self.paths[file])?,
         };
-        Rows::new(table, &self.of.predicted)
+        Rows::new(table, &self.of)
     }
 }
 
 /// All rows in memory.
-fn kept(mut rows: InOrder, fields: &[Field; 2]) -> Result<Columns> {
-    let mut record = Record::new(&fields.clone().into());
+fn kept(mut rows: InOrder, fields: &[Field]) -> Result<Columns> {
+    let mut record = Record::new(&fields.into());
     let (mut features, mut labels, mut targets) = (Vec::new(), Vec::new(), Vec::new());
-    let is_label = fields[1].element() == Element::I32;
+    let answer = fields.get(ANSWER).map(Field::element);
     while rows.next(&mut record)? {
         features.extend_from_slice(record.get::<f32>("features")?);
-        if is_label {
-            labels.extend_from_slice(record.get::<i32>("label")?);
-        } else {
-            targets.extend_from_slice(record.get::<f32>("target")?);
+        match answer {
+            Some(Element::I32) => labels.extend_from_slice(record.get::<i32>("label")?),
+            Some(_) => targets.extend_from_slice(record.get::<f32>("target")?),
+            None => {}
         }
     }
-    let columns = Columns::new().column("features", fields[0].shape(), features)?;
-    if is_label { columns.column("label", &[], labels) } else { columns.column("target", &[], targets) }
+    let columns = Columns::new().column("features", fields[FEATURES].shape(), features)?;
+    match answer {
+        Some(Element::I32) => columns.column("label", &[], labels),
+        Some(_) => columns.column("target", &[], targets),
+        None => Ok(columns),
+    }
 }
 
 /// Rows one after the other.
@@ -119,57 +127,193 @@ impl RecordReader for InOrder {
     }
 }
 
-/// The rows of a table as `features`, `f32`, and `label`, `i32`, or `target`, `f32`.
+/// The fields' positions.
+const FEATURES: usize = 0;
+const ANSWER: usize = 1;
+
+/// The rows of a table as `features`, `f32`, and `label`, `i32`, or `target`, `f32`, if it has that column.
 struct Rows {
     /// With the answer as its last column.
     table: Table,
-    fields: [Field; 2],
-    classes: Option<usize>,
+    fields: Vec<Field>,
+    /// What becomes of each column that is a feature.
+    cells: Vec<Cells>,
+    labels: Labels,
+}
+
+/// What the answers are.
+enum Labels {
+    /// Any numbers: no labels.
+    None,
+    Numbered(usize),
+    Named(Names),
 }
 
 impl Rows {
-    fn new(table: Table, predicted: &Predicted) -> Result<Rows> {
-        let Predicted { column: answer, classes } = predicted;
-        let position = field_named(table.fields(), answer)?;
-        if !table.columns[position].is_numbers() || !table.fields[position].shape().is_empty() {
-            let reason =
-                format!("it is to be predicted, but is no column of numbers: {}", table.fields[position]);
-            return Err(ErrorKind::Field { name: answer.clone(), reason }.into());
+    fn new(table: Table, of: &Described) -> Result<Rows> {
+        let Predicted { column: answer, classes } = &of.predicted;
+        let refused =
+            |name: &str, reason: String| Err(ErrorKind::Field { name: name.to_string(), reason }.into());
+        let position = match of.wants_answer {
+            true => Some(field_named(table.fields(), answer)?),
+            false => None,
+        };
+        let labels = match classes {
+            None => Labels::None,
+            Some(Classes::Numbered(classes)) => Labels::Numbered(*classes),
+            Some(Classes::Named(names)) => match Names::new(names) {
+                Ok(names) => Labels::Named(names),
+                Err(reason) => return refused(answer, format!("classes: {reason}")),
+            },
+        };
+        if let Some(at) = position
+            && !(table.is_number(at) || matches!(labels, Labels::Named(_)) && table.is_text(at))
+        {
+            let reason = format!("it is to be predicted, but is no column of numbers: {}", table.fields[at]);
+            return refused(answer, reason);
         }
-        let is_feature = |&at: &usize| at != position && table.columns[at].is_numbers();
-        let mut names: Vec<String> = (0..table.fields.len())
-            .filter(is_feature)
-            .map(|at| table.fields[at].name().to_string())
-            .collect();
-        if names.is_empty() {
-            let reason =
-                format!("`{answer}` is the only column of numbers; there is nothing to predict it from");
+        let names: Vec<String> = table.fields.iter().map(|field| field.name().to_string()).collect();
+        let usual = |at: usize| table.columns[at].is_numbers();
+        let answered = names.iter().position(|name| name == answer);
+        let mut chosen = of.selection.resolve(&names, answered, usual)?;
+        for (at, cells) in &chosen {
+            let fits = match cells {
+                Cells::Categories(_) => table.is_text(*at) || table.is_number(*at),
+                Cells::Number { .. } => table.is_number(*at),
+                _ => usual(*at),
+            };
+            if !fits {
+                let reason = format!(
+                    "it is no column of numbers: {}; list the `categories` that it has, or `ignore` it",
+                    table.fields[*at]
+                );
+                return refused(&names[*at], reason);
+            }
+        }
+        if chosen.is_empty() {
+            let reason = format!("it has no column of numbers to predict `{answer}` from");
             return Err(error(table.blocks.path(), None, reason));
         }
-        names.push(answer.clone());
-        let table = table.columns(&names.iter().map(String::as_str).collect::<Vec<_>>())?;
-        let elements = |field: &Field| field.shape().iter().product::<usize>();
-        let features = table.fields[..names.len() - 1].iter().map(elements).sum();
-        let answer = match classes {
-            Some(_) => Field::new("label", Element::I32, &[])?,
-            None => Field::new("target", Element::F32, &[])?,
+        let width = |(at, cells): &(usize, Cells)| match cells {
+            Cells::Plain => table.fields[*at].elements(),
+            cells => cells.width(),
         };
-        Ok(Rows {
-            table,
-            fields: [Field::new("features", Element::F32, &[features])?, answer],
-            classes: *classes,
-        })
+        let features = chosen.iter().map(width).sum();
+        let mut fields = vec![Field::new("features", Element::F32, &[features])?];
+        if position.is_some() {
+            fields.push(match classes {
+                Some(_) => Field::new("label", Element::I32, &[])?,
+                None => Field::new("target", Element::F32, &[])?,
+            });
+        }
+        let columns = chosen.iter().map(|(at, _)| *at).chain(position);
+        let columns: Vec<&str> = columns.map(|at| names[at].as_str()).collect();
+        let table = table.columns(&columns)?;
+        Ok(Rows { table, fields, cells: chosen.drain(..).map(|(_, cells)| cells).collect(), labels })
+    }
+
+    /// Writes the features of a row.
+    fn write_features(&self, block: &Block, sample: usize, out: &mut [[u8; 4]]) -> Result<()> {
+        let (mut first, mut row) = (0, Vec::new());
+        for (column, cells) in self.cells.iter().enumerate() {
+            let blame = |reason| self.table.blame(sample, column, reason);
+            if let Cells::Plain = cells {
+                let of = &self.table.fields[column];
+                row.resize(of.bytes(), 0);
+                self.table.write(block, sample, column, &mut row)?;
+                for bytes in row.chunks_exact(of.element().bytes()) {
+                    let value = single(number(of.element(), bytes)).map_err(blame)?;
+                    out[first] = value.to_ne_bytes();
+                    first += 1;
+                }
+                continue;
+            }
+            let room = &mut out[first..first + cells.width()];
+            first += cells.width();
+            let written = match self.table.text(block, sample, column, &mut row)? {
+                Some(text) => cells.write(text, 0, room),
+                None => cells.write("", 0, room),
+            };
+            written.map_err(|fault| blame(fault.reason))?;
+        }
+        Ok(())
+    }
+
+    /// The answer of a row.
+    fn answer(&self, block: &Block, sample: usize) -> Result<[u8; 4]> {
+        let (column, mut row) = (self.cells.len(), Vec::new());
+        let blame = |reason| self.table.blame(sample, column, reason);
+        if let Labels::Named(names) = &self.labels {
+            let text = self.table.text(block, sample, column, &mut row)?;
+            let class = names.find(text.unwrap_or("")).map_err(blame)?;
+            return Ok((class as i32).to_ne_bytes());
+        }
+        let of = &self.table.fields[column];
+        row.resize(of.bytes(), 0);
+        self.table.write(block, sample, column, &mut row)?;
+        let value = number(of.element(), &row);
+        match &self.labels {
+            Labels::Numbered(classes) => Rows::class(value, *classes).map(i32::to_ne_bytes),
+            _ => single(value).map(f32::to_ne_bytes),
+        }
+        .map_err(blame)
     }
 
     /// The class that a number stands for.
     fn class(value: f64, classes: usize) -> std::result::Result<i32, String> {
         if value.fract() != 0.0 || f64::from(value as i32) != value {
-            return Err(format!("{value} is not a class number; number the classes 0, 1, 2 and so on"));
+            return Err(format!(
+                "{value} is not a class number; number the classes 0, 1, 2 and so on, or list their names as the classes"
+            ));
         }
         match usize::try_from(value as i32) {
             Ok(class) if class < classes => Ok(value as i32),
             _ => Err(no_class(value as i64, classes)),
         }
+    }
+}
+
+impl Table {
+    /// Whether a row of this column is one number.
+    fn is_number(&self, column: usize) -> bool {
+        self.columns[column].is_numbers() && self.fields[column].shape().is_empty()
+    }
+
+    /// Whether a row of this column is a text.
+    fn is_text(&self, column: usize) -> bool {
+        self.fields[column].element() == Element::U8 && self.fields[column].shape() == [Field::OPEN]
+    }
+
+    /// What a row of a column of texts or single numbers says, if it is not null.
+    fn text<'a>(
+        &self,
+        block: &Block,
+        sample: usize,
+        column: usize,
+        room: &'a mut Vec<u8>,
+    ) -> Result<Option<&'a str>> {
+        let (field, values, row) = (&self.fields[column], &block.columns[column], sample - block.first);
+        if values.is_null(row) {
+            return Ok(None);
+        }
+        let is_text = self.is_text(column);
+        let elements = if is_text { self.columns[column].length(values, row) } else { 1 };
+        room.resize(elements * field.element().bytes(), 0);
+        self.write(block, sample, column, room)?;
+        if !is_text {
+            let value = number(field.element(), room).to_string();
+            room.clear();
+            room.extend_from_slice(value.as_bytes());
+        }
+        let text = std::str::from_utf8(room);
+        let text = text.map_err(|_| self.blame(sample, column, "the text is not UTF-8".to_string()))?;
+        Ok(Some(text.trim()))
+    }
+
+    /// The error that names the column.
+    fn blame(&self, sample: usize, column: usize, reason: String) -> Error {
+        let reason = format!("column `{}`: {reason}", self.fields[column].name());
+        error(self.blocks.path(), Some(sample), reason)
     }
 }
 
@@ -202,28 +346,12 @@ impl Source for Rows {
 
     fn read(&self, sample: usize, field: usize, out: &mut [u8]) -> Result<()> {
         self.locate(sample, field, out)?;
-        let answer = self.table.fields.len() - 1;
         let block = self.table.block(sample)?;
-        let columns = if field == 0 { 0..answer } else { answer..answer + 1 };
-        let mut out = out.as_chunks_mut::<4>().0.iter_mut();
-        let mut row = Vec::new();
-        for column in columns {
-            let (of, element) = (&self.table.fields[column], self.table.fields[column].element());
-            row.resize(of.bytes(), 0);
-            self.table.write(&block, sample, column, &mut row)?;
-            for (bytes, out) in row.chunks_exact(element.bytes()).zip(&mut out) {
-                let value = number(element, bytes);
-                let written = match self.classes.filter(|_| field == 1) {
-                    Some(classes) => Rows::class(value, classes).map(i32::to_ne_bytes),
-                    None => single(value).map(f32::to_ne_bytes),
-                };
-                *out = written.map_err(|reason| {
-                    let reason = format!("column `{}`: {reason}", of.name());
-                    error(self.table.blocks.path(), Some(sample), reason)
-                })?;
-            }
+        if field == ANSWER {
+            out.copy_from_slice(&self.answer(&block, sample)?);
+            return Ok(());
         }
-        Ok(())
+        self.write_features(&block, sample, out.as_chunks_mut().0)
     }
 
     fn reading_bytes(&self) -> u64 {
@@ -235,8 +363,9 @@ impl Source for Rows {
     }
 
     fn promise(&self, field: usize) -> Promise {
-        match self.classes {
-            Some(classes) if field == 1 => Promise::Below(classes),
+        match &self.labels {
+            Labels::Numbered(classes) if field == ANSWER => Promise::Below(*classes),
+            Labels::Named(names) if field == ANSWER => Promise::Below(names.count()),
             _ => Promise::Finite,
         }
     }
