@@ -36,13 +36,19 @@ def of_memory(error: Optional[BaseException]) -> bool:
 def chain(error: Optional[BaseException]) -> Iterable[BaseException]:
     """The exception and those it came from, as its traceback shows them."""
     seen = set()
-    while error is not None and id(error) not in seen:
-        if not isinstance(error, Exception):
-            return
+    left = [error]
+    while left:
+        error = left.pop()
+        if error is None or id(error) in seen or not isinstance(error, Exception):
+            continue
         seen.add(id(error))
         yield error
         cause = error.__cause__
-        error = cause if cause is not None or error.__suppress_context__ else error.__context__
+        left.append(cause if cause is not None or error.__suppress_context__ else error.__context__)
+        # A group, as asyncio.TaskGroup raises it, holds the errors of its tasks.
+        members = getattr(error, "exceptions", None)
+        if isinstance(members, tuple):
+            left.extend(member for member in members if isinstance(member, BaseException))
 
 
 def _says_so(error: BaseException) -> bool:

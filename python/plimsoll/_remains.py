@@ -73,7 +73,7 @@ class Remains:
         """Writes all that there is about this failure."""
         if self._attempt("a folder for what is left", self.place) is None:
             return
-        message = self._attempt("the traceback", lambda: self._write("message.txt", traceback_of(error)))
+        message = self._attempt("the traceback", lambda: self._write("message.txt", traceback_of(error) + _own_limit()))
         if recorder is not None:
             if recorder.recording and recorder.snapshot is None:
                 self._attempt("a snapshot", recorder.write)
@@ -136,6 +136,21 @@ def traceback_of(error: BaseException) -> str:
     import traceback
 
     return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+
+
+def _own_limit() -> str:
+    """The limit on the addresses of this process, where one is set, and what it has mapped: the host may refuse for that."""
+    try:
+        import resource
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if limit == resource.RLIM_INFINITY:
+            return ""
+        with open("/proc/self/statm") as file:
+            mapped = int(file.read().split()[0]) * resource.getpagesize()
+    except (ImportError, OSError, ValueError, IndexError):
+        return ""
+    return f"this process may map at most {limit} bytes (ulimit -v), and had mapped {mapped} bytes\n"
 
 
 def _is_of_jax(error: BaseException) -> bool:

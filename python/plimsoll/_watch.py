@@ -28,6 +28,9 @@ class Watch:
         self._reporting = threading.Lock()
         self._shell = None
 
+    def __repr__(self) -> str:
+        return "memory is watched" if _active is self else "memory is not watched"
+
     def start(self) -> "Watch":
         """Begins to watch."""
         self._torch.install()

@@ -1,5 +1,6 @@
 """Which exceptions mean that memory ran out."""
 
+import sys
 import unittest
 
 from plimsoll._failure import of_memory
@@ -56,6 +57,13 @@ class OfMemory(unittest.TestCase):
                 raise ValueError("another matter") from None
         except ValueError as error:
             self.assertFalse(of_memory(error))
+
+    @unittest.skipUnless(sys.version_info >= (3, 11), "there are no groups")
+    def test_the_errors_of_a_group_count(self):
+        inner = ExceptionGroup("of a task", [ValueError("other"), MemoryError()])
+        self.assertTrue(of_memory(ExceptionGroup("of all", [KeyError("x"), inner])))
+        self.assertFalse(of_memory(ExceptionGroup("of all", [KeyError("x"), ValueError("other")])))
+        self.assertFalse(of_memory(BaseExceptionGroup("of all", [KeyboardInterrupt("out of memory")])))
 
     def test_an_error_without_words_is_none(self):
         class Mute(Exception):

@@ -31,7 +31,8 @@ class Programs(Case):
             JAX_TRACEBACK_FILTERING="off",
         )
         self.assert_own_error(ran, "RESOURCE_EXHAUSTED: Out of memory allocating 281474976710656 bytes")
-        self.assert_verdict(ran, ["message.txt", "device_memory.prof"])
+        self.assertEqual(self.assert_verdict(ran, ["message.txt", "device_memory.prof"]), "host-memory")
+        self.assertNotIn("Healthy", ran.said)
 
     @needs("torch")
     def test_pytorch_on_the_cpu_gets_a_verdict(self):
@@ -61,6 +62,31 @@ class Programs(Case):
         facts = json.loads((folder / "environment.json").read_text())
         self.assertEqual(facts["machine"]["system"]["limits"]["address_space_bytes"], 4 << 30)
         self.assertIn("numpy", facts["versions"])
+
+    def test_a_limit_that_the_process_has_itself_is_named(self):
+        ran = self.run_program(
+            """
+            import resource
+            resource.setrlimit(resource.RLIMIT_AS, (1 << 30, resource.RLIM_INFINITY))
+            kept = []
+            while True:
+                kept.append(bytearray(64 << 20))
+            """
+        )
+        self.assert_own_error(ran, "MemoryError")
+        self.assertEqual(self.assert_verdict(ran, ["message.txt"]), "host-memory")
+        self.assertIn("its own limit (ulimit -v)", " ".join(ran.said.split()))
+
+    def test_a_limit_that_is_far_away_is_not_named(self):
+        ran = self.run_program(
+            """
+            import resource
+            resource.setrlimit(resource.RLIMIT_AS, (1 << 44, resource.RLIM_INFINITY))
+            raise MemoryError("too much")
+            """
+        )
+        self.assertEqual(self.assert_verdict(ran, ["message.txt"]), "host-memory")
+        self.assertNotIn("ulimit -v", ran.said)
 
     def test_only_settings_that_bear_on_memory_are_kept(self):
         ran = self.run_program("raise MemoryError", WANDB_API_KEY="hush", XLA_PYTHON_CLIENT_MEM_FRACTION=".5")
@@ -126,6 +152,14 @@ class Programs(Case):
         self.assertEqual(ran.status, 137)
         self.assertIn("was killed (SIGKILL, exit status 137)", ran.err)
         self.assertEqual(len(ran.left), 1, ran.err)
+        # It was small, and nothing was killed for memory meanwhile.
+        self.assertNotIn("Host memory:", ran.err)
+
+    def test_code_in_place_of_a_script_is_run_by_python(self):
+        ran = subprocess.run([PROGRAM, "run", "-c", "import sys; print(sys.argv, 'plimsoll' in sys.modules)", "--x"],
+                             cwd=self.folder, capture_output=True, text=True,
+                             env={**os.environ, "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]})
+        self.assertEqual((ran.returncode, ran.stdout, ran.stderr), (0, "['-c', '--x'] True\n", ""))
 
 
 class NothingFails(Case):

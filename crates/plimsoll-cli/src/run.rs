@@ -18,13 +18,13 @@ use crate::output::PlainText;
 
 /// Run a program, and say why if it dies of memory
 ///
-/// `plimsoll run train.py ARGS...` is `python train.py ARGS...`, `plimsoll run -m PACKAGE` is `python -m PACKAGE`, and any
-/// other command is run as it is: `plimsoll run -- torchrun train.py`. Python programs need the package (pip install
+/// `plimsoll run train.py ARGS...` is `python train.py ARGS...`, `plimsoll run -m PACKAGE` is `python -m PACKAGE`, -c likewise, and
+/// any other command is run as it is: `plimsoll run -- torchrun train.py`. Python programs need the package (pip install
 /// plimsoll) where they run. Output and exit status are the program's own; what is said of memory comes under its
 /// traceback, and what it was made of is left in a folder plimsoll-crash-TIME-PID.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A Python script or -m PACKAGE, or any command, and its arguments
+    /// A Python script, -m PACKAGE or -c CODE, or any command, and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -76,7 +76,7 @@ fn with_python(command: &[OsString]) -> Vec<OsString> {
     let first = &command[0];
     let is_script = Path::new(first).extension().is_some_and(|kind| kind == "py");
     let mut whole = command.to_vec();
-    if is_script || first == "-m" {
+    if is_script || first == "-m" || first == "-c" {
         whole.insert(0, python());
     }
     whole

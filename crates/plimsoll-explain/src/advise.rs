@@ -188,7 +188,7 @@ fn make_others_leave(facts: &Facts<'_>) -> Option<Advice> {
     } else {
         names.join(", ")
     };
-    let needed = facts.reserved?.saturating_add(facts.refused?);
+    let needed = facts.reserved.or(facts.live)?.saturating_add(facts.refused?);
     let others = facts.others();
     let because = match others {
         Some(others) => {
@@ -200,13 +200,21 @@ fn make_others_leave(facts: &Facts<'_>) -> Option<Advice> {
         }
         None => "what they hold was not recorded".into(),
     };
+    let ranks = facts.device.program.ranks && names.len() > 1;
+    let change = match ranks {
+        true => format!(
+            "give each rank a device of its own (torch.cuda.set_device(local_rank), before anything else uses a device), or end what \
+             is not of this job: {who}"
+        ),
+        false => format!("end {who}, if yours, or use another device"),
+    };
     // Of what no process is named for, a part may be this one's context.
     let own = if facts.device.others.is_empty() && facts.device.process.is_none() { CONTEXT } else { 0 };
     let survives = others.and_then(|others| {
         let free = facts.device.device_free?.saturating_add(others.saturating_sub(own));
         (free >= facts.refused?).then_some(true)
     });
-    Some(argued(format!("end {who}, if yours, or use another device"), survives, Some(needed), because))
+    Some(argued(change, survives, Some(needed), because))
 }
 
 /// Raise the limit as far as the program needs.

@@ -31,6 +31,10 @@ pub struct Program {
     pub settings_variable: Option<&'static str>,
     /// The server that it is.
     pub server: Option<Server>,
+    /// A checkpoint was being loaded to the device that it was saved from.
+    pub loads_checkpoint: bool,
+    /// It is one of the ranks of a job.
+    pub ranks: bool,
 }
 
 /// What a program was doing.
@@ -133,5 +137,7 @@ impl Program {
         };
         self.settings_variable = self.settings_variable.or(other.settings_variable);
         self.server = self.server.or(other.server);
+        self.loads_checkpoint |= other.loads_checkpoint;
+        self.ranks |= other.ranks;
     }
 }

@@ -49,7 +49,7 @@ pub enum SignKind {
     KilledByLimit,
     /// A process was killed, most often for memory; by whom is not said.
     Killed,
-    /// Java's machine reached the limit of its own heap.
+    /// Java's machine, or Node, reached the limit of its own heap.
     JavaHeap,
     /// The host refused another mapping of shared memory.
     Mappings,

@@ -63,6 +63,9 @@ impl Killed {
                     // Without it the rest is there all the same.
                     let _ = fs::write(folder.join("environment.json"), facts);
                 }
+                if self.is_small() {
+                    return text;
+                }
                 if let Some(verdict) = this_program(&["explain".as_ref(), message.as_ref()]) {
                     text += "\n";
                     text += &verdict;
@@ -71,6 +74,13 @@ impl Killed {
             Err(error) => text += &format!("plimsoll: no folder could be made for it: {error}\n"),
         }
         text
+    }
+
+    /// Whether nothing speaks for memory: nothing was killed for it, and no process was of any size beside what was
+    /// available.
+    fn is_small(&self) -> bool {
+        let counted = self.for_memory > 0 || self.kernel.is_some();
+        !counted && self.largest.is_some_and(|bytes| bytes < self.host.0 / 4)
     }
 
     /// What happened, and what to do.
@@ -101,6 +111,12 @@ impl Killed {
                 "{whom} because the host's memory ran out{largest}. Hold less (fewer workers, smaller prefetch, \
                  memory-mapped data), or {raise}."
             ),
+            _ if self.is_small() => format!(
+                "{whom}{largest}, of {} that were available when it began, and nothing was counted as killed for memory meanwhile. \
+                 Most likely somebody, a scheduler or a time limit ended it; the kernel's log, if it may be read, tells: dmesg | grep \
+                 -i 'killed process'.",
+                format_bytes(self.host.0)
+            ),
             _ => format!(
                 "{whom}{largest}. Most often that is the host's memory; {} of {} were available when it began. The \
                  kernel's log, if it may be read, tells: dmesg | grep -i 'killed process'. Otherwise somebody, or a \
@@ -117,12 +133,13 @@ impl Killed {
         if let Some(bytes) = self.largest {
             text += &format!("largest resident memory of its processes: {bytes} bytes\n");
         }
+        let group = self.group.as_ref().and_then(|group| Some((&group.path, group.limit_bytes?)));
         if self.for_memory > 0 {
-            text += &format!("oom_kill rose by {} while it ran\n", self.for_memory);
-        }
-        if let Some((path, limit)) =
-            self.group.as_ref().and_then(|group| Some((&group.path, group.limit_bytes?)))
-        {
+            text += &format!("oom_kill rose by {} while it ran", self.for_memory);
+            text += &group.map_or("\n".into(), |(path, limit)| {
+                format!(", in the control group {path} that is limited to {limit} bytes\n")
+            });
+        } else if let Some((path, limit)) = group {
             text += &format!("memory limit of the control group {path}: {limit} bytes\n");
         }
         text += &format!("memory of the host: {} bytes\n", self.host.1);

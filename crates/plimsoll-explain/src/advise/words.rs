@@ -73,8 +73,15 @@ fn look(facts: &Facts<'_>) -> Lines {
     if kind == Some(SignKind::Reservation) || taken {
         let change = match facts.framework {
             Framework::Jax => "XLA_PYTHON_CLIENT_PREALLOCATE=false",
+            Framework::Paddle => {
+                "FLAGS_fraction_of_gpu_memory_to_use=0.5 or less (it was 0.92), or from Paddle 1.6 on FLAGS_allocator_strategy=auto_growth"
+            }
             Framework::TensorFlow if facts.device.program.is_at_least((2, 0)) => {
                 "tf.config.experimental.set_memory_growth(gpu, True) for each device"
+            }
+            Framework::TensorFlowOrJax => {
+                "config.gpu_options.allow_growth = True (TensorFlow 2: tf.config.experimental.set_memory_growth; JAX: \
+                 XLA_PYTHON_CLIENT_PREALLOCATE=false)"
             }
             _ => {
                 "config.gpu_options.allow_growth = True (TensorFlow 2: tf.config.experimental.set_memory_growth)"
@@ -155,7 +162,19 @@ fn smaller(facts: &Facts<'_>) -> Lines {
             ),
         ];
     }
+    if says(&["xgboost", "catboost", "LightGBM"]) {
+        return vec![line(
+            "use fewer bins and shallower trees (max_bin, max_depth; CatBoost: border_count, depth; XGBoost: QuantileDMatrix), or a part of the rows",
+            "histograms of all features and nodes, and the binned data, lie on the device",
+        )];
+    }
     let mut lines = one_tensor(facts);
+    if program.loads_checkpoint {
+        lines.push(line(
+            "load the checkpoint to the host: torch.load(path, map_location=\"cpu\"), then move the model",
+            "it is otherwise loaded to the device that it was saved from, by every process that loads it",
+        ));
+    }
     if facts.held_by_an_engine().is_some() {
         lines.push(line(
             "give less to what runs beside PyTorch in this process: the share or the cache in the options of its engine",
@@ -235,6 +254,15 @@ fn one_tensor(facts: &Facts<'_>) -> Lines {
         return Vec::new();
     }
     let of = share.map_or(String::new(), |share| format!(", {share:.0} % of the device"));
+    if matches!(facts.framework, Framework::Jax | Framework::TensorFlowOrJax) {
+        return vec![line(
+            "make what one compiled program holds at once smaller: smaller shapes, jax.checkpoint around each block, or the work in several calls",
+            format!(
+                "XLA takes the temporaries of a program in one piece, and most often that is what is refused: here {}{of}",
+                format_bytes(refused)
+            ),
+        )];
+    }
     vec![line(
         "make the one tensor that was refused smaller: compute it in chunks or tiles, or from a shorter sequence, a smaller picture or fewer samples",
         format!("it alone is {}{of}", format_bytes(refused)),
@@ -295,8 +323,17 @@ fn server(facts: &Facts<'_>) -> Lines {
     let says = |words: &str| facts.device.sign.as_ref().is_some_and(|sign| sign.quote.contains(words));
     match facts.device.program.server {
         Some(Server::Vllm) => {
+            let estimate = facts.device.sign.as_ref().and_then(|sign| {
+                let (_, rest) = sign.quote.split_once("estimated maximum model length is ")?;
+                rest.split(|c: char| !c.is_ascii_digit()).next().filter(|digits| !digits.is_empty())
+            });
             let shorter = line(
-                "lower --max-model-len to the longest request that is served",
+                match estimate {
+                    Some(tokens) => format!(
+                        "lower --max-model-len to {tokens} or less, which is what the server estimates to fit"
+                    ),
+                    None => "lower --max-model-len to the longest request that is served".into(),
+                },
                 "the cache must hold at least one request of that length",
             );
             let share = line(
@@ -334,6 +371,21 @@ fn server(facts: &Facts<'_>) -> Lines {
                 "it is the share of the device for weights and cache; activations take the rest",
             ),
         ],
+        // What is refused beside weights and cache is refused because they took the rest.
+        Some(Server::Sglang)
+            if facts.device.sign.as_ref().is_none_or(|sign| sign.kind != SignKind::ServerCache) =>
+        {
+            vec![
+                line(
+                    "lower --mem-fraction-static",
+                    "it is the share of the device for weights and cache; activations and graphs take the rest",
+                ),
+                line(
+                    "lower --cuda-graph-max-bs, --chunked-prefill-size or --max-running-requests",
+                    "what one step computes, and the graphs that are kept of it, grow with them",
+                ),
+            ]
+        }
         Some(Server::Sglang) => vec![
             line(
                 "raise --mem-fraction-static if the start fails, lower it if requests fail",
@@ -418,7 +470,9 @@ fn refused_with_room(facts: &Facts<'_>, sign: Option<&Sign>) -> Lines {
         )];
     }
     let mut lines = Vec::new();
-    let platform = facts.device.program.platform;
+    // ROCm is Linux' unless something says otherwise.
+    let hip = facts.device.program.backend == Some(Backend::Hip);
+    let platform = facts.device.program.platform.or(hip.then_some(Platform::Linux));
     if platform != Some(Platform::Linux) {
         let when = if platform.is_some() { "" } else { "on Windows: " };
         lines.push(line(

@@ -246,7 +246,10 @@ impl<'a> Facts<'a> {
             return Some(total(device.others.iter().map(|&(_, bytes)| bytes)));
         }
         let rest = self.beside_the_pool()?;
-        Some(if rest > CONTEXT { rest } else { 0 })
+        // Where the pool's size was not told, what it keeps unused is in the rest as well.
+        let told = device.process.or(self.reserved).is_some();
+        let idle = if told { 0 } else { self.live.unwrap_or(0) / 2 };
+        Some(if rest > CONTEXT.saturating_add(idle) { rest } else { 0 })
     }
 
     /// What this process holds outside its pool, where that is most of the device: an engine beside PyTorch.
@@ -346,7 +349,8 @@ fn changes_after(trace: &Trace, event: usize) -> bool {
         .any(|event| matches!(event.action, Allocate(_) | Free(_) | Reserve { .. } | Release { .. }))
 }
 
-/// A pool of whose bound no more than this share is free is nearly full.
+/// A pool of whose bound no more than this share is free is nearly full. Of 40 posted messages whose request was smaller than all
+/// that was free, those of full devices had up to 6.0 % free, and those of pools in pieces 8.2 % and more.
 const NEARLY_FULL: f64 = 0.065;
 
 /// What a driver keeps for itself: a request this close to the last byte may be refused for that alone.

@@ -1,6 +1,7 @@
 //! Several files of one run, as one recording: the snapshot knows the blocks, the message knows the device.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::program::Backend;
 use crate::recording::{Device, Framework, Recording};
 use plimsoll_memory::{Action, OwnerId, Owners, Request};
 use std::sync::Arc;
@@ -52,8 +53,18 @@ fn same_framework(a: Framework, b: Framework) -> Option<Framework> {
 fn same_device(a: &Device, b: &Device) -> bool {
     match (a.index, b.index) {
         (Some(a), Some(b)) => a == b,
-        _ => a.name == b.name,
+        _ => a.name == b.name || is_unnamed(a) && is_host(b) || is_unnamed(b) && is_host(a),
     }
+}
+
+/// Whether an error told no more of its device than a number, if that. JAX words what the host refused to its CPU devices alike.
+fn is_unnamed(device: &Device) -> bool {
+    device.failure.is_some() && (device.name == "device" || device.name.starts_with("device "))
+}
+
+/// Whether a profile is of the host, as a device.
+fn is_host(device: &Device) -> bool {
+    device.name.starts_with("cpu:") || device.name.starts_with("TFRT_CPU")
 }
 
 /// Adds to a device what another file knows of it.
@@ -62,6 +73,11 @@ fn complete(known: &mut Device, other: Device, adoptions: &mut Vec<Adoption>) {
         if known.is_none() {
             *known = other;
         }
+    }
+    let host = is_unnamed(known) && is_host(&other) || is_unnamed(&other) && is_host(known);
+    if host {
+        known.name = if is_host(known) { std::mem::take(&mut known.name) } else { other.name.clone() };
+        known.program.backend = Some(Backend::Cpu);
     }
     fill(&mut known.capacity, other.capacity);
     fill(&mut known.limit, other.limit);
@@ -196,6 +212,21 @@ mod tests {
             partial: false,
         };
         Recording { origin, devices: vec![Device { index: Some(0), ..device }] }
+    }
+
+    #[test]
+    fn what_the_host_refused_to_its_own_device_is_of_the_host() {
+        let failure = Failure { requested: 9, exact: true, event: None, op: None };
+        let log = Device { name: "device".into(), failure: Some(failure), ..Device::default() };
+        let profile = Device { name: "cpu:0".into(), live: Some(4), ..Device::default() };
+        let mut of_host = of(profile);
+        of_host.devices[0].index = None;
+        for files in [vec![of(log.clone()), of_host.clone()], vec![of_host, of(log)]] {
+            let joined = join(files).unwrap();
+            let [device] = &joined.devices[..] else { panic!("{:?}", joined.devices) };
+            assert_eq!((device.name.as_str(), device.program.backend), ("cpu:0", Some(Backend::Cpu)));
+            assert_eq!((device.live, device.failure.is_some()), (Some(4), true));
+        }
     }
 
     #[test]

@@ -154,6 +154,8 @@ struct Log {
     clues: Clues,
     tables: Tables,
     listing: Listing,
+    /// The limit that the process had itself.
+    own_limit: Option<host::OwnLimit>,
     /// What families of messages say outright, the first of each kind.
     found: Vec<Found>,
     gaps: Vec<String>,
@@ -178,6 +180,7 @@ impl Log {
             clues: Clues::default(),
             tables: Tables::default(),
             listing: Listing::default(),
+            own_limit: None,
             found: Vec::new(),
             gaps: Vec::new(),
             partial: false,
@@ -255,7 +258,9 @@ impl Log {
 
     /// Takes what a line says outright, whatever the program is.
     fn outright(&mut self, line: &str, at: u64) {
+        self.tables.failed = self.found.iter().any(|found| found.weight >= Weight::Error);
         self.tables.read(line, at);
+        self.own_limit = host::OwnLimit::read(line, at).or(self.own_limit.take());
         let found = self
             .listing
             .read(line, at)
@@ -277,6 +282,14 @@ impl Log {
             return;
         }
         self.take_found(found, line, at);
+        // What CUDA told of the device when its own pool refused.
+        if let Some((free, rest)) =
+            parse::after(line, "Free memory/Total memory: ").and_then(|text| text.trim().split_once('/'))
+            && let Some(found) = self.found.iter_mut().find(|found| found.device.failure.is_some())
+        {
+            found.device.device_free = free.parse().ok();
+            found.device.capacity = parse::number(rest);
+        }
         let mut refused = self.found.iter_mut().filter(|found| found.framework == Framework::LlamaCpp);
         if let (Some(purpose), Some(failure)) =
             (ggml::purpose(line), refused.find_map(|found| found.device.failure.as_mut()))

@@ -125,4 +125,11 @@ pub(super) const CASES: &[Case] = &[
         &["Host memory", "nvidia-smi"],
         "pyopencl._cl.MemoryError: clEnqueueWriteBuffer failed: MEM_OBJECT_ALLOCATION_FAILURE",
     ),
+    case(
+        "cuSOLVER's handle",
+        Full,
+        &["nvidia-smi"],
+        &[],
+        "torch._C._LinAlgError: cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnCreate(handle)`",
+    ),
 ];

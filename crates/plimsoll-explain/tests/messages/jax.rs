@@ -82,4 +82,26 @@ pub(super) const CASES: &[Case] = &[
         &["GPU", "nvidia-smi"],
         "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Error loading program 'jit_update': Attempting to reserve 11.02G at the bottom of memory. That was not possible. There are 4.75G free, 0B reserved, and 4.75G reservable.",
     ),
+    case(
+        "no room for a kernel beside the pool",
+        Full,
+        &["PREALLOCATE=false"],
+        &[],
+        "jaxlib.xla_extension.XlaRuntimeError: INTERNAL: Failed to load in-memory CUBIN: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+    ),
+    case(
+        "all temporaries of a program",
+        TooBig,
+        &["one compiled program"],
+        &["one tensor"],
+        "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9663676416 bytes.",
+    ),
+    case(
+        "CUDA's own pool, and what it told of the device",
+        TooBig,
+        &[],
+        &["one tensor"],
+        "E0102 03:04:05.678901 77 gpu_cudamallocasync_allocator.cc:361] gpu_async_0 cuMemAllocAsync failed to allocate 137438953472 bytes: \
+         RESOURCE_EXHAUSTED: : CUDA_ERROR_OUT_OF_MEMORY: out of memory\n Reported by CUDA: Free memory/Total memory: 41875931136/85095874560\n",
+    ),
 ];

@@ -13,6 +13,7 @@ mod jax;
 mod libraries;
 mod rare;
 mod servers;
+mod tables;
 mod tensorflow;
 mod torch;
 
@@ -35,7 +36,7 @@ const fn case(
     Case { name, text, kind, advised, never }
 }
 
-const FAMILIES: [&[Case]; 8] = [
+const FAMILIES: [&[Case]; 9] = [
     torch::CASES,
     drivers::CASES,
     tensorflow::CASES,
@@ -43,6 +44,7 @@ const FAMILIES: [&[Case]; 8] = [
     servers::CASES,
     libraries::CASES,
     host::CASES,
+    tables::CASES,
     rare::CASES,
 ];
 
@@ -146,8 +148,38 @@ fn a_sentence_broken_between_its_words_is_understood() {
     let old = "E external/org_tensorflow/tensorflow/compiler/xla/python/local_client.cc:672] Execution of replica 0 failed: Resource \
                exhausted: Out \nof memory while trying to allocate 9663676416 bytes.\n";
     assert_eq!(kind(old), Some(TooBig));
+    let word = "(EngineCore pid=9) ValueError: To serve at least one request with the model's max seq len (65536), (9.50 GiB KV c\n\
+                ache is needed, which is larger than the available KV cache memory (2.25 GiB). Based on the\n";
+    assert_eq!(kind(word), Some(TooBig));
     // What no pair of lines makes clearer stays what it was.
     assert_eq!(kind("solver: fatal error: out of memory\nin phase 3\n"), Some(Full));
+}
+
+#[test]
+fn what_says_that_nothing_was_killed_for_memory_is_no_failure_of_it() {
+    for text in [
+        "        \"OOMKilled\": false,\n        \"ExitCode\": 1,\n",
+        "RuntimeError: DataLoader worker (pid 77) is killed by signal: Terminated.\n",
+        "RuntimeError: unable to open shared memory object </torch_77_1> in read-write mode: Too many open files (24)\n",
+    ] {
+        assert!(explained(text.as_bytes()).is_none(), "{text}");
+    }
+}
+
+#[test]
+fn a_share_in_a_table_above_the_error_is_told_and_the_servers_own_estimate_is_taken() {
+    let table = "GPU  Temp  AvgPwr  SCLK  MCLK  Fan  Perf  PwrCap  VRAM%  GPU%\n0    44.0c  55.0W  800Mhz  1600Mhz  0%  auto  300.0W  97%  0%\n\
+                 RuntimeError: HIP error: out of memory\n";
+    let text = shown(&explained(table.as_bytes()).unwrap());
+    assert!(text.contains("97 % of device 0's memory in use"), "{text}");
+    let long = format!(
+        "{} ValueError: To serve at least one request with the models's max seq len (40960), (5.62 GiB KV cache is needed, which is \
+         larger than the available KV cache memory (2.91 GiB). Based on the available memory, the estimated maximum model length is \
+         21184. Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.\n",
+        "(EngineCore_DP0 pid=4321) ERROR 01-02 03:04:05 [core.py:586]".repeat(6)
+    );
+    let text = shown(&explained(long.as_bytes()).unwrap());
+    assert!(text.contains("--max-model-len to 21184"), "{text}");
 }
 
 #[test]

@@ -479,4 +479,103 @@ pub(super) const CASES: &[Case] = &[
         &["Host memory", "the device's memory ran out"],
         "solver: fatal error: out of memory in phase 3",
     ),
+    // Accelerators and engines with words of their own.
+    case(
+        "OpenVINO, one buffer",
+        RefusedWithRoom,
+        &["cut the one allocation"],
+        &["paging file"],
+        "[GPU] Exceeded max size of memory object allocation: requested 5368709120 bytes, but max alloc size supported by device is \
+         4294959104 bytes.Please try to reduce batch size or use lower precision.",
+    ),
+    case(
+        "OpenVINO, the sum",
+        TooBig,
+        &["smaller"],
+        &[],
+        "[GPU] Exceeded max size of memory allocation: Required 2147483648 bytes, already occupied : 6442450944 bytes, but available \
+         memory size is 7516192768 bytes",
+    ),
+    case(
+        "Neuron",
+        Full,
+        &["vendor"],
+        &["nvidia-smi", "CUDA"],
+        "2024-Jan-02 03:04:05.678 90:91 ERROR  TDRV:dmem_alloc_internal   Failed to alloc DEVICE memory: 268435456",
+    ),
+    case(
+        "Gaudi",
+        TooBig,
+        &[],
+        &["nvidia-smi", "CUDA"],
+        "RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::34359738368 (32768)MB",
+    ),
+    case(
+        "MLC, its own count",
+        TooBig,
+        &["serve fewer"],
+        &["nvidia-smi"],
+        "ValueError: Insufficient GPU memory error: The available single GPU memory is 8100.000 MB, which is less than the sum of model \
+         weight size (6500.250 MB) and temporary buffer size (3200.500 MB).",
+    ),
+    case(
+        "Paddle's share of 2018",
+        Full,
+        &["FLAGS_fraction_of_gpu_memory_to_use"],
+        &["allow_growth"],
+        "paddle.fluid.core.EnforceNotMet: enforce allocating <= available failed, 11003462067 > 1201702144\n\
+         at [/paddle/paddle/fluid/platform/gpu_info.cc:119]",
+    ),
+    case(
+        "XGBoost",
+        Full,
+        &["max_bin"],
+        &["sequences", "Host memory"],
+        "xgboost.core.XGBoostError: [01:02:03] /workspace/src/common/device_helpers.cuh:432: Memory allocation error on worker 0: \
+         std::bad_alloc: cudaErrorMemoryAllocation: out of memory\n- Free memory: 9437184\n- Requested memory: 8388608\n",
+    ),
+    case(
+        "a checkpoint, to the device it came from",
+        Full,
+        &["map_location"],
+        &[],
+        "  File \"/opt/c/lib/python3.8/site-packages/torch/serialization.py\", line 157, in _cuda_deserialize\n\
+         RuntimeError: CUDA error: out of memory",
+    ),
+    case(
+        "ranks on one device",
+        OtherProcess,
+        &["set_device(local_rank)"],
+        &[],
+        "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 64.00 MiB. GPU 0 has a total capacity of 31.73 GiB of which \
+         20.00 MiB is free. Process 11 has 14.10 GiB memory in use. Process 12 has 14.20 GiB memory in use. Including non-PyTorch memory, \
+         this process has 3.30 GiB memory in use. Of the allocated memory 2.80 GiB is allocated by PyTorch, and 10.00 MiB is reserved by \
+         PyTorch but unallocated.",
+    ),
+    case(
+        "a worker of vLLM",
+        TooBig,
+        &["--gpu-memory-utilization"],
+        &["accumulate"],
+        "(VllmWorker rank=0 pid=31) ERROR 01-02 03:04:05 torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a \
+         total capacity of 23.57 GiB of which 500.00 MiB is free. Process 31 has 23.08 GiB memory in use. Of the allocated memory 21.90 GiB \
+         is allocated by PyTorch, and 90.00 MiB is reserved by PyTorch but unallocated.",
+    ),
+    case(
+        "CUDA's own pool, whose idle part is not told",
+        TooBig,
+        &["smaller"],
+        &["Another process"],
+        "torch.cuda.OutOfMemoryError: Allocation on device 0 would exceed allowed memory. (out of memory)\nCurrently allocated     : 9.90 \
+         GiB\nRequested               : 64.00 MiB\nDevice limit            : 11.76 GiB\nFree (according to CUDA): 0 bytes\nPyTorch limit (set \
+         by user-supplied memory fraction)\n                        : 17179869184.00 GiB\n",
+    ),
+    case(
+        "ROCm, refused with room",
+        RefusedWithRoom,
+        &["max_map_count"],
+        &["paging file larger"],
+        "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 6.00 GiB. GPU 0 has a total capacity of 96.00 GiB of which 17.00 GiB is \
+         free. Of the allocated memory 70.00 GiB is allocated by PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated.",
+    ),
 ];

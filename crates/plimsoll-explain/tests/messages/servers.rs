@@ -59,4 +59,22 @@ pub(super) const CASES: &[Case] = &[
          Try to allocate 64 tokens.\n\
          Available tokens: 12",
     ),
+    case(
+        "SGLang, its graphs",
+        TooBig,
+        &["lower --mem-fraction-static", "--cuda-graph-max-bs"],
+        &["raise --mem-fraction-static", "accumulate"],
+        "Exception: Capture cuda graph failed: CUDA out of memory. Tried to allocate 64.00 MiB. GPU 0 has a total capacity of 47.54 GiB of \
+         which 30.00 MiB is free. Process 5 has 47.50 GiB memory in use. Of the allocated memory 46.40 GiB is allocated by PyTorch, and \
+         90.00 MiB is reserved by PyTorch but unallocated.\nPossible solutions:\n1. set --mem-fraction-static to a smaller value (e.g., 0.8)\n",
+    ),
+    case(
+        "Text Generation Inference, the warm-up's own error",
+        TooBig,
+        &["--max-batch-prefill-tokens"],
+        &["accumulate"],
+        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB (GPU 0; 22.20 GiB total capacity; 20.50 GiB already \
+         allocated; 0.90 GiB free; 20.60 GiB reserved in total by PyTorch)\n\
+         RuntimeError: Not enough memory to handle 8192 prefill tokens. You need to decrease `--max-batch-prefill-tokens`\n",
+    ),
 ];

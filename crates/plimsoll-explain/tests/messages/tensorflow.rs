@@ -106,4 +106,12 @@ pub(super) const CASES: &[Case] = &[
         "2018-06-09 22:01:01.7: I tensorflow/core/common_runtime/bfc_allocator.cc:665] Chunk at 0000000501D69200 of size 256\n\
          2018-06-09 22:01:01.8: I tensorflow/core/common_runtime/bfc_allocator.cc:665] Chunk at 0000000501D69300 of size 256\n",
     ),
+    case(
+        "a shape as TensorFlow 0.5 wrote it",
+        Full,
+        &["nvidia-smi"],
+        &[],
+        "tensorflow.python.framework.errors.ResourceExhaustedError: OOM when allocating tensor with shapedim { size: 5000 } dim { size: 28 } \
+         dim { size: 28 } dim { size: 64 }",
+    ),
 ];

@@ -11,6 +11,12 @@ use plimsoll_memory::format_bytes;
 /// What to change where the host refused a request.
 pub(super) fn request(facts: &Facts<'_>) -> Lines {
     let mut lines = Vec::new();
+    if facts.device.sign.as_ref().is_some_and(|sign| sign.quote.contains("(ulimit -v)")) {
+        lines.push(line(
+            "raise the limit on addresses: `ulimit -v unlimited` before the program is started (resource.RLIMIT_AS within it)",
+            "it counts what is mapped, not what is used, and libraries map many times what they use",
+        ));
+    }
     if facts.device.program.platform == Some(Platform::Windows)
         && facts.refused.is_none_or(|bytes| bytes < 4 << 30)
     {
@@ -81,7 +87,7 @@ pub(super) fn advice(facts: &Facts<'_>, sign: &Sign) -> Lines {
                     "job memory limit",
                     "step memory limit",
                     "exceeded memory limit",
-                    "out_of_memory",
+                    "out_of_me",
                 ]) =>
                 {
                     line(
@@ -126,6 +132,13 @@ pub(super) fn advice(facts: &Facts<'_>, sign: &Sign) -> Lines {
         SignKind::KilledByKernel => {
             vec![workers, line("add memory or swap, or run on a larger machine", "the whole host was full")]
         }
+        SignKind::JavaHeap if sign.quote.contains("JavaScript") => vec![
+            line(
+                "raise the limit of Node's heap: NODE_OPTIONS=--max-old-space-size=8192 (MiB)",
+                "the heap cannot grow beyond it, whatever the machine has",
+            ),
+            line("hold less at once: streams, or data in chunks", "what is reachable is not collected"),
+        ],
         SignKind::JavaHeap => vec![
             line(
                 "give Java more: spark.executor.memory and spark.driver.memory, or -Xmx",
@@ -158,10 +171,17 @@ pub(super) fn advice(facts: &Facts<'_>, sign: &Sign) -> Lines {
                 "give the container more shared memory: docker run --shm-size=8g (or --ipc=host; Kubernetes: an emptyDir with medium: Memory at /dev/shm)",
                 "containers have 64 MiB of it by default; `df -h /dev/shm` tells",
             ),
-            line(
-                "or hand over less: fewer num_workers, or num_workers=0",
-                "each worker puts whole batches there",
-            ),
+            if sign.quote.contains("nccl") {
+                line(
+                    "or have NCCL not use it: NCCL_SHM_DISABLE=1",
+                    "ranks of one machine then exchange data through devices' links or the network, which may be slower",
+                )
+            } else {
+                line(
+                    "or hand over less: fewer num_workers, or num_workers=0",
+                    "each worker puts whole batches there",
+                )
+            },
         ],
         SignKind::PageFile => vec![
             line(
@@ -182,6 +202,13 @@ pub(super) fn advice(facts: &Facts<'_>, sign: &Sign) -> Lines {
                 "copy less at once to and from the device: smaller batches, less prefetching",
                 "what is copied passes through locked memory",
             ),
+        ],
+        SignKind::PinnedMemory if sign.quote.contains("ibv_") => vec![
+            line(
+                "let the job lock memory: `ulimit -l unlimited` (docker run --ulimit memlock=-1; memlock in /etc/security/limits.conf; Slurm: PropagateResourceLimitsExcept=MEMLOCK)",
+                "InfiniBand's queues and buffers are locked pages, and 64 KiB to 8 MiB may be locked by default",
+            ),
+            line("run `ulimit -l` where the job runs", "limits of a shell are not always those of a job"),
         ],
         SignKind::PinnedMemory => vec![
             line(

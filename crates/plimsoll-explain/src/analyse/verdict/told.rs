@@ -128,6 +128,10 @@ fn said(facts: &Facts<'_>, sign: &Sign, kind: SignKind) -> (VerdictKind, String)
             HostMemory,
             "Host memory: the node's memory was nearly used up, and Ray ended a task for it. It was not the device.".into(),
         ),
+        SignKind::JavaHeap if sign.quote.contains("JavaScript") => (
+            HostMemory,
+            "Host memory: Node reached the limit of its own heap, which is set when it starts. It was not the device.".into(),
+        ),
         SignKind::JavaHeap => (
             HostMemory,
             "Host memory: Java's machine reached the limit of its own memory, which is set when it starts. It was not the device."
@@ -225,8 +229,17 @@ fn host_request(facts: &Facts<'_>) -> Verdict {
         sign.and_then(|sign| sign.needed.zip(sign.available)).map_or(String::new(), |(needed, there)| {
             format!(": {} are needed, {} are there", format_bytes(needed), format_bytes(there))
         });
-    let sentence =
-        format!("Host memory: the host refused {size} of its own memory{there}. It was not the device.");
+    let own = sign.filter(|sign| sign.quote.contains("(ulimit -v)")).and_then(|sign| sign.available);
+    let sentence = own.map(|limit| {
+        format!(
+            "Host memory: the host refused {size} to this process, which has nearly used up its own limit (ulimit -v) of {}. It was not \
+             the device, and the machine may have more.",
+            format_bytes(limit)
+        )
+    });
+    let sentence = sentence.unwrap_or_else(|| {
+        format!("Host memory: the host refused {size} of its own memory{there}. It was not the device.")
+    });
     let mut proof: Vec<String> = sign.map(at_line).into_iter().collect();
     if let (Some(bytes), true) = (facts.refused, facts.is_exact()) {
         proof.push(format!("requested: {bytes} bytes"));

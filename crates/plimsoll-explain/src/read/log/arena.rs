@@ -19,6 +19,7 @@ pub(super) const WORDS: &[&str] = &[
     "ut of memory to allocate",
     "Maximum pool size exceeded",
     "pool size exceeded",
+    "allocating <= available",
 ];
 
 /// More than any device has: a figure that wrapped around.
@@ -55,6 +56,14 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
         // What it calls allocated is all that is not free, whoever holds it.
         device.capacity = used.zip(free).filter(|&(used, _)| (1..ABSURD).contains(&used)).map(|(u, f)| u + f);
         return Some(found.refused(asked.map(|size| size.bytes), false));
+    }
+    // Paddle until 1.5, which takes a share of the device in one piece.
+    if let Some((asked, rest)) =
+        after(line, "enforce allocating <= available failed, ").and_then(super::parse::size)
+    {
+        let found = Found::sign(SignKind::Reservation, "GPU", line, at).by(Framework::Paddle);
+        let free = after(rest, "> ").and_then(number);
+        return Some(found.bytes(Some(asked.bytes), free));
     }
     if let Some(rest) = after(line, "Out of memory allocating ").filter(|rest| rest.contains(" bytes")) {
         let figure = |text: &str| {

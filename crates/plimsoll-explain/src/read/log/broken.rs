@@ -23,9 +23,10 @@ pub(super) fn unbroken(text: &[u8]) -> Option<String> {
     Some(joined)
 }
 
-/// Every line of a text with the one after it.
+/// Every line of a text with those after it: as words, and as one word that was broken. A sentence takes up to three lines.
 pub(super) fn in_pairs(text: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(text);
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
-    lines.windows(2).map(|pair| pair.join(" ")).collect()
+    let pairs = lines.windows(2).flat_map(|pair| [pair.join(" "), pair.concat()]);
+    pairs.chain(lines.windows(3).map(<[&str]>::concat)).collect()
 }

@@ -19,8 +19,11 @@ enum Clue {
     Serving,
     Vllm,
     Sglang,
+    Tgi,
     Ollama,
     Loading,
+    LoadsCheckpoint,
+    Ranks,
     Windows,
     Linux,
     MacOs,
@@ -81,12 +84,21 @@ const CLUES: &[(&str, Clue)] = &[
     ("EngineCore", Clue::Vllm),
     ("RayWorkerWrapper", Clue::Vllm),
     ("sglang", Clue::Sglang),
+    ("mem-fraction-static", Clue::Sglang),
+    ("text_generation", Clue::Tgi),
+    ("prefill tokens", Clue::Tgi),
     ("llama runner", Clue::Ollama),
     ("ollama", Clue::Ollama),
     ("api_server", Clue::Serving),
     ("uvicorn", Clue::Serving),
     ("tritonserver", Clue::Serving),
-    ("text_generation_server", Clue::Serving),
+    ("_cuda_deserialize", Clue::LoadsCheckpoint),
+    ("default_restore_location", Clue::LoadsCheckpoint),
+    ("[rank", Clue::Ranks),
+    ("[RANK ", Clue::Ranks),
+    ("local_rank", Clue::Ranks),
+    ("torchrun", Clue::Ranks),
+    ("VllmWorker", Clue::Vllm),
     ("dataloader.py", Clue::Loading),
     ("DataLoader worker", Clue::Loading),
     ("WinError", Clue::Windows),
@@ -138,11 +150,13 @@ static SEARCH: LazyLock<AhoCorasick> =
 /// What was seen so far.
 #[derive(Debug, Default)]
 pub(super) struct Clues {
-    seen: [u32; 21],
+    seen: [u32; 24],
     torch: Option<(u32, u32)>,
     tensorflow: Option<(u32, u32)>,
     /// Whether a frame locks the host's memory.
     pub(super) pins: bool,
+    /// Whether a frame makes a context on a device.
+    pub(super) makes_context: bool,
     /// Whether a frame makes a semaphore, which is a file in `/dev/shm`.
     pub(super) makes_semaphores: bool,
 }
@@ -173,6 +187,7 @@ impl Clues {
         ])
         .or(self.tensorflow);
         self.makes_semaphores |= line.contains("SemLock(") || line.contains("SemLock.__init__");
+        self.makes_context |= line.contains("cuCtxCreate") || line.contains("PrimaryCtxRetain");
         self.pins |= super::cuda::is_of_pinned_memory(line);
     }
 
@@ -194,8 +209,7 @@ impl Clues {
 
     fn job(&self) -> Option<Job> {
         let of = |clue: Clue| self.seen[clue as usize];
-        if self.has(Clue::Vllm) || self.has(Clue::Sglang) || self.has(Clue::Serving) || self.has(Clue::Ollama)
-        {
+        if self.server().is_some() || self.has(Clue::Serving) {
             return Some(Job::Server);
         }
         if self.has(Clue::Backward) {
@@ -214,7 +228,12 @@ impl Clues {
     }
 
     fn server(&self) -> Option<Server> {
-        let of = [(Clue::Vllm, Server::Vllm), (Clue::Sglang, Server::Sglang), (Clue::Ollama, Server::Ollama)];
+        let of = [
+            (Clue::Vllm, Server::Vllm),
+            (Clue::Sglang, Server::Sglang),
+            (Clue::Tgi, Server::Tgi),
+            (Clue::Ollama, Server::Ollama),
+        ];
         of.into_iter().find(|(clue, _)| self.has(*clue)).map(|(_, server)| server)
     }
 
@@ -257,7 +276,14 @@ impl Clues {
 
     /// What is known whatever the framework is.
     pub(super) fn of_any(&self) -> Program {
-        Program { job: self.job(), platform: self.platform(), server: self.server(), ..Program::default() }
+        Program {
+            job: self.job(),
+            platform: self.platform(),
+            server: self.server(),
+            loads_checkpoint: self.has(Clue::LoadsCheckpoint),
+            ranks: self.has(Clue::Ranks),
+            ..Program::default()
+        }
     }
 }
 

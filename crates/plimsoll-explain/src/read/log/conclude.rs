@@ -28,7 +28,8 @@ impl Log {
         let outright = best.as_ref().is_some_and(|found| found.weight > Weight::Hint);
         let refused = bfc_at.is_some() || self.runtime.without_size.is_some() && !outright;
         let has_bfc = refused || self.runtime.stats.is_some() && !outright;
-        let recording = match torch_at {
+        let own_limit = self.own_limit.take();
+        let mut recording = match torch_at {
             Some(torch_at) if !has_bfc || Some(torch_at) > bfc_at => {
                 if has_bfc {
                     self.gaps
@@ -53,6 +54,9 @@ impl Log {
                 self.said_outright(best)
             }
         };
+        if let Some(own_limit) = own_limit {
+            recording.devices.iter_mut().for_each(|device| own_limit.explain(device));
+        }
         if recording.devices.is_empty() {
             return Err(nothing(lines));
         }
@@ -102,8 +106,16 @@ impl Log {
         let Some(Found { mut framework, mut device, .. }) = found else {
             return self.recording(Format::Log, Framework::Unknown, Vec::new());
         };
-        if framework == Framework::Unknown && (self.runtime.jax || self.runtime.tensorflow) {
+        let open = matches!(framework, Framework::Unknown | Framework::TensorFlowOrJax);
+        if open && (self.runtime.jax || self.runtime.tensorflow) {
             framework = self.runtime_framework();
+        }
+        if let Some(sign) = &mut device.sign
+            && sign.kind == SignKind::DeviceFull
+            && self.clues.makes_context
+            && device.failure.is_none()
+        {
+            sign.kind = SignKind::NoContext;
         }
         if framework == Framework::Unknown && device.name != "host" {
             framework = self.clues.framework().unwrap_or(framework);
@@ -123,11 +135,23 @@ impl Log {
     }
 
     /// Adds who holds the device, where a table beside the error shows that.
-    fn add_table(&self, device: &mut Device) {
+    fn add_table(&mut self, device: &mut Device) {
+        if let Some(share) = self.tables.share.filter(|&share| share >= 25) {
+            self.gaps.push(format!(
+                "A table above the error shows {share} % of device 0's memory in use: by others, if this program had not begun."
+            ));
+        }
         let Some(shown) = self.tables.devices.get(&device.index.unwrap_or(0)) else { return };
         if device.others.is_empty() && device.failure.is_none() {
             device.capacity = device.capacity.or(Some(shown.total)).filter(|&total| total > 0);
             device.others = shown.processes.clone();
+            // A table below the error may show this program; one above it shows what was there before.
+            // Where several were pasted, they are of the program as it runs.
+            let once = self.tables.used.len() <= 1;
+            if device.others.is_empty() && shown.before && once && shown.used > 0 && shown.used <= shown.total
+            {
+                device.others = vec![("in use before (by whom was not listed)".into(), shown.used)];
+            }
         }
     }
 

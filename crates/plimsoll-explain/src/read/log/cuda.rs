@@ -16,6 +16,7 @@ use crate::sign::SignKind;
 /// Words of which one is in every line of interest.
 pub(super) const WORDS: &[&str] = &[
     "ut of memory",
+    "Free memory/Total memory",
     "ut of GPU memory",
     "ut of Memory",
     "Not enough memory left",
@@ -31,6 +32,7 @@ pub(super) const WORDS: &[&str] = &[
     "_ALLOC_FAILED",
     "AllocFailed",
     "_NOT_INITIALIZED",
+    "cusolverDnCreate",
     "cudnn handle",
     "cublas handle",
     "INSUFFICIENT_RESOURCES",
@@ -58,7 +60,7 @@ pub(super) const WORDS: &[&str] = &[
 ];
 
 /// Statuses of libraries that got no memory for their handle or workspace.
-const LIBRARIES: [&str; 19] = [
+const LIBRARIES: [&str; 20] = [
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUBLAS_STATUS_NOT_INITIALIZED",
     "CUDNN_STATUS_ALLOC_FAILED",
@@ -73,6 +75,7 @@ const LIBRARIES: [&str; 19] = [
     "ould not create cudnn handle",
     "ailed to create cublas handle",
     "FFT_STATUS_ALLOC_FAILED",
+    "calling `cusolverDnCreate",
     // TensorFlow, when it uses a library of which it has no handle.
     "Blas GEMM launch failed",
     "Blas SGEMM launch failed",
@@ -143,6 +146,12 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
     {
         return Some(Found::sign(SignKind::NoContext, "GPU", line, at));
     }
+    if has(line, &["in-memory CUBIN", "in-memory PTX", "cuModuleLoad"])
+        && has(line, &["OUT_OF_MEMORY", "out of memory"])
+    {
+        // XLA's kernels are loaded beside the pool, which may have taken all.
+        return Some(Found::sign(SignKind::LibraryFull, "GPU", line, at).by(Framework::TensorFlowOrJax));
+    }
     if has(line, &LIBRARIES) {
         let framework = if has(line, &["external/xla/", "XlaRuntimeError", "JaxRuntimeError"]) {
             // So its sources are called in JAX's library, and otherwise in TensorFlow's.
@@ -196,6 +205,7 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
         }
         () if has(line, &["onnxruntime", "CUDA failure 2"]) => Framework::OnnxRuntime,
         () if line.contains("Dst tensor") => Framework::TensorFlow,
+        () if line.contains("cuMemAllocAsync failed") => Framework::TensorFlowOrJax,
         () if line.contains("rmm") => Framework::CuPy,
         () => Framework::Unknown,
     };

@@ -9,7 +9,7 @@
 
 use super::found::{Found, has};
 use super::parse::{Size, after, number, size_after, word};
-use crate::recording::Framework;
+use crate::recording::{Device, Framework};
 use crate::sign::SignKind;
 
 /// Words of which one is in every line of interest.
@@ -25,9 +25,16 @@ pub(super) const WORDS: &[&str] = &[
     "oom_kill",
     "oom_reaper",
     "OOMKill",
-    "OUT_OF_MEMORY",
+    "OUT_OF_ME",
     "ut Of Memory",
     "137",
+    "code -9",
+    "=9/KILL",
+    "annot allocate vector",
+    "vector memory exhausted",
+    "runtime: out of memory",
+    "nsufficient memory",
+    "LLVM ERROR",
     "exit code -9",
     "exitcode: -9",
     "exitcode  : -9",
@@ -46,8 +53,7 @@ pub(super) const WORDS: &[&str] = &[
     "shared memory",
     "/dev/shm",
     "</torch_",
-    "Bus error",
-    "bus error",
+    "us error",
     "1455",
     "paging file",
     "页面文件太小",
@@ -74,9 +80,9 @@ pub(super) const WORDS: &[&str] = &[
     "RAM!",
     "pin memory",
     "pin_memory",
-    "insufficient memory",
     "memory allocation of",
     "ulimit",
+    "may map at most",
     "RLIMIT",
     "exceeded limit",
     "heap out of memory",
@@ -137,7 +143,7 @@ fn host(kind: SignKind, line: &str, at: u64) -> Option<Found> {
 
 /// Killed for memory, and somebody says so.
 fn killed(line: &str, at: u64) -> Option<Found> {
-    const LIMITS: [&str; 30] = [
+    const LIMITS: [&str; 31] = [
         "emory cgroup out of memory",
         "CONSTRAINT_MEMCG",
         "oom-kill event",
@@ -151,6 +157,8 @@ fn killed(line: &str, at: u64) -> Option<Found> {
         "exceeded memory limit",
         "exceeded job memory limit",
         "TERM_MEMLIMIT",
+        // A column of sacct is that wide.
+        "OUT_OF_ME+",
         "State: OUT_OF_MEMORY",
         "State=OUT_OF_MEMORY",
         "Reason=OutOfMemory",
@@ -171,18 +179,31 @@ fn killed(line: &str, at: u64) -> Option<Found> {
         "using all available RAM",
         "tried to allocate more memory than is available",
     ];
-    const KERNEL: [&str; 10] = [
+    const KERNEL: [&str; 12] = [
         "Out of memory: Killed process",
         "Out of memory: Kill process",
         "invoked oom-killer",
         "oom-kill:",
         "oom_reaper: reaped process",
+        "killed by the OOM killer",
+        "result 'oom-kill'",
         "systemd-oomd killed",
         "systemd-oomd[",
         "earlyoom[",
         ") total-vm:",
         "The node was low on resource: memory",
     ];
+    // A container that was not killed is described in the same words.
+    let described = after(line, "OOMKilled\":").or_else(|| after(line, "OOMKilled:"));
+    if described.is_some_and(|rest| rest.trim_start().starts_with("false")) {
+        return None;
+    }
+    // What `plimsoll run` counted.
+    if line.contains("oom_kill rose by ") {
+        let limit = size_after(line, "that is limited to ").map(|size| size.bytes);
+        let kind = if limit.is_some() { SignKind::KilledByLimit } else { SignKind::KilledByKernel };
+        return host(kind, line, at).map(|found| found.bytes(None, limit));
+    }
     if has(line, &LIMITS) || line.contains("mem ") && line.contains(" exceeded limit ") {
         // `Job 12 exceeded memory limit (4200000 > 4194304), being killed`: kilobytes.
         let (used, limit) = after(line, "exceeded memory limit (").map_or((None, None), |rest| {
@@ -218,16 +239,16 @@ fn killed(line: &str, at: u64) -> Option<Found> {
     None
 }
 
-/// Java's machine has a heap of its own, whose limit is set when it starts.
+/// Java's machine has a heap of its own, whose limit is set when it starts, and so has Node's.
 fn java(line: &str, at: u64) -> Option<Found> {
     let said = line.contains("java.lang.OutOfMemoryError")
-        || has(line, &["Java heap space", "GC overhead limit exceeded"]);
+        || has(line, &["Java heap space", "GC overhead limit exceeded", "JavaScript heap out of memory"]);
     said.then(|| Found::sign(SignKind::JavaHeap, "host", line, at))
 }
 
 /// Ended by signal 9, and nobody says why.
 fn ended(line: &str, at: u64) -> Option<Found> {
-    const SIGNALS: [&str; 19] = [
+    const SIGNALS: [&str; 26] = [
         "exit code 137",
         "exit code: 137",
         "Exit Code: 137",
@@ -235,6 +256,13 @@ fn ended(line: &str, at: u64) -> Option<Found> {
         "Exit status 137",
         "exit status 137",
         "exited with code 137",
+        "Exited (137)",
+        "non-zero code: 137",
+        "\"ExitCode\": 137",
+        "status=9/KILL",
+        "was sent SIGKILL",
+        "Negsignal.SIGKILL",
+        "return code -9",
         "code=137",
         "exit code -9",
         "exit code: -9",
@@ -346,9 +374,13 @@ fn shared_memory(line: &str, at: u64) -> Option<Found> {
             "exitcode  : -7",
             "Signal 7 (SIGBUS)",
             "Bus error (core dumped)",
+            "Signal: Bus error (7)",
+            "Python error: Bus error",
+            "zsh: bus error",
             "exit code 135",
+            "Exited (135)",
         ],
-    );
+    ) || matches!(line.trim(), "Bus error" | "Bus error: 7");
     // Error 12 is that of a mapping, 28 that of a file system.
     if let Some(rest) =
         after(line, "unable to mmap ").filter(|_| line.contains("Cannot allocate memory (12)"))
@@ -366,7 +398,9 @@ fn shared_memory(line: &str, at: u64) -> Option<Found> {
     let nccl = line.contains("/dev/shm/nccl") && has(line, &["No space left", "rror"]);
     let store = line.contains("/dev/shm") && has(line, &["No space left on device", "Errno 28"]);
     (said || file || nccl || store).then(|| {
-        let framework = if nccl || store { Framework::Unknown } else { Framework::PyTorch };
+        // A process of any kind may end by this signal.
+        let anyone = nccl || store || line.contains("us error") && !line.contains("DataLoader");
+        let framework = if anyone { Framework::Unknown } else { Framework::PyTorch };
         Found::sign(SignKind::SharedMemory, "host", line, at).by(framework)
     })
 }
@@ -378,6 +412,10 @@ pub(super) fn semaphore(line: &str, at: u64) -> Option<Found> {
 
 /// Pages could not be locked for a device.
 fn pinned(line: &str, at: u64) -> Option<Found> {
+    // InfiniBand's queues and buffers are locked, too.
+    if line.contains("ibv_") && line.contains("annot allocate memory") {
+        return Some(Found::sign(SignKind::PinnedMemory, "host", line, at));
+    }
     let tensorflow =
         line.contains("could not allocate pinned host memory") || line.contains("bytes on host: CUDA_ERROR");
     let ggml = line.contains("of pinned memory") || line.contains("ggml") && line.contains("pinned memory");
@@ -395,6 +433,34 @@ fn pinned(line: &str, at: u64) -> Option<Found> {
         let found = Found::sign(SignKind::PinnedMemory, "host", line, at).by(framework);
         found.refused(asked.map(|size| size.bytes), asked.is_some_and(|size| size.exact))
     })
+}
+
+/// The limit on addresses that a process had itself, and what it had mapped, as Plimsoll's package writes them.
+#[derive(Debug, Clone)]
+pub(super) struct OwnLimit {
+    limit: u64,
+    mapped: u64,
+    line: String,
+    at: u64,
+}
+
+impl OwnLimit {
+    pub(super) fn read(line: &str, at: u64) -> Option<OwnLimit> {
+        let limit = size_after(line, "this process may map at most ")?.bytes;
+        let mapped = size_after(line, "and had mapped ")?.bytes;
+        Some(OwnLimit { limit, mapped, line: line.to_string(), at })
+    }
+
+    /// Says so of a request that the host refused, if the limit was near.
+    pub(super) fn explain(&self, device: &mut Device) {
+        let ours = device.sign.as_ref().is_none_or(|sign| sign.kind == SignKind::HostFull);
+        let asked = device.failure.as_ref().map(|failure| failure.requested);
+        let needed = self.mapped.saturating_add(asked.unwrap_or(self.limit / 10));
+        if ours && needed > self.limit && matches!(device.name.as_str(), "cpu" | "host") {
+            let found = Found::sign(SignKind::HostFull, "host", &self.line, self.at);
+            device.sign = found.bytes(Some(needed), Some(self.limit)).device.sign;
+        }
+    }
 }
 
 /// The bytes of an array whose shape stands at the start of a text and its type behind it.
@@ -435,6 +501,16 @@ fn refused(line: &str, at: u64) -> Option<Found> {
         let found = Found::sign(SignKind::HostFull, "host", line, at).by(Framework::LlamaCpp);
         return Some(found.bytes(need, there));
     }
+    if let Some(rest) = after(line, "annot allocate vector of size ") {
+        // R's units are powers of 1024.
+        let bits = [(" Gb", " GB"), (" Mb", " MB"), (" Kb", " KB")];
+        let rest = bits.iter().fold(rest.to_string(), |rest, (r, ours)| rest.replace(r, ours));
+        return sized(size_after(&rest, ""), Framework::Unknown);
+    }
+    if line.contains("nsufficient memory") && line.contains("Failed to allocate ") {
+        // OpenCV's arrays on the host; those of a device have a code of their own.
+        return sized(size_after(line, "Failed to allocate "), Framework::Unknown);
+    }
     if has(line, &["malloc of size ", "memory allocation of "]) && line.contains("failed") {
         let asked = size_after(line, "malloc of size ").or_else(|| size_after(line, "memory allocation of "));
         return sized(asked, Framework::Unknown);
@@ -445,7 +521,8 @@ fn refused(line: &str, at: u64) -> Option<Found> {
     if line.contains("Traceback (most recent call last)") {
         return None;
     }
-    let error = word(line.trim_start());
+    // Within a group of exceptions every line is behind a bar.
+    let error = word(line.trim_start_matches([' ', '\t', '|']));
     let python =
         error == "MemoryError" || error.starts_with("MemoryError:") || line.contains("ArrayMemoryError");
     let said = python
@@ -459,8 +536,11 @@ fn refused(line: &str, at: u64) -> Option<Found> {
                 "os error 12)",
                 "MemoryError: Unable to allocate",
                 "insufficient memory for the Java",
-                "heap out of memory",
+                "vector memory exhausted",
+                "runtime: out of memory",
                 "OUT_OF_HOST_MEMORY",
+                // A compiler runs on the host.
+                "LLVM ERROR: out of memory",
                 "Failed to allocate CPU Memory",
             ],
         );

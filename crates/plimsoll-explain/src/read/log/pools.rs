@@ -228,7 +228,7 @@ impl Log {
             op: exhausted.op.or_else(|| self.traceback.innermost()),
         });
         let mut device = Device {
-            name: name.unwrap_or_else(|| format!("GPU_{}_bfc", index.unwrap_or(0))),
+            name: name.unwrap_or_else(|| index.map_or("device".into(), |index| format!("device {index}"))),
             index: Some(index.unwrap_or(0)),
             capacity: self.runtime.capacity.map(|size| size.bytes),
             limit: stats.limit.or(set_up.map(|(size, _)| size.bytes)),

@@ -65,8 +65,11 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
     if shared {
         let (needed, there) =
             (after(line, "requested ").and_then(number), after(line, "available: ").and_then(number));
-        let framework =
-            if line.contains("requested ") { Framework::TensorFlowOrJax } else { Framework::Unknown };
+        let framework = match () {
+            () if line.contains("memory size limit exceeded") => Framework::TensorFlowOrJax,
+            () if line.contains("RuntimeError: CUDA error: ") => Framework::PyTorch,
+            () => Framework::Unknown,
+        };
         return Some(of(SignKind::KernelResources, framework).bytes(needed, there));
     }
     if line.contains("NDArray > 2**32") || line.contains("NDArray dimension length > INT_MAX") {

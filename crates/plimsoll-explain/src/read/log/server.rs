@@ -32,6 +32,7 @@ pub(super) const WORDS: &[&str] = &[
     "warming up",
     "ecode out of memory",
     "refill out of memory",
+    "available single GPU memory",
 ];
 
 /// What a line says, if it is one of these.
@@ -58,6 +59,15 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
     if line.contains("rror in memory profiling") {
         return of(SignKind::ServerMeasure, Some(Server::Vllm));
     }
+    // What a logger writes before it would leave less of it to quote.
+    let sentence = line.find("To serve at least one request").map_or(line, |start| &line[start..]);
+    let of = |kind, server| {
+        let mut found = of(kind, server)?;
+        if let (SignKind::ServerCache, Some(sign)) = (kind, &mut found.device.sign) {
+            sign.quote = super::parse::short(sentence.trim());
+        }
+        Some(found)
+    };
     if let Some((need, rest)) = line.find(" KV cache is needed").and_then(|at| {
         let before = &line[..at];
         let start = before.trim_end_matches(|c: char| c.is_ascii_alphabetic()).trim_end();
@@ -81,6 +91,14 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
     }
     if line.contains("Not enough memory to handle") && line.contains("prefill tokens") {
         return of(SignKind::ServerCache, Some(Server::Tgi));
+    }
+    if let Some(there) = size_after(line, "available single GPU memory is ") {
+        // MLC-LLM counts what it will need before it asks for any of it.
+        let parts = ["weight size (", "buffer size ("].map(|part| size_after(line, part));
+        let needed = parts.iter().flatten().map(|size| size.bytes).reduce(u64::saturating_add);
+        let mut found = of(SignKind::DeviceTooSmall, None)?.by(Framework::Unknown);
+        found.device.program.job = Some(Job::Server);
+        return Some(found.bytes(needed, Some(there.bytes)));
     }
     if has(line, &["No executable batch size found", "enough GPU RAM to fit the quantized model"]) {
         return of(SignKind::DeviceTooSmall, None);

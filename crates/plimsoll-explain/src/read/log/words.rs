@@ -7,7 +7,7 @@ use aho_corasick::AhoCorasick;
 use std::sync::LazyLock;
 
 /// Words that every line of interest has one of, outside of dumps.
-const TELLING: [&str; 54] = [
+const TELLING: [&str; 57] = [
     "emory",
     "OOM",
     "bfc_allocator",
@@ -38,6 +38,9 @@ const TELLING: [&str; 54] = [
     "KV cache",
     "cache blocks",
     "MiB",
+    " MB |",
+    "VRAM%",
+    "allocating <= available",
     "RAM",
     "OUT_OF",
     "MEMLIMIT",

@@ -9,18 +9,19 @@ use std::collections::BTreeMap;
 /// Entries of the lists below that are kept.
 const MOST: usize = 1 << 14;
 
-/// Words that tell JAX, the first three, from TensorFlow.
-pub(super) const FRAMEWORKS: [&str; 8] = [
+/// Words that tell JAX, the first four, from TensorFlow.
+pub(super) const FRAMEWORKS: [&str; 9] = [
     "jax",
     "PJRT",
     "pjrt",
+    "xla/python/",
     "import tensorflow",
     "tensorflow.python",
     "tensorflow/core/framework/op_kernel",
     "/tensorflow/python/",
     "Created TensorFlow device",
 ];
-const OF_JAX: usize = 3;
+const OF_JAX: usize = 4;
 
 /// The error that reached the program.
 #[derive(Debug, Clone)]
@@ -220,6 +221,15 @@ impl RuntimeMessages {
         if let Some(all) = size_after(line, "total allocation:") {
             self.program_bytes = Some(all.bytes);
         }
+        if let Some(elements) = after(line, "OOM when allocating tensor with shapedim").and_then(dims) {
+            // TensorFlow until 0.6.
+            self.tensorflow = true;
+            let asked = Size { bytes: 0, exact: false };
+            let elements = Some(elements);
+            self.exhausted = Some(Exhausted { asked, elements, allocator: None, device: None, op: None, at });
+            self.lines_since = 0;
+            return;
+        }
         if let Some(rest) = after(line, "OOM when allocating tensor with shape[") {
             self.tensorflow = true;
             let Some((elements, rest)) = shape(rest) else { return };
@@ -339,6 +349,13 @@ impl RuntimeMessages {
 
 fn index_after(text: &str, marker: &str) -> Option<u32> {
     after(text, marker).and_then(number)?.try_into().ok()
+}
+
+/// The product of the dimensions in `{ size: 64 } dim { size: 8 }`.
+fn dims(text: &str) -> Option<u64> {
+    let mut sizes = text.split("size: ").skip(1).map(number).peekable();
+    sizes.peek()?;
+    sizes.try_fold(1_u64, |elements, size| elements.checked_mul(size?))
 }
 
 /// The product of the dimensions before `]`, and the text behind it.
