@@ -223,7 +223,7 @@ impl Column {
                 "{value} is not a finite f32: one such value makes every weight NaN; remove the sample or replace the value"
             ),
             (_, Element::U8) => format!("{value} is neither 0 nor 1, as truth values are"),
-            (_, element) => format!("{value} does not fit an {element}"),
+            (_, element) => format!("{value} does not fit an {element}; save the array as float32"),
         };
         bytes.error(Some(sample), Some(offset), reason)
     }
@@ -271,6 +271,10 @@ impl Source for Stored {
         }
         let column = &self.columns[field];
         read_each(samples.iter().copied(), found.bytes(), out, |sample, out| column.read(sample, out))
+    }
+
+    fn reads_files(&self) -> bool {
+        self.columns.iter().any(|column| column.array.bytes.is_file())
     }
 
     fn resident_bytes(&self) -> u64 {
