@@ -83,6 +83,9 @@ impl Rows {
     ) -> Result<Rows> {
         let names = &header.names;
         let Some(answer) = names.iter().position(|name| *name == csv.answer) else {
+            if let Some(reason) = not_parted(&header, &csv.answer) {
+                return Err(row_error(path, line, Fault::new(0, reason)));
+            }
             let asked = format!("`{}` in the header", csv.answer);
             return Err(ErrorKind::NoSuchField { asked, known: header.names }.into());
         };
@@ -262,6 +265,24 @@ impl Format for Rows {
     }
 }
 
+/// Characters that often stand between cells.
+const DELIMITERS: [(char, &str); 4] = [(';', ";"), ('\t', "\\t"), (',', ","), ('|', "|")];
+
+/// What is to be done about a header without the column that is asked for, if it would have it were it parted otherwise.
+fn not_parted(header: &Header, asked: &str) -> Option<String> {
+    if header.names.iter().any(|name| name.contains('\r')) {
+        return Some("its lines end with CR alone: save the file with LF or CR LF between lines".to_string());
+    }
+    let [only] = &header.names[..] else { return None };
+    let parts = |&(delimiter, _): &(char, &str)| {
+        only.split(delimiter).any(|name| name.trim().trim_matches('"') == asked) && only.contains(delimiter)
+    };
+    let (_, written) = DELIMITERS.iter().find(|delimiter| parts(delimiter))?;
+    Some(format!(
+        "the header is one column, `{only}`: say what stands between cells, as `delimiter = \"{written}\"`"
+    ))
+}
+
 fn read_header(input: &mut Input, delimiter: char) -> Result<Header> {
     if !input.next(frame_line, 0)? {
         return Err(
@@ -343,6 +364,9 @@ fn real(cell: &str, at: usize) -> Parsed<f32> {
         _ if cell.is_empty() => "the cell is empty; fill it, or remove the row".to_string(),
         Ok(value) if value.is_finite() => return Ok(value),
         Ok(_) => format!("`{cell}` is not a finite f32; replace it, or remove the row"),
+        Err(_) if cell.replace(',', "").parse::<f32>().is_ok() => {
+            format!("`{cell}` is not a number as it is read; write it with a point and no commas, as 1234.5")
+        }
         Err(_) => format!("`{cell}` is not a number; only numeric columns can be read"),
     };
     Err(Fault::new(at, reason))
