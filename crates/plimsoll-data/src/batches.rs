@@ -3,8 +3,7 @@
 //! A batch of a source is a range of an epoch's order. It owns no data: reading it writes into buffers that the caller keeps
 //! for the whole run, so that training's host memory is the same in the first step and the last. Since the order is a
 //! function of seed and epoch, a run that resumes finds its place at no cost. Where stages make the samples, or reading one
-//! takes parsing or decoding, threads put the next batches together while this one is trained on; where reading one asks the
-//! system for bytes of a large file, a thread reads the next batch.
+//! takes parsing or decoding, threads put the next batches together while this one is trained on.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,12 +25,6 @@ pub struct Batches {
 
 /// How many batches are put together ahead of the one that is used.
 const AHEAD: usize = 2;
-/// How many are where samples are read as they are: one thread reads faster than training uses them.
-const READ_AHEAD: usize = 1;
-/// Batches of more bytes are read where they are needed: what several of them would take is better left to the model.
-const MOST_READ_AHEAD: u64 = 4 << 20;
-/// Samples that are fewer bytes in all are read where they are needed: after the first epoch they take no time.
-const LEAST_READ_AHEAD: u64 = 16 << 20;
 
 impl Batches {
     pub(crate) fn new(dataset: Dataset, batch: usize) -> Result<Batches> {
@@ -72,39 +65,27 @@ impl Batches {
         self.dataset.fields().get(field).map_or(0, |field| field.bytes() * self.batch)
     }
 
-    /// Bytes of RAM that are held for batches: what the data set keeps, and the batches that are put together ahead, if any
-    /// are. Stages may hold more; their budget bounds it ([`Dataset::within`]).
+    /// Bytes of RAM that are held for batches: what the data set keeps, and where stages make the samples the batches that
+    /// are put together ahead. Stages may hold more; their budget bounds it ([`Dataset::within`]).
     pub fn resident_bytes(&self) -> u64 {
         self.dataset.resident_bytes().saturating_add(self.ahead_bytes())
     }
 
     /// Bytes of the batches that are put together ahead.
     pub fn ahead_bytes(&self) -> u64 {
-        match self.ahead() {
-            0 => 0,
-            // Those that are ready, the one that is put together, and the one that is used.
-            ahead => self.bytes_of(self.batch).saturating_mul(ahead as u64 + 2),
+        if self.read_in_place().is_some() {
+            return 0;
         }
+        let batch: u64 = self.dataset.fields().iter().map(|field| (field.bytes() * self.batch) as u64).sum();
+        // Those that are ready, the one that is put together, and the one that is used.
+        batch.saturating_mul(AHEAD as u64 + 2)
     }
 
-    /// How many batches are put together ahead: none where samples are best read where they are needed, with nothing between
-    /// the source and the caller's buffers.
-    fn ahead(&self) -> usize {
-        let Some(source) = self.dataset.source() else { return AHEAD };
-        let is_large = self.bytes_of(source.samples()) >= LEAST_READ_AHEAD;
-        match source {
-            source if source.reads_whole_records() || source.reading_bytes() > 0 => AHEAD,
-            source if source.reads_files() && is_large && self.bytes_of(self.batch) <= MOST_READ_AHEAD => {
-                READ_AHEAD
-            }
-            _ => 0,
-        }
-    }
-
-    /// The bytes of so many samples.
-    fn bytes_of(&self, samples: usize) -> u64 {
-        let each: u64 = self.dataset.fields().iter().map(|field| field.bytes() as u64).sum();
-        each.saturating_mul(samples as u64)
+    /// The source, if its samples are best read where they are needed: nothing is between the file and the caller's buffers.
+    /// What is parsed or decoded is made ahead instead.
+    fn read_in_place(&self) -> Option<&dyn Source> {
+        let is_work = |source: &dyn Source| source.reads_whole_records() || source.reading_bytes() > 0;
+        self.dataset.source().filter(|source| !is_work(*source))
     }
 
     /// The batches of one epoch. Every sample is in exactly one of them.
@@ -125,7 +106,7 @@ impl Batches {
             .source()
             .zip(self.seed)
             .map(|(source, seed)| Permutation::new(key(seed, Purpose::Epoch, epoch), source.samples()));
-        let walk = match self.dataset.source().filter(|_| self.ahead() == 0) {
+        let walk = match self.read_in_place() {
             Some(source) => Walk::ByNumber { source, order },
             None => {
                 let records = self.records(epoch, position);
@@ -139,7 +120,7 @@ impl Batches {
     fn records(&self, epoch: u64, position: Option<&Position>) -> Result<Records> {
         let ordered = self.seed.and_then(|seed| self.dataset.shuffle_all(seed).ok());
         let ordered = ordered.as_ref().unwrap_or(&self.dataset);
-        let batches = ordered.batch(self.batch, false)?.prefetch(Depth::Records(self.ahead()));
+        let batches = ordered.batch(self.batch, false)?.prefetch(Depth::Records(AHEAD));
         match (position, self.dataset.source()) {
             (None, _) => batches.records(epoch),
             (Some(position), None) => batches.records_from(position),
@@ -199,7 +180,7 @@ impl<'a> Epoch<'a> {
         }
     }
 
-    /// The seconds that were waited for batches that are put together ahead.
+    /// The seconds that were waited for batches which stages make.
     pub fn waited_seconds(&self) -> f64 {
         match &self.walk {
             Walk::Made { waited, .. } => *waited,
@@ -207,7 +188,7 @@ impl<'a> Epoch<'a> {
         }
     }
 
-    /// What the stages did in this epoch so far, if batches are put together ahead.
+    /// What the stages did in this epoch so far, if stages make the samples.
     pub fn report(&self) -> Option<PipelineReport> {
         match &self.walk {
             Walk::Made { records: Ok(records), .. } => Some(records.report()),

@@ -73,10 +73,6 @@ impl Source for Part {
         self.whole.reading_bytes()
     }
 
-    fn reads_files(&self) -> bool {
-        self.whole.reads_files()
-    }
-
     fn resident_bytes(&self) -> u64 {
         self.whole.resident_bytes()
     }

@@ -54,11 +54,6 @@ pub trait Source: Send + Sync {
         0
     }
 
-    /// Whether reading a sample asks the system for bytes of a file: then the next samples can be read while others are used.
-    fn reads_files(&self) -> bool {
-        false
-    }
-
     /// Bytes of RAM that the samples occupy for as long as the source lives.
     fn resident_bytes(&self) -> u64;
 

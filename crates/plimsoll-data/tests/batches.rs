@@ -1,6 +1,5 @@
 //! What an epoch's batches promise: every sample once, in an order that the seed and the epoch decide.
 
-use plimsoll_data::sources::{Inputs, Targets, npy};
 use plimsoll_data::{Batch, Columns, Csv, Dataset, Element, ErrorKind, Field, Synthetic};
 use proptest::prelude::*;
 
@@ -211,62 +210,6 @@ fn samples_that_are_parsed_ahead_come_in_the_order_of_the_seed_from_anywhere() {
             assert!(rest.iter().eq(whole[first + 1..].iter().map(|(_, values)| values)), "{first}");
         }
         assert!(batches.epoch(2).nth(last + 1).is_none());
-    }
-}
-
-/// An array of so many rows, each of so many times its own number, and a label for each: of 20 MB.
-fn stored(folder: &tempfile::TempDir, rows: usize, width: usize) -> Dataset {
-    let saved = |name: &str, kind: &str, shape: &str, values: Vec<u8>| {
-        let header = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}");
-        let mut file = b"\x93NUMPY\x01\x00".to_vec();
-        file.extend((header.len() as u16).to_le_bytes());
-        file.extend(header.as_bytes());
-        file.extend(values);
-        let path = folder.path().join(name);
-        std::fs::write(&path, file).unwrap();
-        path
-    };
-    let x = (0..rows).flat_map(|row| (row as f32).to_le_bytes().repeat(width)).collect();
-    let y = (0..rows).flat_map(|row| (row as i32).to_le_bytes()).collect();
-    let x = saved("x.npy", "<f4", &format!("({rows}, {width})"), x);
-    let y = saved("y.npy", "<i4", &format!("({rows},)"), y);
-    Dataset::new(npy(x, y, Inputs::default(), Targets::Classes(rows)).unwrap()).unwrap()
-}
-
-#[test]
-fn samples_of_a_large_file_are_read_ahead_in_the_order_of_the_seed_from_anywhere() {
-    let (folder, rows, width) = (tempfile::tempdir().unwrap(), 5003, 1024);
-    let dataset = stored(&folder, rows, width);
-    assert_eq!(dataset.batches(2000).unwrap().ahead_bytes(), 0, "a large batch is read where it is needed");
-    for seed in [None, Some(9)] {
-        let batches =
-            seed.into_iter().fold(dataset.batches(256).unwrap(), |batches, seed| batches.shuffled(seed));
-        let ahead = batches.ahead_bytes();
-        assert!((1..4 << 20).contains(&ahead), "{ahead}");
-        let labels = |batch: &Batch<'_>| {
-            let (mut x, mut y) = (vec![0; batches.buffer_bytes(0)], vec![0; batches.buffer_bytes(1)]);
-            let (x_bytes, y_bytes) = (batch.read(0, &mut x).unwrap(), batch.read(1, &mut y).unwrap());
-            let labels: Vec<i32> =
-                y[..y_bytes].as_chunks().0.iter().map(|&y| i32::from_ne_bytes(y)).collect();
-            for (row, label) in x[..x_bytes].chunks_exact(4 * width).zip(&labels) {
-                assert!(row.as_chunks().0.iter().all(|&x| f32::from_ne_bytes(x) == *label as f32));
-            }
-            assert!(batch.indices().eq(labels.iter().map(|&label| label as usize)));
-            labels
-        };
-        let mut coming = batches.epoch(1);
-        let whole: Vec<_> = coming.by_ref().map(|batch| labels(&batch)).collect();
-        assert!(coming.report().is_some());
-        let mut seen = whole.concat();
-        assert_eq!(seen.is_sorted(), seed.is_none());
-        seen.sort_unstable();
-        assert!(seen.iter().copied().eq(0..rows as i32));
-        for first in [1, 7, whole.len() - 1] {
-            let mut coming = batches.epoch(1);
-            assert_eq!(labels(&coming.nth(first).unwrap()), whole[first]);
-            let rest = batches.epoch_from(&coming.position());
-            assert!(rest.map(|batch| labels(&batch)).eq(whole[first + 1..].iter().cloned()), "{first}");
-        }
     }
 }
 

@@ -47,7 +47,7 @@ impl Bytes {
 
     /// Takes all of the file into memory, if it has at most so many bytes.
     pub(super) fn keep_up_to(&mut self, most: u64) -> Result<()> {
-        if self.is_file() && self.length <= most {
+        if matches!(self.place, Place::File(_)) && self.length <= most {
             self.place = Place::Memory(self.read_vec(0, self.length)?);
         }
         Ok(())
@@ -59,11 +59,6 @@ impl Bytes {
 
     pub(super) fn len(&self) -> u64 {
         self.length
-    }
-
-    /// Whether they are read from the file each time.
-    pub(super) fn is_file(&self) -> bool {
-        matches!(self.place, Place::File(_))
     }
 
     /// Bytes of RAM that are held.

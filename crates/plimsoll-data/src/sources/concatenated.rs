@@ -125,10 +125,6 @@ impl Source for Concatenated {
         self.parts.iter().map(|part| part.source.reading_bytes()).max().unwrap_or(0)
     }
 
-    fn reads_files(&self) -> bool {
-        self.parts.iter().any(|part| part.source.reads_files())
-    }
-
     fn resident_bytes(&self) -> u64 {
         let parts = (self.parts.capacity() * size_of::<Part>()) as u64;
         self.parts.iter().map(|part| part.source.resident_bytes()).fold(parts, u64::saturating_add)

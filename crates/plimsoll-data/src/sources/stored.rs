@@ -273,10 +273,6 @@ impl Source for Stored {
         read_each(samples.iter().copied(), found.bytes(), out, |sample, out| column.read(sample, out))
     }
 
-    fn reads_files(&self) -> bool {
-        self.columns.iter().any(|column| column.array.bytes.is_file())
-    }
-
     fn resident_bytes(&self) -> u64 {
         self.columns.iter().map(|column| column.array.bytes.resident_bytes()).sum()
     }

@@ -142,10 +142,6 @@ impl Source for Text {
         Ok(())
     }
 
-    fn reads_files(&self) -> bool {
-        true
-    }
-
     fn resident_bytes(&self) -> u64 {
         0
     }

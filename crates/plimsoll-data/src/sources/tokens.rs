@@ -222,10 +222,6 @@ impl Source for TokenizedText {
         self.tokens.read(token * TOKEN as u64, out).map_err(|error| error.of_sample(sample))
     }
 
-    fn reads_files(&self) -> bool {
-        self.tokens.is_file()
-    }
-
     fn resident_bytes(&self) -> u64 {
         self.tokens.resident_bytes() + (self.parts.capacity() * size_of::<Part>()) as u64
     }

@@ -79,8 +79,8 @@ const IN_PLACE: &str = "read";
 /// What was waited for data, and what makes it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DataWait {
-    /// The seconds that steps waited for their batches: for those that stages make or that are read ahead, until they were
-    /// there; for others, while they were read into the step's inputs.
+    /// The seconds that steps waited for their batches: for those that are put together ahead, until they were there; for
+    /// others, while they were read into the step's inputs.
     pub seconds: f64,
     /// The most bytes of RAM that the stages held together, or that the samples occupy.
     pub most_bytes: u64,
