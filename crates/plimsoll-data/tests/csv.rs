@@ -103,7 +103,14 @@ fn wrong_cells_are_named_by_line_and_column() {
             "x,y\n1,0\n,1\n",
             "line 3, column `x`: the cell is empty; fill it, remove the row, or say what is `missing` in the column",
         ),
-        ("x,y\nnan,0\n", "line 2, column `x`: `nan` is not a finite f32; replace it, or remove the row"),
+        (
+            "x,y\n1,0\n\"1,5\",1\n",
+            "line 3, column `x`: `1,5` is not a number as it is read; write it with a point and no commas, as 1234.5",
+        ),
+        (
+            "x,y\nnan,0\n",
+            "line 2, column `x`: `nan` is no number; replace it, remove the row, or say what is `missing` in the column",
+        ),
         ("x,y\n1e60,0\n", "line 2, column `x`: `1e60` is not a finite f32; replace it, or remove the row"),
         (
             "x,y\n1,cat\n",
@@ -137,6 +144,11 @@ fn an_empty_last_cell_is_seen_when_cells_are_parted_by_tabs() {
 #[test]
 fn wrong_headers_are_refused() {
     assert_eq!(refusal("a,b\n1,0\n"), "there is no field `y` in the header; the fields are: a, b");
+    for (header, written) in [("x;y", ";"), ("\"x\";\"y\"", ";"), ("y\tx", "\\t"), ("x | y", "|")] {
+        let told = format!("say what stands between cells, as `delimiter = \"{written}\"`");
+        assert!(refusal(&format!("{header}\n1;2\n")).ends_with(&told), "{header}");
+    }
+    assert!(refusal("x,y\r1,0\r").starts_with("line 1: its lines end with CR alone"));
     assert_eq!(refusal("a,a,y\n1,0,0\n"), "line 1: two columns are named `a`");
     assert_eq!(refusal("y\n1\n"), "line 1: it has no column to predict `y` from");
 }

@@ -72,6 +72,9 @@ fn npy_whole_numbers_are_i32_and_bytes_stay_bytes() {
         assert_eq!(source.fields()[0].element(), Element::I32);
         assert_eq!(integers(&source, 0), expected_wholes(), "{name}");
     }
+    let source = npy(file("unsigned.npy"), file("labels.npy"), PLAIN, CLASSES).unwrap();
+    let unsigned: Vec<i32> = expected_wholes().iter().map(|&number| i32::from(number as u16)).collect();
+    assert_eq!(integers(&source, 0), unsigned);
     let source = npy(file("u1.npy"), file("labels.npy"), PLAIN, CLASSES).unwrap();
     assert_eq!(bytes(&source, 0), (0..30).collect::<Vec<u8>>());
     let source = npy(file("b1.npy"), file("labels.npy"), PLAIN, CLASSES).unwrap();
@@ -104,7 +107,6 @@ fn arrays_that_cannot_be_samples_are_refused_with_what_to_do() {
     let labels = file("labels.npy");
     for (name, told) in [
         ("fortran.npy", "numpy.ascontiguousarray"),
-        ("unsigned.npy", "\"<u2\" cannot be read; save them as"),
         ("records.npy", "several fields"),
         ("images-idx3-ubyte", "does not begin as a .npy file"),
     ] {
@@ -162,11 +164,32 @@ fn values_are_checked_as_they_are_read_and_found_with_file_sample_and_byte() {
     let source = npy(&wide, &labels, PLAIN, CLASSES).unwrap();
     let error = source.read(2, 0, &mut [0; 4]).unwrap_err();
     assert!(error.to_string().contains("2147483648 does not fit an i32"), "{error}");
+    let wide =
+        saved(folder.path(), "x.npy", ">u4", "(3,)", &[0, 1 << 31, 7u32].map(u32::to_be_bytes).concat());
+    let source = npy(&wide, &labels, PLAIN, CLASSES).unwrap();
+    let mut value = [0; 4];
+    source.read(2, 0, &mut value).unwrap();
+    assert_eq!(i32::from_ne_bytes(value), 7);
+    let error = source.read(1, 0, &mut value).unwrap_err();
+    assert!(
+        error.to_string().contains("2147483648 does not fit an i32; save the array as float32"),
+        "{error}"
+    );
     let large =
         saved(folder.path(), "x.npy", "<f8", "(3,)", &[0.0, 1.0, 1e300].map(f64::to_le_bytes).concat());
     let source = npy(&large, &labels, PLAIN, CLASSES).unwrap();
     let error = source.read(2, 0, &mut [0; 4]).unwrap_err();
     assert!(error.to_string().contains("1e300 is not a finite f32"), "{error}");
+}
+
+#[test]
+fn types_that_no_sample_has_are_refused_with_those_that_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    for kind in ["<u8", "<c8", "<M8[D]", "|O", "<U1", "<f16"] {
+        let inputs = saved(folder.path(), "x.npy", kind, "(1,)", &[0; 16]);
+        let message = refusal(npy(&inputs, file("labels.npy"), PLAIN, CLASSES));
+        assert!(message.contains(&format!("{kind:?} cannot be read; save them as float32")), "{message}");
+    }
 }
 
 #[test]

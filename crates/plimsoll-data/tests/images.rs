@@ -186,6 +186,37 @@ fn folders_within_a_class_are_searched_and_what_is_hidden_is_not() {
 }
 
 #[test]
+fn images_of_other_kinds_are_not_passed_over_silently() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("cat")).unwrap();
+    let jpeg = fs::read(data("pictures/jpeg/rgb.jpg")).unwrap();
+    for (name, file) in
+        [("a.jfif", &jpeg[..]), ("b.gif", b"GIF89a"), ("c.webp", b""), ("d.jpg", &jpeg), ("Thumbs.db", b"x")]
+    {
+        fs::write(folder.path().join("cat").join(name), file).unwrap();
+    }
+    let images = ImageFolder::new(folder.path()).unwrap().size(4, 4).unwrap();
+    let told: Vec<String> = (0..images.samples())
+        .map(|sample| {
+            images.read(sample, 0, &mut [0; 48]).map_or_else(|error| error.to_string(), |()| String::new())
+        })
+        .collect();
+    let [jfif, gif, webp, jpg] = &told[..] else { panic!("{told:?}") };
+    assert!(jfif.is_empty() && jpg.is_empty(), "{told:?}");
+    assert!(gif.contains("b.gif, sample 1: it begins with [47, 49, 46, 38]"), "{gif}");
+    assert!(gif.ends_with("neither a PNG nor a JPEG; convert it, or remove it"), "{gif}");
+    assert!(webp.ends_with("c.webp, sample 2: it is empty"), "{webp}");
+    // Asked for, they are left out and counted.
+    let mut records = Dataset::new(images).unwrap().skip_errors(2).records(0).unwrap();
+    let mut read = 0;
+    while records.read().unwrap().is_some() {
+        read += 1;
+    }
+    let skipped: u64 = records.report().stages.iter().map(|stage| stage.skipped).sum();
+    assert_eq!((read, skipped), (2, 2));
+}
+
+#[test]
 fn folders_that_are_no_folders_of_images_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let refusal = || ImageFolder::new(folder.path()).unwrap_err().to_string();

@@ -156,8 +156,12 @@ fn what_is_wrong_is_named_by_file_record_byte_and_key() {
         (r#"{"x": [1, 2], "n": 7, "t": "\ud800"}"#, 28, "`t`: this escape stands for no character"),
         (r#"{"x": [1, 2], "n": 7, "t": "a"} {}"#, 32, "something follows the object; each line holds one"),
         (r#"{"x": [1, 2], "n": 7, "t": "a"#, 28, "`t`: a text does not end on the line"),
-        (r#"[1]"#, 0, "`[` stands where `{` is expected"),
-        (r#"{"x": [1, 2]"#, 12, "it ends where `}` is expected: it is cut off"),
+        (
+            r#"[1]"#,
+            0,
+            "an array stands where an object is expected; each line holds one: `jq -c '.[]'` writes them so",
+        ),
+        (r#"{"x": [1, 2]"#, 12, "it ends where `}` is expected: it is cut off, or goes on on another line"),
     ];
     for (line, byte, reason) in cases {
         let error = open(&format!("{good}\n{line}\n"), &keys).unwrap_err();

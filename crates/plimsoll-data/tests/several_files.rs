@@ -25,6 +25,17 @@ fn parts_are_read_one_after_the_other_by_number() {
         assert_eq!(record.get::<i32>("x").unwrap(), [sample as i32 + 1]);
         assert_eq!(all.origin(sample), sample);
     }
+    for first in 0..6 {
+        for samples in 1..=6 - first {
+            let mut bytes = vec![0; 4 * samples];
+            all.read_range(first, samples, 0, &mut bytes).unwrap();
+            let expected: Vec<u8> =
+                (first + 1..=first + samples).flat_map(|x| (x as i32).to_ne_bytes()).collect();
+            assert_eq!(bytes, expected, "{samples} from {first} on");
+        }
+    }
+    assert!(all.read_range(4, 3, 0, &mut [0; 12]).is_err());
+    assert!(all.read_range(0, 3, 0, &mut [0; 8]).is_err());
     let error = all.read(6, 0, &mut [0; 4]).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::NoSuchSample { sample: 6, samples: 6 }), "{error}");
     assert!(all.resident_bytes() >= 6 * 4);

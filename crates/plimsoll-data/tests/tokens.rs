@@ -86,6 +86,83 @@ fn a_text_of_many_pieces_has_the_tokens_of_a_whole_one_also_in_a_file() {
     }
 }
 
+/// Tokenizers of the kinds that treat what is around a word each in its own way: with line ends at the end of words, with
+/// spaces at their beginning and one before the whole text, and without words.
+fn kinds() -> Vec<(&'static str, Tokenizer)> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut found = vec![("bytes", tokenizer("bytes")), ("words", tokenizer("words"))];
+    let bytes = std::fs::read(file("bytes.json")).unwrap();
+    let bytes: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+    let mut lines = bytes.clone();
+    let pattern = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+    lines["pre_tokenizer"] = serde_json::json!({ "type": "Sequence", "pretokenizers": [
+        { "type": "Split", "pattern": { "Regex": pattern }, "behavior": "Isolated", "invert": false },
+        { "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false },
+    ] });
+    let mut vocabulary = vec![("<unk>".to_string(), 0)];
+    let text = "▁abcdefghijklmnopqrstuvwxyz.,'!\nTI1234éï";
+    vocabulary.extend(text.chars().enumerate().map(|(at, letter)| (letter.to_string(), at + 1)));
+    let merged = ["▁t", "he", "\n\n", ".\n", "▁the", "▁▁"];
+    vocabulary.extend(merged.iter().enumerate().map(|(at, of)| (of.to_string(), 100 + at)));
+    let merges = [["▁", "t"], ["h", "e"], ["\n", "\n"], [".", "\n"], ["▁t", "he"], ["▁", "▁"]];
+    let pieces = |pre_tokenizer: serde_json::Value| {
+        serde_json::json!({ "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+            "normalizer": { "type": "Sequence", "normalizers": [
+                { "type": "Prepend", "prepend": "▁" },
+                { "type": "Replace", "pattern": { "String": " " }, "content": "▁" },
+            ] },
+            "pre_tokenizer": pre_tokenizer, "post_processor": null, "decoder": null,
+            "model": { "type": "BPE", "dropout": null, "unk_token": "<unk>", "continuing_subword_prefix": null,
+                "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+                "vocab": vocabulary.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(), "merges": merges },
+        })
+    };
+    let split = serde_json::json!({ "type": "Split", "pattern": { "String": "▁" }, "behavior": "MergedWithNext",
+        "invert": false });
+    for (name, json) in
+        [("lines", lines), ("whole", pieces(serde_json::Value::Null)), ("spaces", pieces(split))]
+    {
+        let path = folder.path().join(name);
+        std::fs::write(&path, serde_json::to_vec(&json).unwrap()).unwrap();
+        found.push((name, Tokenizer::open(&path).unwrap()));
+    }
+    found
+}
+
+#[test]
+fn where_a_long_text_is_parted_makes_no_difference_to_its_tokens() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("long.txt");
+    // Blank lines, spaces before line ends and after them, apostrophes and no line ends at all, where pieces end.
+    let shapes = ["the end.\n\nIt's the ", "the cat \n  don't\n\n\n   ", "thethe' 1234567é ", "don're'the"];
+    for (name, tokenizer) in kinds() {
+        for shape in shapes {
+            // The first piece ends at other places of the shape by turns.
+            for shift in (0..shape.chars().count()).step_by(3) {
+                let text = "t".repeat(shift) + &shape.repeat((5 << 18) / shape.len());
+                std::fs::write(&path, &text).unwrap();
+                let mut all = vec![];
+                tokenizer.encode(&text, &mut all).unwrap();
+                if name == "words" {
+                    // Those that it puts around every text.
+                    all.remove(0);
+                    all.pop();
+                }
+                let source = TokenizedText::open(&[&path], &tokenizer, 50).unwrap();
+                let whole = source.samples() * 50;
+                assert!((all.len() - 50..all.len()).contains(&whole), "{name}, {shape:?} after {shift}");
+                let found = tokens(&source, 0);
+                let differs = found.iter().zip(&all).position(|(one, other)| one != other);
+                assert_eq!(differs, None, "{name}, {shape:?} after {shift}, of {whole}");
+                // One place is enough where the library is slow.
+                if name != "bytes" {
+                    break;
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn what_is_no_text_or_too_short_is_refused() {
     let (folder, tokenizer) = (tempfile::tempdir().unwrap(), tokenizer("bytes"));

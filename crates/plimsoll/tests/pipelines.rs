@@ -171,6 +171,15 @@ fn the_forecast_counts_the_budget_of_the_pipeline() {
 }
 
 #[test]
+fn the_report_says_what_steps_waited_for_samples_that_are_read_where_they_are_needed() {
+    let data = Dataset::new(data::digits()).unwrap();
+    let report = trainer().compile(&data, None).unwrap().fit(&mut ()).unwrap();
+    let wait = report.data_wait.unwrap();
+    assert_eq!((wait.slowest_stage.as_str(), wait.most_bytes), ("read", data.resident_bytes()));
+    assert!(wait.seconds > 0.0, "{wait:?}");
+}
+
+#[test]
 fn samples_that_are_not_counted_or_have_open_shapes_are_refused_with_what_to_do() {
     let refused = |data: &Dataset| trainer().compile(data, None).map(|_| ()).unwrap_err();
     let filtered = Dataset::new(data::digits()).unwrap().filter(|_| Ok(true));

@@ -96,9 +96,13 @@ pub(crate) fn decode_into(
         decode_png(file, channels, most_pixels, buffers)?
     } else if file.starts_with(JPEG) {
         decode_jpeg(file, channels, most_pixels, buffers)?
+    } else if file.is_empty() {
+        return Err(refuse("it is empty"));
     } else {
         let first = &file[..file.len().min(4)];
-        return Err(refuse(format!("it begins with {first:02x?}: it is neither a PNG nor a JPEG")));
+        return Err(refuse(format!(
+            "it begins with {first:02x?}: it is neither a PNG nor a JPEG; convert it, or remove it"
+        )));
     };
     if orientation.is_upright() {
         return Ok(shape);

@@ -42,6 +42,11 @@ impl Held {
         Held { account: Arc::clone(account), bytes: 0 }
     }
 
+    /// The bytes that are held.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Holds so many bytes in all, if there is room for them; else as many as before.
     pub(crate) fn set(&mut self, bytes: u64, holder: &dyn Fn() -> String, remedy: &str) -> Result<()> {
         let Account { budget, held, most } = &*self.account;

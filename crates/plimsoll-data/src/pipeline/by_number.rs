@@ -99,6 +99,10 @@ impl Stream for Reading {
         Some(Claim { source, order: self.order, first, samples, are_rows: false, meter })
     }
 
+    fn skip(&mut self, records: usize) {
+        self.next += records.min(self.source.samples() - self.next);
+    }
+
     fn save(&self, position: &mut Vec<u64>) {
         position.push(self.next as u64);
     }

@@ -22,6 +22,7 @@ mod pack;
 mod pending;
 mod range;
 mod repeat;
+mod rows_ahead;
 mod shelf;
 mod shuffle;
 mod workers;
@@ -43,6 +44,7 @@ pub use meter::{PipelineReport, StageReport};
 pub(crate) use pack::Packed;
 pub(crate) use range::{Range, Sharded};
 pub(crate) use repeat::Repeated;
+pub(crate) use rows_ahead::{RowsAhead, rows_ahead};
 pub(crate) use shelf::Shelf;
 pub(crate) use shuffle::Shuffled;
 pub(crate) use workers::Prefetched;
@@ -143,6 +145,11 @@ pub(crate) trait Stream: Send {
         None
     }
 
+    /// Passes over so many records of which each can be claimed.
+    fn skip(&mut self, records: usize) {
+        self.claim(records);
+    }
+
     /// Appends where it is: after the record that came last.
     fn save(&self, position: &mut Vec<u64>);
 
@@ -151,6 +158,7 @@ pub(crate) trait Stream: Send {
 }
 
 /// A saved position that is read back.
+#[derive(Clone)]
 pub(crate) struct Cursor<'a> {
     numbers: &'a [u64],
 }

@@ -89,8 +89,7 @@ struct Alone {
     lost: Lost,
     /// Whether a thread is to make the records from now on.
     has_lost: bool,
-    /// Where upstream was before and after the last record.
-    before: Vec<u64>,
+    /// Where upstream was after the last record.
     after: Vec<u64>,
 }
 
@@ -129,7 +128,7 @@ struct State {
     under_way: usize,
     /// The time that more ready records would have saved.
     lost: Lost,
-    /// By number: where upstream was before and after it.
+    /// By number: where upstream was before it, if records may come in any order, and after it.
     positions: BTreeMap<u64, (Vec<u64>, Vec<u64>)>,
     /// By number: what was made.
     made: BTreeMap<u64, Result<Record>>,
@@ -211,9 +210,8 @@ impl Ring {
         }
         let mut feed = lock(&self.shared.feed);
         let number = feed.next;
-        alone.before.clear();
         alone.after.clear();
-        let taken = feed.take_caught(number, &mut alone.before, &mut alone.after, out);
+        let taken = feed.take_caught(number, None, &mut alone.after, out);
         if matches!(taken, Ok(Taken::Nothing)) {
             return Ok(false);
         }
@@ -300,9 +298,8 @@ impl Ring {
             // Before a thread may go on, which would else take memory for another.
             state.spare.push(record);
         });
-        if let Some((mut before, after)) = state.positions.remove(&number) {
-            self.position.clone_from(&after);
-            before.clear();
+        if let Some((before, mut after)) = state.positions.remove(&number) {
+            std::mem::swap(&mut self.position, &mut after);
             state.spare_positions.extend([before, after]);
         }
         state.under_way -= 1;
@@ -379,7 +376,8 @@ impl Shared {
         };
         let mut input = spare.unwrap_or_else(|| Record::new(&self.in_fields));
         let number = feed.again.front().map_or(feed.next, |(number, _)| *number);
-        let taken = feed.take_caught(number, &mut before, &mut after, &mut input);
+        let before_it = (!self.options.is_ordered).then_some(&mut before);
+        let taken = feed.take_caught(number, before_it, &mut after, &mut input);
         match taken {
             Ok(Taken::Nothing) => {
                 let mut state = lock(&self.state);
@@ -430,7 +428,7 @@ impl Feed {
     fn take_caught(
         &mut self,
         number: u64,
-        before: &mut Vec<u64>,
+        before: Option<&mut Vec<u64>>,
         after: &mut Vec<u64>,
         input: &mut Record,
     ) -> Result<Taken> {
@@ -441,8 +439,13 @@ impl Feed {
         })
     }
 
-    /// The next record, and where upstream is before and after it.
-    fn take(&mut self, before: &mut Vec<u64>, after: &mut Vec<u64>, input: &mut Record) -> Result<Taken> {
+    /// The next record, and where upstream is before it, if somebody asks for that, and after it.
+    fn take(
+        &mut self,
+        before: Option<&mut Vec<u64>>,
+        after: &mut Vec<u64>,
+        input: &mut Record,
+    ) -> Result<Taken> {
         if self.has_ended {
             return Ok(Taken::Nothing);
         }
@@ -451,7 +454,9 @@ impl Feed {
         } else if let Some(then) = self.then.take() {
             self.upstream.seek(&mut Cursor::new(&then))?;
         }
-        self.upstream.save(before);
+        if let Some(before) = before {
+            self.upstream.save(before);
+        }
         let taken = match self.upstream.claim(1) {
             Some(claim) if claim.samples == 0 => Ok(Taken::Nothing),
             Some(claim) => Ok(Taken::Claimed(claim)),

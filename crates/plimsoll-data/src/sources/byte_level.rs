@@ -60,25 +60,30 @@ impl ByteLevelBpe {
         Some(ByteLevelBpe { kinds: Kinds::new()?, added, letters: letters(), idle: Mutex::default() })
     }
 
-    /// Adds the tokens of a text; false if it is to be left to the library, and nothing is added.
+    /// Adds the tokens of the words of a text that end within its first `limit` bytes, and returns how many bytes these words
+    /// have; nothing if the text is to be left to the library, and then nothing is added.
     pub(super) fn encode(
         &self,
         model: &ModelWrapper,
         text: &str,
+        limit: usize,
         out: &mut Vec<i32>,
-    ) -> Result<bool, tokenizers::Error> {
+    ) -> Result<Option<usize>, tokenizers::Error> {
         if self.added.iter().any(|token| token.find(text.as_bytes()).is_some()) {
-            return Ok(false);
+            return Ok(None);
         }
         let mut words = self.idle().pop().unwrap_or_default();
         let mut rest = text;
         while !rest.is_empty() {
             let (word, after) = rest.split_at(self.kinds.word(rest));
+            if text.len() - after.len() > limit {
+                break;
+            }
             words.look_up(word.as_bytes(), model, &self.letters, out)?;
             rest = after;
         }
         self.idle().push(words);
-        Ok(true)
+        Ok(Some(text.len() - rest.len()))
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Words>> {

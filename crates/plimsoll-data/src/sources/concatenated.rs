@@ -1,7 +1,7 @@
 //! Several sources as one: the shards of a data set, each a file or a pair of files.
 
 use super::files::Paths;
-use crate::source::Promise;
+use crate::source::{Promise, field_at};
 use crate::{Dataset, Error, ErrorKind, Field, Record, Result, Source};
 use std::path::Path;
 use std::sync::Arc;
@@ -91,6 +91,30 @@ impl Source for Concatenated {
     fn read_record(&self, sample: usize, out: &mut Record) -> Result<()> {
         let (part, sample) = self.find(sample)?;
         part.source.read_record(sample, out)
+    }
+
+    /// As much of each part at once as there is.
+    fn read_range(
+        &self,
+        mut first: usize,
+        mut samples: usize,
+        field: usize,
+        mut out: &mut [u8],
+    ) -> Result<()> {
+        let found = field_at(self.fields(), field)?;
+        let (bytes, needed) = (out.len(), found.bytes().saturating_mul(samples));
+        if bytes != needed {
+            return Err(ErrorKind::Buffer { field: found.name().to_string(), bytes, needed }.into());
+        }
+        let each = found.bytes();
+        while samples > 0 {
+            let (part, within) = self.find(first)?;
+            let count = samples.min(part.source.samples() - within);
+            let (room, rest) = out.split_at_mut(count * each);
+            part.source.read_range(within, count, field, room)?;
+            (first, samples, out) = (first + count, samples - count, rest);
+        }
+        Ok(())
     }
 
     fn reads_whole_records(&self) -> bool {

@@ -102,6 +102,9 @@ impl Rows {
         let names = &header.names;
         let found = names.iter().position(|name| *name == csv.answer);
         if found.is_none() && !csv.is_without_answer {
+            if let Some(reason) = not_parted(&header, &csv.answer) {
+                return Err(row_error(path, line, Fault::new(0, reason)));
+            }
             let asked = format!("`{}` in the header", csv.answer);
             return Err(ErrorKind::NoSuchField { asked, known: header.names }.into());
         }
@@ -321,6 +324,24 @@ fn columns(csv: &Csv, names: &[String], answer: Option<usize>) -> Result<Vec<Col
         first += width;
     }
     Ok(columns)
+}
+
+/// Characters that often stand between cells.
+const DELIMITERS: [(char, &str); 4] = [(';', ";"), ('\t', "\\t"), (',', ","), ('|', "|")];
+
+/// What is to be done about a header without the column that is asked for, if it would have it were it parted otherwise.
+fn not_parted(header: &Header, asked: &str) -> Option<String> {
+    if header.names.iter().any(|name| name.contains('\r')) {
+        return Some("its lines end with CR alone: save the file with LF or CR LF between lines".to_string());
+    }
+    let [only] = &header.names[..] else { return None };
+    let parts = |&(delimiter, _): &(char, &str)| {
+        only.split(delimiter).any(|name| name.trim().trim_matches('"') == asked) && only.contains(delimiter)
+    };
+    let (_, written) = DELIMITERS.iter().find(|delimiter| parts(delimiter))?;
+    Some(format!(
+        "the header is one column, `{only}`: say what stands between cells, as `delimiter = \"{written}\"`"
+    ))
 }
 
 pub(super) fn read_header(input: &mut Input, delimiter: char) -> Result<Header> {

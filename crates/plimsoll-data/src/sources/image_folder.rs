@@ -20,6 +20,9 @@ pub(super) const KIND: SourceKind =
 
 const FEATURES: usize = 0;
 const LABEL: usize = 1;
+/// The endings of files that are images, of which some cannot be decoded.
+const ENDINGS: [&str; 12] =
+    ["png", "jpg", "jpeg", "jfif", "gif", "bmp", "webp", "tif", "tiff", "avif", "heic", "heif"];
 /// So many images, spread over all, are looked at to say what reading takes.
 const MEASURED: usize = 64;
 /// Folders within a class are followed so far down, so that a link to a folder above does not lead around forever.
@@ -30,7 +33,8 @@ const MOST_BYTES_OF_A_PIXEL: usize = 8;
 /// Images in a folder for each class: `features`, and `label`, `i32`, the number of the class.
 ///
 /// Classes are the folders in the order of their names, numbered from 0; an image of a class is any file in its folder, or in
-/// folders within, whose name ends in `.png`, `.jpg` or `.jpeg`. What begins with a dot is left out.
+/// folders within, whose name ends in `.png`, `.jpg`, `.jpeg` or `.jfif`, or as images of other kinds do, such as `.webp`: that
+/// one is an error when it is read, and is not passed over silently. What begins with a dot is left out.
 /// [`decode`](crate::image::decode) says what becomes of the many kinds of images.
 ///
 /// Without a [`size`](ImageFolder::size), `features` are `u8` of an open shape `[?, ?, 3]`, to be read as records.
@@ -425,7 +429,7 @@ fn find_images(folder: &Path, before: &str, depth: usize, into: &mut Vec<String>
         let ending =
             path.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_ascii_lowercase();
         let name = format!("{before}{name}");
-        if matches!(&*ending, "png" | "jpg" | "jpeg") {
+        if ENDINGS.contains(&&*ending) {
             into.push(name);
         } else if path.is_dir() && depth < DEEPEST {
             find_images(&path, &format!("{name}/"), depth + 1, into)?;

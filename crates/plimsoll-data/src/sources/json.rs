@@ -59,9 +59,9 @@ impl<'a> Json<'a> {
         let expected = character as char;
         match std::str::from_utf8(self.rest()).ok().and_then(|rest| rest.chars().next()) {
             Some(found) => self.fault(format!("`{found}` stands where `{expected}` is expected")),
-            None if self.rest().is_empty() => {
-                self.fault(format!("it ends where `{expected}` is expected: it is cut off"))
-            }
+            None if self.rest().is_empty() => self.fault(format!(
+                "it ends where `{expected}` is expected: it is cut off, or goes on on another line"
+            )),
             None => self.fault(format!("`{expected}` is expected")),
         }
     }

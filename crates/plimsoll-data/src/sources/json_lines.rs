@@ -128,6 +128,9 @@ impl Format for JsonLines {
     fn parse(&self, object: &[u8], out: &mut Out<'_>) -> Parsed<()> {
         let mut json = Json::new(object);
         let (mut seen, mut count) = (0u64, 0);
+        if json.peek() == Some(b'[') {
+            return json.fault("an array stands where an object is expected; each line holds one: `jq -c '.[]'` writes them so");
+        }
         json.expect(b'{')?;
         while json.goes_on(count, b'}')? {
             let name = json.text()?;

@@ -9,7 +9,9 @@ pub(super) enum Number {
     Bool,
     U8,
     I8,
+    U16,
     I16,
+    U32,
     I32,
     I64,
     F16,
@@ -40,8 +42,8 @@ impl Number {
     pub(super) const fn bytes(self) -> usize {
         match self {
             Number::Bool | Number::U8 | Number::I8 => 1,
-            Number::I16 | Number::F16 | Number::Bf16 => 2,
-            Number::I32 | Number::F32 => 4,
+            Number::U16 | Number::I16 | Number::F16 | Number::Bf16 => 2,
+            Number::U32 | Number::I32 | Number::F32 => 4,
             Number::I64 | Number::F64 => 8,
         }
     }
@@ -56,8 +58,8 @@ impl Number {
             (_, Use::Share) => Element::F32,
             (_, Use::Class { .. }) => Element::I32,
             (Number::Bool | Number::U8, Use::Value) => Element::U8,
-            (Number::I8 | Number::I16 | Number::I32 | Number::I64, Use::Value) => Element::I32,
-            _ => Element::F32,
+            (number, Use::Value) if number.is_float() => Element::F32,
+            (_, Use::Value) => Element::I32,
         }
     }
 
@@ -78,6 +80,8 @@ impl Number {
             (Number::Bool, Use::Value) => put(stored, out, order, |[byte]| (byte <= 1).then_some([byte])),
             (Number::U8 | Number::Bool, _) => put(stored, out, order, |[byte]| whole(i64::from(byte))),
             (Number::I8, _) => put(stored, out, order, |b| whole(i64::from(i8::from_le_bytes(b)))),
+            (Number::U16, _) => put(stored, out, order, |b| whole(i64::from(u16::from_le_bytes(b)))),
+            (Number::U32, _) => put(stored, out, order, |b| whole(i64::from(u32::from_le_bytes(b)))),
             (Number::I16, _) => put(stored, out, order, |b| whole(i64::from(i16::from_le_bytes(b)))),
             (Number::I32, _) => put(stored, out, order, |b| whole(i64::from(i32::from_le_bytes(b)))),
             (Number::I64, _) => put(stored, out, order, |b| whole(i64::from_le_bytes(b))),
@@ -100,6 +104,8 @@ impl Number {
         match self {
             Number::Bool | Number::U8 => a.to_string(),
             Number::I8 => i8::from_le_bytes([a]).to_string(),
+            Number::U16 => u16::from_le_bytes([a, b]).to_string(),
+            Number::U32 => u32::from_le_bytes([a, b, c, d]).to_string(),
             Number::I16 => i16::from_le_bytes([a, b]).to_string(),
             Number::I32 => i32::from_le_bytes([a, b, c, d]).to_string(),
             Number::I64 => i64::from_le_bytes(bytes).to_string(),

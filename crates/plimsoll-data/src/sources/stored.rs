@@ -229,7 +229,7 @@ impl Column {
                 "{value} is not a finite f32: one such value makes every weight NaN; remove the sample or replace the value"
             ),
             (_, Element::U8) => format!("{value} is neither 0 nor 1, as truth values are"),
-            (_, element) => format!("{value} does not fit an {element}"),
+            (_, element) => format!("{value} does not fit an {element}; save the array as float32"),
         };
         bytes.error(Some(sample), Some(offset), reason)
     }

@@ -278,6 +278,9 @@ fn finite(cell: &str, at: usize, value: std::result::Result<f32, ParseFloatError
             )
         }
         Ok(_) => format!("`{cell}` is not a finite f32; replace it, or remove the row"),
+        Err(_) if cell.replace(',', "").parse::<f32>().is_ok() => {
+            format!("`{cell}` is not a number as it is read; write it with a point and no commas, as 1234.5")
+        }
         Err(_) => format!("`{cell}` is not a number; list the column's `categories`, or `ignore` it"),
     };
     Err(Fault::new(at, reason))

@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 
 /// Text is tokenised by as many bytes at a time.
 const PIECE: usize = 1 << 20;
+/// What follows so closely may decide what a token is, and what comes so closely before it, where tokens begin.
+const AROUND: usize = 4 << 10;
 /// As many bytes of tokens are kept in memory; more go to a file.
 const MOST_IN_MEMORY: usize = 16 << 20;
 const TOKEN: usize = size_of::<i32>();
@@ -93,35 +95,64 @@ impl Tokenizer {
     }
 
     fn encode_as(&self, text: &str, add_special_tokens: bool, out: &mut Vec<i32>) -> Result<()> {
-        let failed = |reason| {
-            let reason = format!("the text cannot be tokenised: {reason}");
-            ErrorKind::File { path: self.path.clone(), sample: None, offset: None, reason }
-        };
-        if let Some(words) = &self.words {
-            let before = out.len();
-            let encode =
-                || words.encode(self.inner.get_model(), text, out).map_err(|error| error.to_string());
-            match guard(encode) {
-                Ok(true) => return Ok(()),
-                Ok(false) => {}
-                Err(reason) => {
-                    out.truncate(before);
-                    return Err(failed(reason).into());
-                }
-            }
+        if self.encode_words(text, text.len(), out)?.is_some() {
+            return Ok(());
         }
         let encode = || self.inner.encode_fast(text, add_special_tokens).map_err(|error| error.to_string());
-        let encoded = guard(encode).map_err(failed)?;
+        let encoded = guard(encode).map_err(|reason| self.failed(&reason))?;
         out.extend(encoded.get_ids().iter().map(|&token| token as i32));
         Ok(())
+    }
+
+    /// Adds the tokens of words that end within the first `limit` bytes of a text; returns the bytes of these words, or
+    /// nothing if the text is not tokenised so.
+    fn encode_words(&self, text: &str, limit: usize, out: &mut Vec<i32>) -> Result<Option<usize>> {
+        let Some(words) = &self.words else { return Ok(None) };
+        let before = out.len();
+        let encode =
+            || words.encode(self.inner.get_model(), text, limit, out).map_err(|error| error.to_string());
+        guard(encode).map_err(|reason| {
+            out.truncate(before);
+            self.failed(&reason)
+        })
+    }
+
+    /// Adds the tokens that the text from `done` on has within a longer one, of which `text` is a part, as far as they are
+    /// certain; returns where they end. Those before `done` were added before.
+    fn encode_on(&self, text: &str, done: usize, is_last: bool, out: &mut Vec<i32>) -> Result<usize> {
+        let limit = if is_last { text.len() } else { text.len().saturating_sub(AROUND) };
+        if let Some(used) = self.encode_words(&text[done..], limit.saturating_sub(done), out)?
+            && (used > 0 || is_last)
+        {
+            return Ok(done + used);
+        }
+        let encode = || self.inner.encode(text, false).map_err(|error| error.to_string());
+        let encoded = guard(encode).map_err(|reason| self.failed(&reason))?;
+        let (places, tokens) = (encoded.get_offsets(), encoded.get_ids());
+        let first = places.iter().take_while(|&&(_, end)| end <= done).count();
+        let after = first + places[first..].iter().take_while(|&&(_, end)| end <= limit).count();
+        let goes_on = places.get(first).is_none_or(|&(start, _)| start >= done);
+        if goes_on && (after > first || is_last) {
+            out.extend(tokens[first..after].iter().map(|&token| token as i32));
+            let end = places[first..after].last().map_or(done, |&(_, end)| end);
+            return Ok(if is_last { text.len() } else { end });
+        }
+        // It falls into other tokens than before, or is a single one: it is tokenised by itself.
+        self.encode_as(&text[done..], false, out)?;
+        Ok(text.len())
+    }
+
+    fn failed(&self, reason: &str) -> Error {
+        let reason = format!("the text cannot be tokenised: {reason}");
+        ErrorKind::File { path: self.path.clone(), sample: None, offset: None, reason }.into()
     }
 }
 
 /// Text in windows of so many tokens: `tokens`, `i32`, and `next`, the same one token later.
 ///
 /// Windows follow each other without overlap and do not cross from one file to the next; what is left at the end of a file is
-/// not read. Files are tokenised when the source is opened, in pieces of about 1 MiB that end at the end of a line, without
-/// the tokens that a tokenizer puts around a text. Up to 16 MiB of tokens are kept in memory, more in an unnamed file in the
+/// not read. Files are tokenised when the source is opened, in pieces of about 1 MiB, each with some of the text around it, so
+/// that the tokens are those of the whole text; without the tokens that a tokenizer puts around a text. Up to 16 MiB of tokens are kept in memory, more in an unnamed file in the
 /// system's folder for temporary files, four bytes a token.
 #[derive(Debug)]
 pub struct TokenizedText {
@@ -279,11 +310,14 @@ impl Kept {
 /// Tokenises a file, a piece at a time.
 fn tokenize(path: &Path, tokenizer: &Tokenizer, into: &mut Kept) -> Result<()> {
     let failed = |error| Error::from(ErrorKind::Io { what: path.display().to_string(), error });
+    // Refuses a pipe, which would wait for somebody who writes.
+    Bytes::open(path)?;
     let mut file = BufReader::new(File::open(path).map_err(failed)?);
     let (mut text, mut tokens, mut offset) = (Vec::new(), Vec::new(), 0u64);
+    // So much of the text was tokenised before.
+    let mut done = 0;
     loop {
-        let room = PIECE as u64 - text.len() as u64;
-        let is_last = file.by_ref().take(room).read_to_end(&mut text).map_err(failed)? == 0;
+        let is_last = file.by_ref().take(PIECE as u64).read_to_end(&mut text).map_err(failed)? < PIECE;
         let whole = match std::str::from_utf8(&text) {
             Ok(whole) => whole,
             // A character that goes on after the piece.
@@ -302,23 +336,20 @@ fn tokenize(path: &Path, tokenizer: &Tokenizer, into: &mut Kept) -> Result<()> {
                 .into());
             }
         };
-        let piece = &whole[..if is_last { whole.len() } else { cut(whole) }];
         tokens.clear();
-        tokenizer.encode_as(piece, false, &mut tokens)?;
+        let used = match done {
+            // All of a short text is tokenised as it is.
+            0 if is_last => tokenizer.encode_as(whole, false, &mut tokens).map(|()| whole.len())?,
+            done => tokenizer.encode_on(whole, done, is_last, &mut tokens)?,
+        };
         into.add(&tokens)?;
-        let used = piece.len();
         if is_last {
             return Ok(());
         }
-        offset += used as u64;
-        text.drain(..used);
+        // From the beginning of a character on.
+        let kept = (0..=used.saturating_sub(AROUND)).rfind(|&at| whole.is_char_boundary(at)).unwrap_or(0);
+        offset += kept as u64;
+        text.drain(..kept);
+        done = used - kept;
     }
-}
-
-/// Where a piece ends: at the last line that begins with more than space, so that tokens of several lines' ends stay whole; if
-/// there is none, at its last character.
-fn cut(piece: &str) -> usize {
-    let begins =
-        |&(at, _): &(usize, &str)| piece[at + 1..].chars().next().is_some_and(|first| !first.is_whitespace());
-    piece.rmatch_indices('\n').find(begins).map_or(piece.len(), |(at, _)| at + 1)
 }

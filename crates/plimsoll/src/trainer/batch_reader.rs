@@ -5,6 +5,7 @@ use plimsoll_cpu::CpuDevice;
 use plimsoll_data::{Batch, Field};
 use plimsoll_device::write_nontemporal;
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 /// Reads batches, cropping sequences to a length: the first axis of a sample is time. Where there is more room it is
 /// padded, inputs with zeros and targets with labels that stand for nothing.
@@ -14,6 +15,8 @@ pub(super) struct BatchReader {
     host: CpuDevice,
     /// Whether what is written leaves for a device and is not read here again.
     leave: bool,
+    /// The seconds that writing inputs took since somebody asked.
+    seconds: f64,
 }
 
 /// The bytes that are worth another thread.
@@ -33,7 +36,14 @@ impl BatchReader {
         crops: bool,
     ) -> BatchReader {
         let whole = if crops { BatchReader::whole_bytes(fields, samples) } else { 0 };
-        BatchReader { fields: fields.to_vec(), whole: vec![0; whole], host, leave }
+        BatchReader { fields: fields.to_vec(), whole: vec![0; whole], host, leave, seconds: 0.0 }
+    }
+
+    /// The seconds that steps waited for their inputs to be written since this was last asked. Of a device that runs beside the
+    /// host nothing is known: while they are written it may be at work on steps before.
+    pub(super) fn take_seconds(&mut self) -> Option<f64> {
+        let seconds = std::mem::take(&mut self.seconds);
+        (!self.leave).then_some(seconds)
     }
 
     /// The bytes of whole sequences that are read to be cropped.
@@ -51,6 +61,7 @@ impl BatchReader {
     ) -> Result<()> {
         /// Of four of these bytes is the label −1.
         const NO_LABEL: u8 = 0xff;
+        let began = Instant::now();
         let of = &self.fields[field];
         match (length, of.shape().first()) {
             (Some(length), Some(&whole)) if length < whole => {
@@ -67,6 +78,7 @@ impl BatchReader {
             }
             _ => self.read_whole(batch, field, out)?,
         }
+        self.seconds += began.elapsed().as_secs_f64();
         Ok(())
     }
 

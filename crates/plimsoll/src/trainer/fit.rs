@@ -113,7 +113,7 @@ impl<'t, 'a, 'o> Fitting<'t, 'a, 'o> {
             control: Control::default(),
             saved: Instant::now(),
             position,
-            data: DataWait::default(),
+            data: DataWait::nothing(),
             saved_step: (first_step > 0).then_some(first_step),
             last_checkpoint: checkpoint.map(|path| path.display().to_string()),
         })
@@ -177,7 +177,9 @@ impl<'t, 'a, 'o> Fitting<'t, 'a, 'o> {
     /// Takes note of where an epoch was left, and of what its stages did.
     fn leave(&mut self, coming: &Epoch<'_>) {
         self.position = Some(coming.position());
-        self.data.add(coming);
+        let resident = self.training.data.resident_bytes();
+        let inputs = self.training.take_input_seconds().map(|seconds| (seconds, resident));
+        self.data.add(coming, inputs);
     }
 
     /// Takes note of the steps that have ended.

@@ -68,33 +68,53 @@ pub struct TrainingReport {
     pub device_use: Option<PredictedVsActual>,
     /// What was foretold of the process's memory, and the most that the system counted, where the device is the CPU.
     pub process_use: Option<PredictedVsActual>,
-    /// What was waited for data, where stages make the samples.
+    /// What was waited for data, where that is known: not where samples are read as they are needed, for a device that runs
+    /// beside the host.
     pub data_wait: Option<DataWait>,
 }
+
+/// The stage of samples that are read as they are needed.
+const IN_PLACE: &str = "read";
 
 /// What was waited for data, and what makes it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DataWait {
-    /// The seconds that steps waited for their batches.
+    /// The seconds that steps waited for their batches: for those that are put together ahead, until they were there; for
+    /// others, while they were read into the step's inputs.
     pub seconds: f64,
-    /// The most bytes of RAM that the stages held together.
+    /// The most bytes of RAM that the stages held together, or that the samples occupy.
     pub most_bytes: u64,
     /// The stage that bounds how fast samples come, in the last epoch.
     pub slowest_stage: String,
 }
 
 impl DataWait {
-    /// Adds what an epoch waited.
-    pub(super) fn add(&mut self, epoch: &Epoch<'_>) {
-        let Some(report) = epoch.report() else { return };
-        self.seconds += epoch.waited_seconds();
-        self.most_bytes = self.most_bytes.max(report.most_bytes);
-        if let Some(slowest) = report.slowest() {
-            self.slowest_stage.clone_from(&slowest.name);
+    /// Nothing so far, with room for a short name: none is taken after the first step.
+    pub(super) fn nothing() -> DataWait {
+        DataWait { slowest_stage: String::with_capacity(IN_PLACE.len()), ..DataWait::default() }
+    }
+
+    /// Adds what an epoch waited: as it says, or where its samples are read as they are needed, the seconds that inputs took and
+    /// the bytes that the samples occupy, if they are known.
+    pub(super) fn add(&mut self, epoch: &Epoch<'_>, in_place: Option<(f64, u64)>) {
+        match (epoch.report(), in_place) {
+            (Some(report), _) => {
+                self.seconds += epoch.waited_seconds();
+                self.most_bytes = self.most_bytes.max(report.most_bytes);
+                if let Some(slowest) = report.slowest() {
+                    self.slowest_stage.clone_from(&slowest.name);
+                }
+            }
+            (None, Some((seconds, resident))) => {
+                self.seconds += seconds;
+                self.most_bytes = self.most_bytes.max(resident);
+                IN_PLACE.clone_into(&mut self.slowest_stage);
+            }
+            (None, None) => {}
         }
     }
 
-    /// It, if there was any epoch whose samples stages make.
+    /// It, if it is known of any epoch.
     pub(super) fn into_known(self) -> Option<DataWait> {
         (!self.slowest_stage.is_empty()).then_some(self)
     }

@@ -313,6 +313,11 @@ impl<'a> Training<'a> {
         self.begin(TRAINING, &batch, length)
     }
 
+    /// The seconds that training steps waited for their inputs to be written since this was last asked, where they did.
+    pub(super) fn take_input_seconds(&mut self) -> Option<f64> {
+        self.reader.as_mut().and_then(BatchReader::take_seconds)
+    }
+
     /// What the step of that number takes of a batch, and the length that its sequences are cropped to.
     pub(super) fn cut<'b>(&self, batch: &Batch<'b>, number: usize) -> (Batch<'b>, Option<usize>) {
         let samples = self.trainer.samples(number, batch.samples());
@@ -371,6 +376,8 @@ impl<'a> Training<'a> {
                 self.run.reuse(ended);
             }
         }
+        // No training step waited for these.
+        self.take_input_seconds();
         Ok(measures.take().iter().cloned().collect())
     }
 
