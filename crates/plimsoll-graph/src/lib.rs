@@ -7,6 +7,7 @@
 mod build;
 mod check;
 mod chunk_loss;
+mod cut_updates;
 mod dtype;
 mod error;
 mod examine;
@@ -31,6 +32,7 @@ pub mod step;
 mod window;
 
 pub use chunk_loss::chunk_loss;
+pub use cut_updates::{StateParts, cut_updates};
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use examine::Phase;

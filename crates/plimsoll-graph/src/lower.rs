@@ -17,6 +17,7 @@ mod view;
 use crate::Program;
 use crate::step::Step;
 pub(crate) use cost::{arithmetic, family};
+pub(crate) use emit::{kernel, loop_kernel};
 
 /// Lowers a step to kernels.
 pub fn lower(step: &Step) -> Program {

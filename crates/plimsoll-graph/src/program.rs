@@ -20,7 +20,7 @@ pub struct Program {
     /// the order; a planner that has dropped a buffer may run one where it needs the buffer again, if what it
     /// reads still is, or is again, what it was when the kernel ran.
     pub rematerializations: Vec<Kernel>,
-    /// The buffer of each of the step's states.
+    /// The buffers of the step's states, in their order: one of each, or several of one that is [in parts](crate::StateParts).
     pub states: Vec<BufferId>,
     /// The buffer of each of the step's inputs.
     pub inputs: Vec<BufferId>,
@@ -72,7 +72,7 @@ pub struct Kernel {
     pub body: Body,
     /// Where its operands are.
     pub reads: Vec<Operand>,
-    /// Where its results go, each densely packed in its buffer.
+    /// Where its results go, each densely packed in its buffer: from its first element on, or, for a loop, from any on.
     pub writes: Vec<Operand>,
     /// Pairs (of a write, a read) that may share one address: the result may replace the operand.
     pub in_place: Vec<(usize, usize)>,
@@ -158,6 +158,13 @@ pub struct Operand {
     pub dtype: DType,
     /// The elements of the buffer that are seen.
     pub view: View,
+}
+
+impl Operand {
+    /// The byte of its buffer at which what is seen begins: where a kernel writes.
+    pub fn first_byte(&self) -> usize {
+        self.view.offset * self.dtype.size()
+    }
 }
 
 /// A strided walk over a buffer: element `[i, j, ..]` is at `offset + i · strides[0] + j · strides[1] + ..`.

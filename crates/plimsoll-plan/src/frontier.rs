@@ -16,7 +16,7 @@ use crate::schedule::order::{
     Dependencies, Turn, early_copies, freeing_early, late_updates, patient_updates,
 };
 use crate::schedule::search_context::SearchContext;
-use plimsoll_ir::{BufferIndex, Home, Keep, KernelIndex, LaunchSource, Plan, Work};
+use plimsoll_ir::{BufferIndex, Home, Keep, LaunchSource, Plan, Work};
 use std::cell::OnceCell;
 
 /// Work with remedies applied, and its plan.
@@ -82,17 +82,6 @@ const EFFORT: usize = 3300;
 
 /// What was searched at once ends in points that take less than this part more than the least of them.
 const END_SHARE: u64 = 4;
-
-/// The least memory that any plan of some work needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Floor {
-    /// What survives the step plus the hungriest kernel.
-    pub bytes: u64,
-    /// Of that, what survives the step.
-    pub persistent_bytes: u64,
-    /// The kernel.
-    pub kernel: Option<KernelIndex>,
-}
 
 impl Frontier {
     /// Finds the frontier of some work, with an effort that goes by its size: in under a second for a thousand
@@ -276,29 +265,4 @@ fn remedies(context: &SearchContext<'_>, work: &Work, sources: &[LaunchSource]) 
     let on_host = work.buffers.iter().filter(|b| b.home == Home::Host && b.keep == Keep::Always);
     remedies.offloaded_state_bytes = on_host.map(|b| b.bytes).sum();
     remedies
-}
-
-/// The floor of some work: no plan without offloaded states needs less.
-pub fn floor(work: &Work, alignment: u64) -> Floor {
-    let aligned = |bytes: u64| bytes.next_multiple_of(alignment);
-    let survives = |b: &&plimsoll_ir::Buffer| b.keep == Keep::Always && b.home == Home::Device;
-    let persistent_bytes = work.buffers.iter().filter(survives).map(|b| aligned(b.bytes)).sum();
-    let needs = |k: &plimsoll_ir::Kernel| {
-        let passing = |b: &u32| work.buffers[*b as usize].keep != Keep::Always;
-        let size = |b: u32| aligned(work.buffers[b as usize].bytes);
-        let all: u64 = k.operands().filter(passing).map(size).sum();
-        // Each result may take the place of one operand.
-        let mut saved = 0;
-        let mut used: Vec<u32> = vec![];
-        for &(w, r) in &k.in_place {
-            if !used.contains(&w) && !used.contains(&r) && passing(&r) && size(w) == size(r) {
-                used.extend([w, r]);
-                saved += size(w);
-            }
-        }
-        all - saved + aligned(k.workspace)
-    };
-    let hungriest = (0..work.kernels.len()).max_by_key(|&k| needs(&work.kernels[k]));
-    let kernel_bytes = hungriest.map_or(0, |k| needs(&work.kernels[k]));
-    Floor { bytes: persistent_bytes + kernel_bytes, persistent_bytes, kernel: hungriest.map(|k| k as u32) }
 }

@@ -20,11 +20,11 @@ mod recompute;
 mod schedule;
 mod transfer;
 
-pub use check::{check_remedies, validate};
+pub use check::{LowerBound, check_remedies, lower_bound, validate};
 pub use costs::{Copies, Costs, Profile, Rates};
 pub use efficiency::{EfficiencyTable, Measured};
 pub use error::{Error, ErrorKind};
-pub use frontier::{Fitted, Floor, Frontier, Remedies, floor};
+pub use frontier::{Fitted, Frontier, Remedies};
 pub use pack::Effort;
 pub use plan::{Options, plan};
 pub use recompute::descent::Offload;

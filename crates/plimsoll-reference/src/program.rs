@@ -29,8 +29,16 @@ pub fn run(program: &Program, states: &[Tensor], inputs: &[Tensor]) -> (Vec<Tens
         };
         for (write, result) in kernel.writes.iter().zip(results) {
             let buffer = &program.buffers[write.buffer.index()];
-            assert!(write.view.is_dense(), "results are written densely");
-            buffers[write.buffer.index()] = Some(Tensor::rounded(buffer.shape, buffer.dtype, result));
+            let View { offset, .. } = write.view;
+            assert!(View { offset: 0, ..write.view }.is_dense(), "results are written densely");
+            let result = Tensor::rounded(write.view.shape, buffer.dtype, result).data;
+            let of = &mut buffers[write.buffer.index()];
+            let blank = || Tensor {
+                shape: buffer.shape,
+                dtype: buffer.dtype,
+                data: vec![f64::NAN; buffer.shape.elements()],
+            };
+            of.get_or_insert_with(blank).data[offset..][..result.len()].copy_from_slice(&result);
         }
     }
     let after = |id: &BufferId| buffers[id.index()].clone().expect("it was written");

@@ -1,9 +1,10 @@
 //! Lowering changes no number: random graphs, evaluated op by op and as programs.
 
 use plimsoll_graph::op::{Attention, Op};
+use plimsoll_graph::optimizer::Optimizer;
 use plimsoll_graph::program::{Body, Keep, Kernel, Program, Role};
 use plimsoll_graph::step::Initial;
-use plimsoll_graph::{DType, Graph, Result, Step, ValueId, gradients, lower};
+use plimsoll_graph::{DType, Graph, Result, StateParts, Step, ValueId, cut_updates, gradients, lower};
 use plimsoll_reference::random_step::{Choices, random_step, sample};
 use plimsoll_reference::{Tensor, evaluate, run, with_rematerializations};
 use proptest::prelude::*;
@@ -361,4 +362,58 @@ fn the_gradient_of_a_norm_is_added_by_its_kernel_to_what_comes_past_a_block() {
         });
         assert_eq!(later, ["layer_norm", "layer_norm_grad", "fused"]);
     }
+}
+
+/// A table of 2.5 MiB whose rows are looked up, and a weight of as much that is multiplied by, trained by Adam.
+fn step_of_large_updates() -> Result<Step> {
+    let mut step = Step::new();
+    let table = step.state("table", Role::Parameter, &[2560, 256], DType::F32, Initial::Constant(0.5))?;
+    let weight = step.state("weight", Role::Parameter, &[256, 2560], DType::F32, Initial::Constant(0.25))?;
+    let rows = step.input("rows", &[5], DType::I32)?;
+    let g = &mut step.graph;
+    let x = g.apply(Op::Gather, &[table, rows])?;
+    let y = g.dot(x, weight)?;
+    let square = g.square(y)?;
+    let loss = g.sum_all(square)?;
+    step.output("loss", loss);
+    step.train(loss, &Optimizer::adam(0.01))?;
+    Ok(step)
+}
+
+#[test]
+fn slots_of_large_updates_are_in_parts_and_numbers_do_not_change() {
+    let step = step_of_large_updates().unwrap();
+    let program = lower(&step);
+    let parts = StateParts::of(&[&program]);
+    let cut = cut_updates(program.clone(), &parts).unwrap();
+    assert_eq!(cut.check(), Ok(()));
+    let shape_of = |state: usize| program.buffers[program.states[state].index()].shape;
+    let firsts: Vec<Vec<usize>> = (0..program.states.len()).map(|s| parts.firsts(s, &shape_of(s))).collect();
+    let in_parts = |s: usize| firsts[s].len() > 1;
+    for (state, id) in program.states.iter().enumerate() {
+        let of = &program.buffers[id.index()];
+        assert_eq!(in_parts(state), of.role == Role::Optimizer && of.bytes() > 2 << 20, "`{}`", of.name);
+    }
+    // Means of squares are positive.
+    let positive = |v: ValueId| {
+        let mut of = sample(&step.graph, v, v.index());
+        of.data.iter_mut().for_each(|x| *x = x.abs());
+        of
+    };
+    let states: Vec<Tensor> = step.states.iter().map(|s| positive(s.value)).collect();
+    let inputs = [Tensor::new(&[5], DType::I32, vec![0.0, 2559.0, 7.0, 7.0, 1300.0])];
+    let (expected, _) = run(&program, &states, &inputs);
+    // The parts of what is given, and of what comes out, are rows of the whole.
+    let slices = |whole: &[Tensor]| -> Vec<Tensor> {
+        let mut buffers = cut.states.iter().map(|id| &cut.buffers[id.index()]);
+        let parts =
+            whole.iter().zip(&firsts).flat_map(|(whole, firsts)| firsts.iter().map(move |&f| (whole, f)));
+        let part = |(whole, first): (&Tensor, usize)| {
+            let of = buffers.next().expect("a buffer for each part");
+            Tensor::new(&of.shape, of.dtype, whole.data[first..][..of.shape.elements()].to_vec())
+        };
+        parts.map(part).collect()
+    };
+    let (got, _) = run(&cut, &slices(&states), &inputs);
+    assert!(got == slices(&expected), "a part differs");
 }

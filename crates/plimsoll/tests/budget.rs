@@ -5,7 +5,11 @@ use plimsoll::data::{Dataset, Synthetic};
 use plimsoll::layers::*;
 use plimsoll::loss::Loss;
 use plimsoll::models::Gpt;
-use plimsoll::{Class, ErrorKind, Optimizer, Precision, RemedyKind, Spec, Tensor, Trained, Trainer, devices};
+use plimsoll::{
+    Class, ErrorKind, Optimizer, Precision, RemedyKind, RunFolder, Spec, Start, Tensor, Trained, Trainer,
+    devices,
+};
+use std::path::Path;
 
 const SAMPLES: usize = 44;
 const BATCH: usize = 16;
@@ -113,6 +117,52 @@ fn a_gpt_is_the_same_to_the_bit_within_any_budget() {
     assert_budgets_change_no_bit("gpt", trainer, &data);
 }
 
+/// A network whose largest update is of a table of 3 MiB, and one of layers of 4 MiB, whose products hand their results on to
+/// updates.
+fn networks_of_large_updates() -> [(&'static str, u64, Trainer, Dataset); 2] {
+    let gpt = Gpt { layers: 1, width: 128, heads: 2, context: 8, vocab: 6144, dropout: 0.0, tied_head: true };
+    let layers = Sequential::new().then(Dense::new(1024).activation(Activation::Tanh)).then(Dense::new(1024));
+    let with = |trainer: Trainer| trainer.batch(BATCH).steps(6).seed(7).exact(true);
+    let adam = || Optimizer::adam(1e-3);
+    [
+        ("table", 3 << 20, with(Trainer::new(gpt, Loss::SparseCrossEntropy, adam())), tokens(8, 6144)),
+        ("layers", 4 << 20, with(Trainer::new(layers, Loss::Mse, adam())), pairs(&[1024])),
+    ]
+}
+
+#[test]
+fn a_large_update_in_parts_takes_less_and_changes_no_bit() {
+    for (name, largest, trainer, data) in networks_of_large_updates() {
+        let folder = tempfile::tempdir().unwrap();
+        let spilling = trainer.clone().spill(folder.path());
+        let floor = spilling.frontier(&data, None).unwrap().floor_bytes;
+        assert!(floor < 4 * largest, "{name}: {floor}, where four times {largest} is the whole update");
+        let tight = fit(&spilling.budget(floor), &data);
+        assert!(tight.report.arena_bytes <= floor);
+        assert_eq!(tight.report.allocations_after_first_step, 0, "{name}");
+        assert_same_bits(name, &fit(&trainer, &data), &tight);
+    }
+}
+
+#[test]
+fn training_goes_on_with_states_in_parts_that_were_saved_whole() {
+    let (_, _, trainer, data) = networks_of_large_updates().into_iter().next().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let spilling = trainer.clone().spill(folder.path());
+    let tight = spilling.clone().budget(spilling.frontier(&data, None).unwrap().floor_bytes);
+    let weights = |trainer: &Trainer, place: &Path, start: Start| {
+        let mut training = trainer.compile(&data, None).unwrap();
+        training.fit_into(&mut RunFolder::open(place).unwrap(), start, &mut ()).unwrap();
+        training.weights().unwrap()
+    };
+    let [whole, parted, back] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let expected = weights(&trainer, whole.path(), Start::Anew);
+    weights(&trainer.clone().steps(3), parted.path(), Start::Anew);
+    assert_eq!(weights(&tight, parted.path(), Start::Resume), expected);
+    weights(&tight.clone().steps(3), back.path(), Start::Anew);
+    assert_eq!(weights(&trainer, back.path(), Start::Resume), expected);
+}
+
 #[test]
 fn an_lstm_is_the_same_to_the_bit_within_any_budget() {
     let lstm = Sequential::new()
@@ -205,6 +255,11 @@ fn a_budget_nothing_fits_names_the_floor_and_a_change_that_does_fit() {
     assert_eq!(error.kind(), ErrorKind::Budget);
     let message = error.to_string();
     assert!(message.contains(&floor.to_string()) && message.contains(&budget.to_string()), "{message}");
+    let bound = trainer.frontier(&data, None).unwrap().no_plan_below_bytes;
+    assert!(
+        message.contains(&format!("no plan takes less than {}", plimsoll::memory::format_bytes(bound))),
+        "{message}"
+    );
     // It names a kernel and a value.
     assert!(message.contains(" of `") && message.contains("largest there: `"), "{message}");
     assert_eq!(tight.fit(&data, None, &mut ()).err().map(|e| e.kind()), Some(ErrorKind::Budget));

@@ -230,6 +230,7 @@ proptest! {
                 prop_assert_eq!(&seen, &expected);
             }
         }
+        prop_assert!(frontier.no_plan_below_bytes <= frontier.floor_bytes, "{}", frontier);
         let refused = model.run().budget(frontier.floor_bytes - 1).compile();
         if let Err(error) = refused {
             prop_assert_eq!((error.kind(), error.least_bytes()), (ErrorKind::Budget, Some(frontier.floor_bytes)));

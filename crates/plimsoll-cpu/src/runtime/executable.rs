@@ -154,7 +154,9 @@ impl CpuMemory {
                 .ok_or_else(|| outside("a workspace", bytes))?;
             let reads: Result<Box<[*const u8]>> =
                 kernel.reads.iter().map(|o| address(o.buffer).map(|a| a.cast_const())).collect();
-            let writes: Result<Box<[*mut u8]>> = kernel.writes.iter().map(|o| address(o.buffer)).collect();
+            // The view lies in its buffer, as `CheckedProgram` vouches.
+            let writes: Result<Box<[*mut u8]>> =
+                kernel.writes.iter().map(|o| Ok(address(o.buffer)?.wrapping_add(o.first_byte()))).collect();
             let work = Work::Kernel { routine, reads: reads?, writes: writes?, workspace };
             launches.push(Launch { position, work });
         }

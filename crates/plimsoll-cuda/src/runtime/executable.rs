@@ -218,7 +218,12 @@ impl Executable {
                         .address(plan.workspace_offsets[index as usize], bytes)
                         .ok_or_else(|| outside("a workspace", bytes))?;
                     let reads: Result<_> = kernel.reads.iter().map(|o| address(kernel, o.buffer)).collect();
-                    let writes: Result<_> = kernel.writes.iter().map(|o| address(kernel, o.buffer)).collect();
+                    // The view lies in its buffer, as `CheckedProgram` vouches.
+                    let writes: Result<_> = kernel
+                        .writes
+                        .iter()
+                        .map(|o| Ok(address(kernel, o.buffer)? + o.first_byte() as u64))
+                        .collect();
                     PlannedLaunch::Kernel {
                         routine,
                         reads: reads?,

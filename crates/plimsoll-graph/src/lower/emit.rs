@@ -454,7 +454,7 @@ impl LoopWriter<'_, '_> {
 }
 
 /// A kernel and what it costs.
-pub(super) fn kernel(
+pub(crate) fn kernel(
     scope: &str,
     body: Body,
     reads: Vec<Operand>,
@@ -467,7 +467,7 @@ pub(super) fn kernel(
 }
 
 /// A fused loop as a kernel: what it costs, and which operands its results may replace.
-pub(super) fn loop_kernel(scope: &str, body: Loop, reads: Vec<Operand>, writes: Vec<Operand>) -> Kernel {
+pub(crate) fn loop_kernel(scope: &str, body: Loop, reads: Vec<Operand>, writes: Vec<Operand>) -> Kernel {
     let in_place = replaceable(&body, &reads, &writes);
     kernel(scope, Body::Loop(body), reads, writes, in_place)
 }

@@ -15,6 +15,10 @@ pub struct FrontierReport {
     pub floor_bytes: u64,
     /// What that is made of, in words.
     pub floor_reason: String,
+    /// What no plan takes less than: between this and the floor nothing is known to fit.
+    pub no_plan_below_bytes: u64,
+    /// What needs as much, in words.
+    pub no_plan_below_reason: String,
     /// The budget that was asked about, if one was.
     pub budget_bytes: Option<u64>,
     /// The device that times are for.
@@ -78,6 +82,8 @@ impl FrontierReport {
             "frontier": points,
             "floor_bytes": self.floor_bytes,
             "floor_reason": self.floor_reason,
+            "no_plan_below_bytes": self.no_plan_below_bytes,
+            "no_plan_below_reason": self.no_plan_below_reason,
             "budget_bytes": self.budget_bytes,
             "fits": self.fits(),
         })
@@ -108,12 +114,15 @@ impl FrontierReport {
         }
         let (floor, bytes) = (format_bytes(self.floor_bytes), self.floor_bytes);
         let floor = format!("floor {floor} ({bytes} bytes), {}", self.floor_reason);
+        let (bound, bytes) = (format_bytes(self.no_plan_below_bytes), self.no_plan_below_bytes);
+        let bound = format!("no plan takes less than {bound} ({bytes} bytes): {}", self.no_plan_below_reason);
         let answer = match (self.budget_bytes, self.fits()) {
             (Some(budget), Some(true)) => format!("{} fits\n", format_bytes(budget)),
             (Some(budget), _) => format!("{} does not fit\n", format_bytes(budget)),
             _ => String::new(),
         };
-        table.to_text(width) + &wrapped(&floor, width).join("\n") + "\n" + &answer
+        let lines = [floor, bound].map(|line| wrapped(&line, width).join("\n") + "\n");
+        table.to_text(width) + &lines.concat() + &answer
     }
 }
 

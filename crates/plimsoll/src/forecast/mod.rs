@@ -57,6 +57,8 @@ pub struct Forecast {
     pub remedies: Vec<Remedy>,
     /// Bytes of host memory for what is kept there between its uses.
     pub host_bytes: u64,
+    /// What no plan of the run takes less than, whatever it recomputes, moves or splits; of a run that was made to fit a budget.
+    pub no_plan_below_bytes: Option<u64>,
     /// What the device's driver will count as taken, where there is one and what it takes is known.
     pub device_use: Option<DeviceUse>,
     /// What the process will take of the machine's memory, where the device is the CPU.
@@ -131,6 +133,7 @@ impl Forecast {
             micro_batches: 1,
             remedies: vec![],
             host_bytes: plan.host_bytes,
+            no_plan_below_bytes: None,
             device_use: None,
             process_use: None,
             room: Room::default(),
@@ -210,6 +213,7 @@ impl Forecast {
             "micro_batches": self.micro_batches,
             "remedies": self.remedies.iter().map(Remedy::to_json).collect::<Vec<_>>(),
             "host_bytes": self.host_bytes,
+            "no_plan_below_bytes": self.no_plan_below_bytes,
             "device_use_bytes": self.device_use.map(|of| of.bytes()),
             "device_use": self.device_use.map(|of| of.to_json()),
             "process_use_bytes": self.process_use.map(|of| of.bytes()),
@@ -274,6 +278,9 @@ impl Forecast {
             ),
             ("step", format!("{:.3} ms {}", 1e3 * self.step_seconds, self.times_from())),
         ];
+        let proved =
+            |bytes| ("least", format!("no plan takes less than {} ({bytes} bytes)", format_bytes(bytes)));
+        figures.extend(self.no_plan_below_bytes.map(proved));
         figures.extend(self.notes.iter().map(|note| ("note", note.clone())));
         if !self.remedies.is_empty() {
             figures.push(("remedies", in_words(&self.remedies)));

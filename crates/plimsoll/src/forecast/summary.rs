@@ -46,16 +46,20 @@ impl Summary {
     pub(crate) fn new(step: &Step, compiled: &Compiled, states: &[StateInfo], depth: usize) -> Summary {
         let program = compiled.program.program();
         let mut layers = Layers::of_outputs(step, depth);
-        for (state, id) in states.iter().zip(&program.states) {
-            let bytes = program.buffers[id.index()].bytes() as u64;
-            let layer = layers.of(scope_of_state(&state.name));
-            match program.buffers[id.index()].role {
+        for id in &program.states {
+            let buffer = &program.buffers[id.index()];
+            let bytes = buffer.bytes() as u64;
+            let layer = layers.of(scope_of_state(&buffer.name));
+            match buffer.role {
                 Role::Parameter => layer.weight_bytes += bytes,
                 Role::Optimizer => layer.slot_bytes += bytes,
                 Role::Gradient => layer.gradient_bytes += bytes,
                 _ => {}
             }
+        }
+        for state in states {
             if state.trainable {
+                let layer = layers.of(scope_of_state(&state.name));
                 layer.parameters += state.shape.iter().product::<usize>() as u64;
             }
         }

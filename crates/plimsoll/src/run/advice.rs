@@ -1,4 +1,4 @@
-//! What to say when nothing fits: the floor, and what sets it.
+//! What to say when nothing fits: the floor, which is a plan, and the lower bound, which proves that no plan takes less.
 
 use super::compile::Lowered;
 use super::fit::Planner;
@@ -7,7 +7,7 @@ use plimsoll_graph::Program;
 use plimsoll_graph::program::Home;
 use plimsoll_ir::LaunchSource;
 use plimsoll_memory::{Category, format_bytes};
-use plimsoll_plan::Fitted;
+use plimsoll_plan::{Fitted, LowerBound};
 use std::rc::Rc;
 
 /// The least that a run can be made to take.
@@ -17,17 +17,66 @@ pub(crate) struct Least {
     pub(crate) because: String,
 }
 
+/// What no plan of a run takes less than.
+#[derive(Clone)]
+pub(crate) struct Bound {
+    pub(crate) bytes: u64,
+    /// What needs as much, in words.
+    pub(crate) because: String,
+}
+
+/// Where a run has more kernels, a budget that is proved to be too small is refused without a search for the floor.
+const SEARCHED_IN_NO_TIME: usize = 500;
+
 impl Planner<'_> {
+    /// What no plan of the run takes less than. It is known as soon as the steps are lowered.
+    pub(crate) fn lower_bound(&self) -> Result<&Bound> {
+        if self.bound.get().is_none() {
+            let bound = self.lower_bound_of(&self.split_counts())?;
+            let _ = self.bound.set(bound);
+        }
+        self.bound.get().ok_or_else(no_steps)
+    }
+
+    /// Whether a search for the floor takes longer than one waits for a refusal.
+    fn takes_long_to_search(&self) -> Result<bool> {
+        let kernels = self.variant(1, self.target.offload())?.lowered.program().kernels.len();
+        Ok(kernels > SEARCHED_IN_NO_TIME)
+    }
+
+    fn lower_bound_of(&self, counts: &[usize]) -> Result<Bound> {
+        let plain = self.plain()?;
+        let mut lowest = Bound { bytes: plain.peak_bytes, because: "as much as without remedies".into() };
+        for &count in counts {
+            let variant = self.variant(count, self.target.offload())?;
+            let mut highest = variant.lowered.lower_bound(self.target);
+            // Parts of other sizes need less than the largest; the end of a window may need more.
+            for end in &variant.ends {
+                let bound = end.lower_bound(self.target);
+                highest = if bound.bytes > highest.bytes { bound } else { highest };
+            }
+            lowest = if highest.bytes < lowest.bytes { highest } else { lowest };
+        }
+        Ok(lowest)
+    }
+
     /// The least memory that any candidate takes. A budget of as much is met.
     pub(crate) fn least(&self) -> Result<Least> {
         self.least_of(&self.split_counts())
     }
 
-    /// The least memory of a run that is not split, or split as far as it may be: what a change is judged by.
-    pub(crate) fn roughly_least(&self) -> Result<u64> {
+    /// The least memory of a run that is not split, or split as far as it may be: what a change is judged by. Where so many
+    /// bytes are proved to be too few, the bound will do.
+    pub(crate) fn roughly_least(&self, budget: u64) -> Result<u64> {
         let counts = self.split_counts();
         let ends: Vec<usize> =
             if counts.len() > 1 { vec![counts[0], counts[counts.len() - 1]] } else { counts };
+        if self.takes_long_to_search()? {
+            let bound = self.lower_bound_of(&ends)?;
+            if bound.bytes > budget {
+                return Ok(bound.bytes);
+            }
+        }
         Ok(self.least_of(&ends)?.bytes)
     }
 
@@ -60,7 +109,7 @@ impl Planner<'_> {
                 least = Some(Least { bytes: largest.0, because: largest.1 });
             }
         }
-        let least = least.ok_or_else(|| Error::new(ErrorKind::Argument, "there are no steps to run"))?;
+        let least = least.ok_or_else(no_steps)?;
         Ok(Least { bytes: least.bytes.min(plain.peak_bytes), ..least })
     }
 
@@ -68,22 +117,52 @@ impl Planner<'_> {
     ///
     /// `beside` are the bytes that the budget bounds beside the arena.
     pub(crate) fn infeasible(&self, budget: u64, beside: u64) -> Result<Error> {
-        let least = self.least()?;
-        let bytes = least.bytes + beside;
+        let bound = self.lower_bound()?;
         let of_data = match beside {
             0 => String::new(),
             _ => format!(", {} of that for the data that is in memory", format_bytes(beside)),
         };
+        let bytes = bound.bytes + beside;
+        let proof =
+            format!("no plan takes less than {} ({bytes} bytes): {}", format_bytes(bytes), bound.because);
+        let refused = format!("the run does not fit the budget of {} ({budget} bytes)", format_bytes(budget));
+        if bound.bytes + beside > budget && self.takes_long_to_search()? {
+            let message = format!(
+                "{refused}: {proof}{of_data}\nwhat would fit:\n  a larger budget: the frontier (`--frontier`) ends in the least that does"
+            );
+            return Ok(Error::new(ErrorKind::Budget, message).at_least(bytes));
+        }
+        let least = self.least()?;
+        let bytes = least.bytes + beside;
         let message = format!(
-            "the run does not fit the budget of {} ({budget} bytes): it takes at least {} ({bytes} bytes){of_data}, {}\n\
+            "{refused}: it takes at least {} ({bytes} bytes){of_data}, {}\n{proof}\n\
              what would fit:\n  a budget of {} or more",
-            format_bytes(budget),
             format_bytes(bytes),
             least.because,
             format_bytes(bytes),
         );
         Ok(Error::new(ErrorKind::Budget, message).at_least(bytes))
     }
+}
+
+fn no_steps() -> Error {
+    Error::new(ErrorKind::Argument, "there are no steps to run")
+}
+
+/// The bound of the plans of a program, and what needs as much.
+pub(super) fn bound_of(program: &Program, bound: LowerBound) -> Bound {
+    let kernel = bound.kernel.map(|k| &program.kernels[k as usize]);
+    let name = kernel.map_or(String::new(), |k| {
+        let scope = if k.scope.is_empty() { "the step" } else { &k.scope };
+        format!(" {} of `{scope}`", k.name())
+    });
+    let passing = bound.bytes - bound.persistent_bytes;
+    let because = format!(
+        "{} stay all the time, and{name} needs {} with the inputs that wait",
+        format_bytes(bound.persistent_bytes),
+        format_bytes(passing)
+    );
+    Bound { bytes: bound.bytes, because }
 }
 
 /// What the peak of a plan is made of.

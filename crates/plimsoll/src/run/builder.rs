@@ -238,10 +238,11 @@ impl RunBuilder {
         Planner::new(&declared, &target, settings.exact)?.report(settings.budget, settings.beside)
     }
 
-    /// The least memory of a run that is not split, or split as far as it may be.
-    pub(crate) fn roughly_least(self, target: &Target) -> Result<u64> {
+    /// The least memory of a run that is not split, or split as far as it may be; a bound of it where that is over a budget.
+    pub(crate) fn roughly_least(self, target: &Target, budget: u64) -> Result<u64> {
         let (exact, beside) = (self.settings.exact, self.settings.beside);
-        Ok(Planner::new(&self.declared()?, target, exact)?.roughly_least()? + beside)
+        let of_arena = budget.saturating_sub(beside);
+        Ok(Planner::new(&self.declared()?, target, exact)?.roughly_least(of_arena)? + beside)
     }
 
     /// The bytes that the run takes without remedies, and whether it fits so many with them.

@@ -1,14 +1,15 @@
 //! From a traced step to a checked plan: lowering it, asking the device what kernels need, planning.
 
+use super::advice::{Bound, bound_of};
 use super::limits::{InputLimit, input_limits};
 use crate::Result;
 use crate::device::target::Target;
 use plimsoll_device::CheckedProgram;
 use plimsoll_graph::program::Home;
 use plimsoll_graph::step::Named;
-use plimsoll_graph::{Program, Step, ValueType};
+use plimsoll_graph::{Program, StateParts, Step, ValueType, cut_updates};
 use plimsoll_ir::{LaunchSource, Work};
-use plimsoll_plan::{Copies, Costs, Fitted, Frontier, Offload, Remedies, check_remedies, plan};
+use plimsoll_plan::{Copies, Costs, Fitted, Frontier, Offload, Remedies, check_remedies, lower_bound, plan};
 use std::cell::OnceCell;
 use std::rc::Rc;
 use std::time::Instant;
@@ -73,16 +74,29 @@ pub(crate) struct Lowered {
 }
 
 impl Lowered {
-    /// Lowers a step. `homes` says where each state is, if that is settled; what may be moved to the host besides is for
-    /// the caller to say.
+    /// Lowers a step, some of whose states are in parts. `homes` says where each part is, if that is settled; what may be
+    /// moved to the host besides is for the caller to say.
     pub(crate) fn new(
         step: &Step,
         target: &Target,
+        cut: &StateParts,
         homes: Option<&[Home]>,
         offload: Offload,
     ) -> Result<Lowered> {
         let start = Instant::now();
-        let mut program = target.lower(step);
+        let program = cut_updates(target.lower(step), cut)?;
+        Lowered::of(program, step, target, homes, offload, start)
+    }
+
+    /// The same of a step that was lowered, which began at that moment.
+    pub(crate) fn of(
+        mut program: Program,
+        step: &Step,
+        target: &Target,
+        homes: Option<&[Home]>,
+        offload: Offload,
+        start: Instant,
+    ) -> Result<Lowered> {
         if let Some(homes) = homes {
             for (state, &home) in program.states.clone().into_iter().zip(homes) {
                 program.buffers[state.index()].home = home;
@@ -120,6 +134,12 @@ impl Lowered {
     /// The kernels.
     pub(crate) fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// What no plan takes less than.
+    pub(crate) fn lower_bound(&self, target: &Target) -> Bound {
+        let bound = lower_bound(&self.work, target.options().alignment, self.offload);
+        bound_of(&self.program, bound)
     }
 
     /// The plan without remedies.

@@ -7,17 +7,19 @@
 //! budget takes the fastest of those that fit. So a larger budget is never slower, a smaller one never takes more, and
 //! the peak that a budget gives is itself a budget that gives the same.
 
+use super::advice::Bound;
 use super::compile::{Compiled, Lowered};
 use super::declared::{Declared, DeclaredStep, Key, Kind, Split};
 use crate::device::target::{LEAST_LOGITS, Target};
 use crate::{Error, ErrorKind, Result};
 use plimsoll_graph::program::{Home, Role};
 use plimsoll_graph::step::State;
-use plimsoll_graph::{StateTable, Step, chunk_loss};
+use plimsoll_graph::{Program, StateParts, StateTable, Step, chunk_loss, cut_updates};
 use plimsoll_plan::{Fitted, Offload};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
+use std::time::Instant;
 
 /// What is done to a whole run so that it fits.
 #[derive(Clone)]
@@ -26,7 +28,9 @@ pub(crate) struct Choice {
     pub(crate) parts: Vec<usize>,
     /// Whether logits of training steps are made and used up some rows at a time.
     pub(crate) chunked: bool,
-    /// Where each state rests.
+    /// Which states are in parts.
+    pub(crate) cut: Rc<StateParts>,
+    /// Where each state rests, or each of its parts.
     pub(crate) homes: Rc<[Home]>,
     /// All states, in the order in which every program has them.
     pub(crate) table: Rc<StateTable>,
@@ -42,6 +46,8 @@ pub(crate) struct Fit {
     /// The bytes of its arena: what the program that needs the most takes.
     pub(crate) peak_bytes: u64,
     pub(crate) host_bytes: u64,
+    /// What no plan of the run takes less than, where that was asked for a budget.
+    pub(crate) bound_bytes: Option<u64>,
     /// The kernels of the main step, if its plans were searched for less closely for their number.
     pub(crate) brief: Option<usize>,
 }
@@ -66,6 +72,7 @@ pub(crate) struct Planner<'a> {
     /// Traces of whole steps at their largest shapes, which were made to know about the steps and are used once.
     traces: RefCell<HashMap<Key, Step>>,
     plain: OnceCell<Rc<Fit>>,
+    pub(super) bound: OnceCell<Bound>,
     variants: RefCell<HashMap<(usize, Offload), Rc<Variant>>>,
     /// How many programs have been planned, each search counted once.
     plans: Cell<u64>,
@@ -76,6 +83,10 @@ pub(crate) struct Variant {
     parts: Vec<usize>,
     chunked: bool,
     table: Rc<StateTable>,
+    /// Which states are in parts, in all programs alike.
+    cut: Rc<StateParts>,
+    /// The program that ends a window, wherever states rest, if there is one.
+    pub(super) ends: Vec<Lowered>,
     pub(super) main: Key,
     pub(super) lowered: Lowered,
     /// The modelled seconds of the main step without any remedy, all parts included.
@@ -165,6 +176,7 @@ impl<'a> Planner<'a> {
             about,
             traces: RefCell::default(),
             plain: OnceCell::new(),
+            bound: OnceCell::new(),
             variants: RefCell::default(),
             plans: Cell::new(0),
         }
@@ -226,7 +238,7 @@ impl<'a> Planner<'a> {
             for key in self.declared.keys(step, count, self.about[step].trains)? {
                 let (traced, rewritten) = self.traced(&key, &table, self.target.traits.chunk_logits_bytes)?;
                 chunked |= rewritten;
-                programs.push((key, Rc::new(self.plan_plain(&traced)?)));
+                programs.push((key, Rc::new(self.plan_plain(&traced, &StateParts::default())?)));
             }
         }
         let homes: Rc<[Home]> = vec![Home::Device; table.iter().len()].into();
@@ -235,13 +247,14 @@ impl<'a> Planner<'a> {
         let seconds = self.step_seconds(&programs[0].0, programs[0].1.seconds, &parts, |key| {
             programs.iter().find(|(other, _)| other == key).map(|(_, compiled)| compiled.seconds)
         })?;
-        let choice = Choice { parts, chunked, homes, table };
+        let choice = Choice { parts, chunked, cut: Rc::default(), homes, table };
         let fit = Rc::new(Fit {
             peak_bytes: programs.iter().map(|(_, c)| c.peak_bytes()).max().unwrap_or(0),
             host_bytes: programs.iter().map(|(_, c)| c.program.plan().host_bytes).max().unwrap_or(0),
             choice,
             programs,
             seconds,
+            bound_bytes: None,
             brief: None,
         });
         Ok(Rc::clone(self.plain.get_or_init(|| fit)))
@@ -318,9 +331,9 @@ impl<'a> Planner<'a> {
         Ok((step, chunked))
     }
 
-    fn plan_plain(&self, step: &Step) -> Result<Compiled> {
+    fn plan_plain(&self, step: &Step, cut: &StateParts) -> Result<Compiled> {
         self.plans.set(self.plans.get() + 1);
-        Lowered::new(step, self.target, None, Offload::Nothing)?.plain(self.target)
+        Lowered::new(step, self.target, cut, None, Offload::Nothing)?.plain(self.target)
     }
 
     /// The run split into so many parts, its logits chunked where there are any worth it.
@@ -336,7 +349,8 @@ impl<'a> Planner<'a> {
         let main = self.declared.keys(main_step, parts[main_step], trains)?.swap_remove(0);
         let (step, chunked) = self.traced(&main, &table, LEAST_LOGITS)?;
         self.plans.set(self.plans.get() + 1);
-        let lowered = Lowered::new(&step, self.target, None, offload)?;
+        let start = Instant::now();
+        let program = self.target.lower(&step);
         let mut others = vec![];
         for step in
             (0..self.declared.steps.len()).filter(|&step| self.about[step].trains || step == main_step)
@@ -344,12 +358,29 @@ impl<'a> Planner<'a> {
             let keys = self.declared.keys(step, parts[step], self.about[step].trains)?;
             others.extend(keys.into_iter().filter(|key| *key != main));
         }
+        let beside = self.updates_beside(&main, &others, &table)?;
+        let cut = match offload {
+            Offload::ValuesAndStates => {
+                let programs: Vec<&Program> =
+                    std::iter::once(&program).chain(beside.iter().map(|(.., program)| program)).collect();
+                StateParts::of(&programs)
+            }
+            Offload::Nothing | Offload::Values => StateParts::default(),
+        };
+        let ends = beside.into_iter().filter(|(key, ..)| key.kind == Kind::Apply);
+        let ends = ends.map(|(_, step, program)| {
+            Lowered::of(cut_updates(program, &cut)?, &step, self.target, None, offload, start)
+        });
+        let ends = ends.collect::<Result<Vec<Lowered>>>()?;
+        let lowered = Lowered::of(cut_updates(program, &cut)?, &step, self.target, None, offload, start)?;
         let count_of_main = if main.kind == Kind::Accumulate { parts[main_step] } else { 1 };
         let variant = Rc::new(Variant {
             least_seconds: lowered.seconds() * count_of_main as f64,
             parts,
             chunked,
             table,
+            cut: Rc::new(cut),
+            ends,
             main,
             lowered,
             others,
@@ -358,6 +389,24 @@ impl<'a> Planner<'a> {
         });
         self.variants.borrow_mut().insert((count, offload), Rc::clone(&variant));
         Ok(variant)
+    }
+
+    /// The programs beside the main one that update states, as they were traced and lowered: the end of its window, and other
+    /// steps.
+    fn updates_beside(
+        &self,
+        main: &Key,
+        others: &[Key],
+        table: &StateTable,
+    ) -> Result<Vec<(Key, Step, Program)>> {
+        let updates =
+            |key: &&Key| key.kind == Kind::Apply || (key.kind == Kind::Whole && key.step != main.step);
+        let lowered = |key: &Key| -> Result<(Key, Step, Program)> {
+            let (step, _) = self.traced(key, table, LEAST_LOGITS)?;
+            let program = self.target.lower(&step);
+            Ok((key.clone(), step, program))
+        };
+        others.iter().filter(updates).map(lowered).collect()
     }
 
     /// The fastest candidate that fits, other than the run as it is.
@@ -383,6 +432,9 @@ impl<'a> Planner<'a> {
         let plain = self.plain()?;
         if plain.peak_bytes <= budget {
             return Ok(Some(plain));
+        }
+        if self.lower_bound()?.bytes > budget {
+            return Ok(None);
         }
         self.candidate(budget)?.map(|candidate| self.fit_of(candidate).map(Rc::new)).transpose()
     }
@@ -546,7 +598,7 @@ impl<'a> Planner<'a> {
         }
         let logits = self.target.traits.chunk_logits_bytes;
         let (step, _) = self.traced(key, &variant.table, logits)?;
-        let plain = Rc::new(self.plan_plain(&step)?);
+        let plain = Rc::new(self.plan_plain(&step, &variant.cut)?);
         variant.plain.borrow_mut().insert(key.clone(), Rc::clone(&plain));
         Ok(plain)
     }
@@ -560,7 +612,7 @@ impl<'a> Planner<'a> {
         let (step, _) = self.traced(key, &variant.table, LEAST_LOGITS)?;
         self.plans.set(self.plans.get() + 1);
         let offload = if variant.lowered.offloads() { Offload::Values } else { Offload::Nothing };
-        let lowered = Rc::new(Lowered::new(&step, self.target, Some(homes), offload)?);
+        let lowered = Rc::new(Lowered::new(&step, self.target, &variant.cut, Some(homes), offload)?);
         variant.searched.borrow_mut().insert(id, Rc::clone(&lowered));
         Ok(lowered)
     }
@@ -576,17 +628,19 @@ impl<'a> Planner<'a> {
             programs.push((key, compiled));
         }
         let host_bytes = programs.iter().map(|(_, c)| c.program.plan().host_bytes).max().unwrap_or(0);
-        let choice = Choice { parts, chunked: variant.chunked, homes, table: Rc::clone(&variant.table) };
+        let (cut, table) = (Rc::clone(&variant.cut), Rc::clone(&variant.table));
+        let choice = Choice { parts, chunked: variant.chunked, cut, homes, table };
         let frontier = variant.lowered.frontier(self.target);
         let brief = frontier.is_brief().then(|| frontier.work().kernels.len());
-        Ok(Fit { choice, programs, seconds, peak_bytes, host_bytes, brief })
+        let bound_bytes = self.bound.get().map(|bound| bound.bytes);
+        Ok(Fit { choice, programs, seconds, peak_bytes, host_bytes, bound_bytes, brief })
     }
 
     /// A program whose shapes were not known when a run was fitted, within the bytes that the run has.
     pub(crate) fn later(&self, choice: &Choice, key: &Key, arena_bytes: u64) -> Result<Compiled> {
         let logits = if choice.chunked { self.target.traits.chunk_logits_bytes } else { usize::MAX };
         if !choice.homes.contains(&Home::Host) {
-            let plain = self.plan_plain(&self.traced(key, &choice.table, logits)?.0)?;
+            let plain = self.plan_plain(&self.traced(key, &choice.table, logits)?.0, &choice.cut)?;
             if plain.peak_bytes() <= arena_bytes {
                 return Ok(plain);
             }
@@ -594,7 +648,7 @@ impl<'a> Planner<'a> {
         let (step, _) = self.traced(key, &choice.table, LEAST_LOGITS)?;
         self.plans.set(self.plans.get() + 1);
         let offload = if choice.homes.contains(&Home::Host) { Offload::Values } else { Offload::Nothing };
-        let lowered = Lowered::new(&step, self.target, Some(&choice.homes), offload)?;
+        let lowered = Lowered::new(&step, self.target, &choice.cut, Some(&choice.homes), offload)?;
         match lowered.within(self.target, arena_bytes)? {
             Some(fitted) => lowered.compiled(fitted),
             None => {

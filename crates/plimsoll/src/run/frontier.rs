@@ -46,6 +46,8 @@ impl Planner<'_> {
             points,
             floor_bytes: floor.bytes + beside,
             floor_reason: floor.because,
+            no_plan_below_bytes: self.lower_bound()?.bytes + beside,
+            no_plan_below_reason: self.lower_bound()?.because.clone(),
             budget_bytes: budget,
             device: self.target.profile.name.clone(),
         })

@@ -236,6 +236,7 @@ impl Run {
         Forecast {
             peak_bytes: *peak_bytes,
             host_bytes: *host_bytes,
+            no_plan_below_bytes: self.fit.bound_bytes,
             step_seconds: *seconds,
             micro_batches: self.fit.main_parts(),
             remedies: Remedy::list(&main.remedies, self.fit.main_parts(), self.fit.choice.chunked),

@@ -5,14 +5,14 @@
 
 use super::compile::{Compiled, Signature};
 use super::declared::Key;
-use super::fit::Fit;
+use super::fit::{Choice, Fit};
 use crate::device::target::Target;
 use crate::{Array, DType, Error, ErrorKind, Result};
 use plimsoll_cpu::CpuDevice;
 use plimsoll_device::{ArenaBytes, DeviceMemory, Handle, InputRefused};
-use plimsoll_graph::StateTable;
 use plimsoll_graph::program::Kernel;
-use plimsoll_graph::step::Initial;
+use plimsoll_graph::step::{Initial, State};
+use plimsoll_graph::{StateTable, ValueType};
 use plimsoll_memory::return_freed_memory;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -24,6 +24,8 @@ pub(crate) struct Session {
     /// The programs whose runs were begun and not collected, oldest first.
     in_flight: VecDeque<Handle>,
     table: Rc<StateTable>,
+    /// For each state, its buffers by the numbers that devices know them by, each with the byte of the state it begins at.
+    buffers: Vec<Vec<(usize, usize)>>,
     /// Any program, to reach states by.
     any: Handle,
     /// How often memory has been reserved.
@@ -69,6 +71,7 @@ impl Session {
             loaded: HashMap::new(),
             in_flight: VecDeque::new(),
             table: Rc::clone(&fit.choice.table),
+            buffers: buffers(&fit.choice),
             any: Handle(0),
             reservations: 1,
             later: vec![],
@@ -184,18 +187,22 @@ impl Session {
             return Err(Error::new(ErrorKind::Name, "there is no such state"));
         };
         let mut bytes = Vec::with_capacity(ty.shape.elements() * ty.dtype.size());
-        self.memory.read_state(self.any, index, &mut |piece| bytes.extend_from_slice(piece))?;
+        for &(buffer, _) in &self.buffers[index] {
+            self.memory.read_state(self.any, buffer, &mut |piece| bytes.extend_from_slice(piece))?;
+        }
         Ok(Array::of_bytes(&ty.shape, ty.dtype, bytes))
     }
 
     /// Shows the bytes of a state, one piece after another, until `read` fails. No run may be in flight.
     pub(crate) fn show_state(&self, index: usize, read: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let mut shown = Ok(());
-        self.memory.read_state(self.any, index, &mut |piece| {
-            if shown.is_ok() {
-                shown = read(piece);
-            }
-        })?;
+        for &(buffer, _) in &self.buffers[index] {
+            self.memory.read_state(self.any, buffer, &mut |piece| {
+                if shown.is_ok() {
+                    shown = read(piece);
+                }
+            })?;
+        }
         shown
     }
 
@@ -207,24 +214,40 @@ impl Session {
         write: &mut dyn FnMut(usize, &mut [u8]) -> Result<()>,
     ) -> Result<()> {
         let mut written = Ok(());
-        self.memory.write_state(self.any, index, &mut |first, piece| {
-            if written.is_ok() {
-                written = write(first, piece);
-            }
-        })?;
+        for &(buffer, begins) in &self.buffers[index] {
+            self.memory.write_state(self.any, buffer, &mut |first, piece| {
+                if written.is_ok() {
+                    written = write(begins + first, piece);
+                }
+            })?;
+        }
         written
     }
 
     fn initialize(&mut self, host: &CpuDevice, seed: u64) -> Result<()> {
-        for (index, (state, ty)) in self.table.iter().enumerate() {
-            let mut write = |first: usize, piece: &mut [u8]| match (ty.dtype, state.initial) {
-                (DType::I64, Initial::Seed) => piece[..8].copy_from_slice(&seed.to_ne_bytes()),
-                (dtype, initial) => draw(host, initial, seed, (&state.name, dtype), first, piece),
-            };
-            self.memory.write_state(self.any, index, &mut write)?;
+        for ((state, ty), buffers) in self.table.iter().zip(&self.buffers) {
+            for &(buffer, begins) in buffers {
+                let mut write = |first: usize, piece: &mut [u8]| match (ty.dtype, state.initial) {
+                    (DType::I64, Initial::Seed) => piece[..8].copy_from_slice(&seed.to_ne_bytes()),
+                    (dtype, initial) => {
+                        draw(host, initial, seed, (&state.name, dtype), begins + first, piece);
+                    }
+                };
+                self.memory.write_state(self.any, buffer, &mut write)?;
+            }
         }
         Ok(())
     }
+}
+
+/// For each state of a run, its buffers by the numbers that devices know them by, each with the byte it begins at.
+fn buffers(choice: &Choice) -> Vec<Vec<(usize, usize)>> {
+    let mut next = 0..;
+    let of_state = |(state, (_, ty)): (usize, &(State, ValueType))| {
+        let firsts = choice.cut.firsts(state, &ty.shape).into_iter().map(|first| first * ty.dtype.size());
+        firsts.zip(next.by_ref()).map(|(first, buffer)| (buffer, first)).collect()
+    };
+    choice.table.iter().enumerate().map(of_state).collect()
 }
 
 /// Gives a piece of a state of that name and type, from its byte `first` on and of zeros, its first values: functions of

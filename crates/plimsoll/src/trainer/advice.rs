@@ -189,8 +189,9 @@ impl Trainer {
     ) -> Result<Vec<Change>> {
         let mut changes: Vec<Change> = vec![];
         let mut consider = |words: String, trainer: &Trainer| -> Result<u64> {
-            let bytes = trainer.run(data, held_out)?.roughly_least(target)?;
-            if bytes < least {
+            let bytes = trainer.run(data, held_out)?.roughly_least(target, budget)?;
+            // What saves next to nothing is no advice.
+            if bytes < least - least / 100 {
                 changes.push(Change { words, bytes });
             }
             Ok(bytes)
@@ -225,7 +226,7 @@ impl Trainer {
         }
         if changes.iter().all(|c| c.bytes > budget) {
             let smallest = plain.precision(Precision::Bf16).batch(1).micro_batches(1);
-            let bytes = smallest.run(data, held_out)?.roughly_least(target)?;
+            let bytes = smallest.run(data, held_out)?.roughly_least(target, budget)?;
             let words = "batch 1, bf16 and plain SGD together".into();
             changes.push(Change { words, bytes });
         }
