@@ -88,8 +88,9 @@ impl Trainer {
 }
 
 impl Run {
-    /// Times the kernels of its first step on the inputs that this was given last. It is run again for that, and goes on
-    /// training if it is one that trains.
+    /// Times the kernels of its first step, which has to have been run. It is run again for that, and goes on training if it
+    /// is one that trains; on what is left of its inputs, where a plan has put something else in their place since. Kernels
+    /// whose time depends on the numbers, as that of convolutions with outliers does, may then take longer than in a step.
     ///
     /// # Errors
     /// If the device refuses.
