@@ -555,6 +555,7 @@ impl<T: Element<Acc: Float>, const GROUP: usize> RowOfTaps<'_, T, GROUP> {
     }
 
     /// The same of so many vectors of channels from `first` on, each of `count`.
+    #[expect(clippy::needless_range_loop, reason = "taps, channels and vectors are places in memory too")]
     #[inline(always)]
     unsafe fn add_channels<V: Vector<Scalar = T::Acc>, const TAPS: usize, const VECTORS: usize>(
         &self,
@@ -599,6 +600,7 @@ impl<T: Element<Acc: Float>, const GROUP: usize> RowOfTaps<'_, T, GROUP> {
     }
 
     /// What one output pixel adds, by the taps that are inside the image there.
+    #[expect(clippy::needless_range_loop, reason = "taps, channels and vectors are places in memory too")]
     #[inline(always)]
     unsafe fn add_pixel<V: Vector<Scalar = T::Acc>, const TAPS: usize, const VECTORS: usize>(
         &self,
