@@ -3,7 +3,7 @@
 mod common;
 
 use plimsoll_data::sources::{JsonLines, Key, TableColumn};
-use plimsoll_data::{Columns, Csv, Element, Field, Record, Result, Source};
+use plimsoll_data::{Columns, Csv, Element, Field, Result, Source};
 use proptest::prelude::*;
 use std::io::Cursor;
 
@@ -153,7 +153,7 @@ fn columns_of_parquet_and_arrow_are_read_as_those_of_csv() {
             common::open(kind, &common::fixtures(), &values).unwrap_or_else(|error| panic!("{error}"));
         let mut records = data.records(0).unwrap();
         for row in 0..50 {
-            let record: &Record = records.read().unwrap().unwrap();
+            let record: &plimsoll_data::Record = records.read().unwrap().unwrap();
             let flag = if row % 3 == 0 { [0.0, 1.0] } else { [1.0, 0.0] };
             let count = (row as f32 * 1000.0 - 1000.0) / 500.0;
             assert_eq!(record.get::<f32>("features").unwrap(), [count, flag[0], flag[1], row as f32 / 4.0]);

@@ -2,12 +2,12 @@
 //!
 //! The usual way to convolve by matrix product first copies every window of the image into a matrix, which is the
 //! largest buffer of the whole step. Here the product packs its blocks straight from the image, so that the only
-//! workspace is that of a product. Convolutions of single channels have no product to speak of and loops of their
-//! own; filters of three by three over many channels, which most are, go by Winograd's algorithm, which saves
+//! workspace is that of a product. Convolutions in small groups have no products to speak of and loops of their own;
+//! filters of three by three over many channels, which most are, go by Winograd's algorithm, which saves
 //! multiplications.
 
-mod depthwise;
 mod grad_input;
+mod grouped;
 mod shape;
 #[cfg(test)]
 mod tests;
@@ -51,15 +51,15 @@ enum To<'a, T> {
 
 /// How a convolution is computed.
 enum Way {
-    Depthwise,
+    Grouped,
     Winograd,
     Product,
 }
 
 impl Way {
     fn of<T: Element<Acc: Float>>(shape: &ConvShape) -> Self {
-        if depthwise::fits(shape) {
-            Self::Depthwise
+        if grouped::fits::<T>(shape) {
+            Self::Grouped
         } else if shape.may_use_winograd && winograd::fits::<T>(shape) {
             Self::Winograd
         } else {
@@ -93,8 +93,9 @@ fn workspace_to<T: Element<Acc: Float>>(
         false => gemm::workspace::<T>(shape, in_rows, threads),
     };
     match (Way::of::<T>(shape), pass) {
-        (Way::Depthwise, Pass::FilterGrad) => depthwise::grad_filter_workspace::<T>(shape),
-        (Way::Depthwise, _) => 0,
+        (Way::Grouped, Pass::Forward) => 0,
+        (Way::Grouped, Pass::InputGrad) => grouped::grad_input_workspace(shape),
+        (Way::Grouped, Pass::FilterGrad) => grouped::grad_filter_workspace::<T>(shape),
         (Way::Winograd, Pass::FilterGrad) => winograd::grad_filter_workspace(shape, threads),
         (Way::Winograd, _) => {
             let (from, to) = channels(pass, shape);
@@ -111,7 +112,7 @@ fn workspace_to<T: Element<Acc: Float>>(
 /// Whether the result can be given to an epilogue, pixel by pixel.
 pub(crate) fn takes_epilogue<T: Element<Acc: Float>>(pass: Pass, shape: &ConvShape) -> bool {
     match (Way::of::<T>(shape), pass) {
-        (_, Pass::FilterGrad) | (Way::Depthwise, _) => false,
+        (_, Pass::FilterGrad) | (Way::Grouped, _) => false,
         (Way::Winograd, _) => {
             let (from, to) = channels(pass, shape);
             winograd::takes_epilogue(from, to)
@@ -197,10 +198,10 @@ unsafe fn convolve_to<T: Element<Acc: Float>>(
     // SAFETY: the caller vouches for the pointers, which are to `f32` where Winograd's algorithm is chosen.
     unsafe {
         match (Way::of::<T>(shape), pass) {
-            (Way::Depthwise, Pass::Forward) => depthwise::forward(isa, pool, shape, a, b, memory),
-            (Way::Depthwise, Pass::InputGrad) => depthwise::grad_input(isa, pool, shape, a, b, memory),
-            (Way::Depthwise, Pass::FilterGrad) => {
-                depthwise::grad_filter(isa, pool, shape, a, b, memory, scratch)
+            (Way::Grouped, Pass::Forward) => grouped::forward(isa, pool, shape, [a, b], memory),
+            (Way::Grouped, Pass::InputGrad) => grouped::grad_input(isa, pool, shape, [a, b], memory, scratch),
+            (Way::Grouped, Pass::FilterGrad) => {
+                grouped::grad_filter(isa, pool, shape, [a, b], memory, scratch)
             }
             (Way::Winograd, Pass::FilterGrad) => {
                 winograd::grad_filter(isa, pool, shape, a.cast(), b.cast(), memory.cast(), scratch)

@@ -244,6 +244,41 @@ proptest! {
     }
 }
 
+/// Groups of a few channels, on images wide enough for several pixels and many channels to be summed at once.
+fn grouped_shape() -> impl Strategy<Value = ConvShape> {
+    let padding = [[0..5usize, 0..5usize], [0..5usize, 0..5usize]];
+    let taps = prop_oneof![1..4usize, Just(5usize), Just(7usize), 8..10usize];
+    let sizes = (1..3usize, [1..12usize, 1..40usize], [1..4usize, 1..3usize], [1..4usize, 1..4usize]);
+    let group = prop_oneof![4 => Just(1usize), 1 => Just(2usize), 2 => Just(4usize), 2 => Just(8usize), 1 => Just(3usize)];
+    (sizes, taps, padding, (2..90usize, group)).prop_filter_map(
+        "the filter reaches beyond the image",
+        |((batch, [height, width], stride, [down, dilation]), across, padding, (channels, group))| {
+            let groups = (channels / group).max(2);
+            let channels = groups * group;
+            let (image, filter) = ([batch, height, width, channels], [down, across, group, channels]);
+            ConvShape::new(image, filter, stride, padding, [1, dilation], groups).ok()
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn convolutions_in_small_groups_match_direct_loops_with_the_same_bits_on_any_number_of_threads(
+        shape in grouped_shape()
+    ) {
+        for isa in isas() {
+            let first = compute::<f32>(&shape, isa, &Pool::new(1).unwrap());
+            check(&shape, &first);
+            let other = compute::<f32>(&shape, isa, &Pool::new(3).unwrap());
+            assert_same_bits(&first.forward, &other.forward);
+            assert_same_bits(&first.grad_input, &other.grad_input);
+            assert_same_bits(&first.grad_filter, &other.grad_filter);
+        }
+    }
+}
+
 #[test]
 fn filters_of_three_by_three_are_as_accurate_as_sums_of_products() {
     let shape = same([8, 8, 48, 64], 1);

@@ -5,7 +5,7 @@ use super::kernel::{Dots, Tile};
 use super::pack::{BatchStrides, Layout, Left, Right};
 use crate::numbers::{Element, Float};
 use crate::runtime::Pool;
-use crate::simd::{Body, InstructionSet, Isa, Vector, VectorOf};
+use crate::simd::{Body, InstructionSet, Isa, MAX_LANES, Vector, VectorOf};
 use std::ops::Range;
 
 /// The alignment of workspace in bytes.
@@ -18,6 +18,11 @@ pub(crate) trait Target<T>: Sync {
 
     /// The distance between rows, if it is the same for all and the elements of a row follow each other.
     fn row_stride(&self) -> Option<isize>;
+
+    /// Whether the elements of a column follow each other, so that rows are written best several at a time.
+    fn is_in_columns(&self) -> bool {
+        false
+    }
 
     /// The epilogue that takes the result of the only product instead of its going to memory.
     fn epilogue(&self) -> Option<&dyn Epilogue> {
@@ -76,6 +81,10 @@ impl<T: Element<Acc: Float>> Target<T> for StridedMut<T> {
 
     fn row_stride(&self) -> Option<isize> {
         (self.column_stride == 1).then_some(self.row_stride)
+    }
+
+    fn is_in_columns(&self) -> bool {
+        self.row_stride == 1
     }
 }
 
@@ -300,6 +309,9 @@ impl<T: Element<Acc: Float>> Job<'_, T> {
         unsafe {
             self.blocks::<V>(worker, batch, rows.clone(), columns.clone(), depth, place);
             if splits == 1 && self.sums == Sums::InTile {
+                if T::IS_ACC && self.product.target.is_in_columns() && !self.product.accumulate {
+                    return self.write_columns::<V>(batch, rows, columns, sums);
+                }
                 for (i, row) in rows.enumerate() {
                     self.write(batch, row, columns.clone(), sums.add(i * tile_n), 1, 0);
                 }
@@ -438,6 +450,40 @@ impl<T: Element<Acc: Float>> Job<'_, T> {
                     let total = *sums.add(column);
                     let element = T::narrow(total.mul_add(self.product.alpha, T::Acc::ZERO));
                     sums.cast::<T>().add(column).write(element);
+                }
+            }
+        }
+    }
+
+    /// Writes a tile of a result whose columns follow each other in memory, in squares of vectors: element by element, each
+    /// would be in a line of memory of its own.
+    #[inline(always)]
+    unsafe fn write_columns<V: Vector<Scalar = T::Acc>>(
+        &self,
+        batch: usize,
+        rows: Range<usize>,
+        columns: Range<usize>,
+        sums: *const T::Acc,
+    ) {
+        let (target, column_stride) = self.product.target.row(batch, rows.start);
+        let pitch = self.blocking.tile_n;
+        // SAFETY: the sums have a scalar for every element of the tile, which is the caller's to write.
+        unsafe {
+            let (alpha, zero) = (V::splat(self.product.alpha), V::splat(T::Acc::ZERO));
+            for across in cut(0..columns.len(), V::LANES) {
+                for down in cut(0..rows.len(), V::LANES) {
+                    // A row that is not there is replaced by one that is.
+                    let mut square = [zero; MAX_LANES];
+                    for (row, vector) in square[..V::LANES].iter_mut().enumerate() {
+                        let row = down.start + row.min(down.len() - 1);
+                        *vector = T::Acc::load_some(sums.add(row * pitch + across.start), 0..across.len());
+                    }
+                    V::transpose(&mut square[..V::LANES]);
+                    for (column, vector) in square[..across.len()].iter().enumerate() {
+                        let column = (columns.start + across.start + column) as isize;
+                        let to = target.wrapping_offset(column * column_stride).wrapping_add(down.start);
+                        vector.mul_add(alpha, zero).store_first(to.cast(), down.len());
+                    }
                 }
             }
         }

@@ -281,6 +281,25 @@ pub trait Vector: Copy {
     /// See the trait.
     unsafe fn mul_add(self, factor: Self, addend: Self) -> Self;
 
+    /// The lanes in another order, which may repeat some: lane `from[i]` in lane `i`. Entries are less than `LANES`, those
+    /// past it are not looked at.
+    ///
+    /// # Safety
+    ///
+    /// See the trait.
+    #[inline(always)]
+    unsafe fn pick(self, from: &[u32; MAX_LANES]) -> Self {
+        let (mut lanes, mut picked) = ([Self::Scalar::ZERO; MAX_LANES], [Self::Scalar::ZERO; MAX_LANES]);
+        // SAFETY: no vector has more than `MAX_LANES` lanes.
+        unsafe {
+            self.store(lanes.as_mut_ptr());
+            for (lane, &from) in picked[..Self::LANES].iter_mut().zip(from) {
+                *lane = lanes[from as usize % MAX_LANES];
+            }
+            Self::load(picked.as_ptr())
+        }
+    }
+
     /// The sum of all lanes, halves first.
     ///
     /// # Safety

@@ -63,7 +63,7 @@ macro_rules! vector {
         $splat:ident, $load:ident, $store:ident, $fma:ident,
         |$from:ident, $load_mask:ident| $load_some:expr,
         |$to:ident, $store_mask:ident, $value:ident| $store_some:expr,
-        $transpose:path $(, $load_transposed:path)?
+        $transpose:path $(, pick: |$vector:ident, $picked:ident| $pick:expr)? $(, load_transposed: $load_transposed:path)?
     ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
@@ -126,6 +126,15 @@ macro_rules! vector {
 
             $(
                 #[inline(always)]
+                unsafe fn pick(self, from: &[u32; MAX_LANES]) -> Self {
+                    let ($vector, $picked) = (self.0, from.as_ptr());
+                    // SAFETY: the caller vouches for the instruction set; there are as many entries as lanes.
+                    Self(unsafe { $pick })
+                }
+            )?
+
+            $(
+                #[inline(always)]
                 unsafe fn load_transposed(
                     from: &[*const $scalar; MAX_LANES],
                 ) -> [Self; MAX_LANES] {
@@ -143,7 +152,9 @@ vector! {
     _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_fmadd_ps,
     |from, mask| _mm512_maskz_loadu_ps(mask as __mmask16, from),
     |to, mask, value| _mm512_mask_storeu_ps(to, mask as __mmask16, value),
-    transpose_f32x16, load_transposed_f32x16
+    transpose_f32x16,
+    pick: |vector, from| _mm512_permutexvar_ps(_mm512_loadu_epi32(from.cast()), vector),
+    load_transposed: load_transposed_f32x16
 }
 
 vector! {
@@ -161,7 +172,8 @@ vector! {
     _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_fmadd_ps,
     |from, mask| _mm256_maskload_ps(from, mask_epi32(mask)),
     |to, mask, value| _mm256_maskstore_ps(to, mask_epi32(mask), value),
-    transpose_f32x8
+    transpose_f32x8,
+    pick: |vector, from| _mm256_permutevar8x32_ps(vector, _mm256_loadu_si256(from.cast()))
 }
 
 vector! {

@@ -1,7 +1,7 @@
 //! What a step's time goes to, kernel by kernel.
 
 use crate::measure::bench::hold;
-use crate::run::TimedKernel;
+use crate::run::{Run, TimedKernel};
 use crate::trainer::Trainer;
 use crate::{Error, ErrorKind, Result};
 use plimsoll_data::Dataset;
@@ -72,7 +72,7 @@ impl Trainer {
     fn time_often(
         &self,
         data: &Dataset,
-        mut first: impl FnMut(&[TimedKernel<'_>], &Profile),
+        first: impl FnMut(&[TimedKernel<'_>], &Profile),
     ) -> Result<Vec<f64>> {
         let batch = self.batch.min(data.samples());
         let data = &hold(data, batch)?;
@@ -82,10 +82,33 @@ impl Trainer {
             return Err(Error::new(ErrorKind::Data, "there is no batch to run"));
         };
         runner.train(&batch, 0)?;
-        let profile = runner.run().profile().clone();
+        runner.finish()?;
+        runner.run().time_often(first)
+    }
+}
+
+impl Run {
+    /// Times the kernels of its first step, which has to have been run. It is run again for that, and goes on training if it
+    /// is one that trains; on what is left of its inputs, where a plan has put something else in their place since. Kernels
+    /// whose time depends on the numbers, as that of convolutions with outliers does, may then take longer than in a step.
+    ///
+    /// # Errors
+    /// If the device refuses.
+    pub fn kernel_times(&mut self) -> Result<KernelTimes> {
+        let mut kernels: Vec<KernelTime> = vec![];
+        let seconds = self.time_often(|timed, profile| {
+            kernels = timed.iter().map(|timed| describe(timed, profile)).collect();
+        })?;
+        kernels.iter_mut().zip(seconds).for_each(|(kernel, seconds)| kernel.seconds = seconds);
+        Ok(KernelTimes { kernels })
+    }
+
+    /// Runs the step several times; `first` sees its kernels once. Returns the median seconds of each.
+    fn time_often(&mut self, mut first: impl FnMut(&[TimedKernel<'_>], &Profile)) -> Result<Vec<f64>> {
+        let profile = self.profile().clone();
         let mut seconds: Vec<Vec<f64>> = vec![];
         for repeat in 0..REPEATS {
-            let timed = runner.time_kernels()?;
+            let timed = self.time_kernels()?;
             if repeat == 0 {
                 first(&timed, &profile);
                 seconds = vec![vec![]; timed.len()];

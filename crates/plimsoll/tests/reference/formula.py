@@ -42,6 +42,18 @@ def integers(name, below, *shape):
     return torch.from_numpy(np.floor((uniform(name, math.prod(shape)) + 1) / 2 * below).astype(np.int64)).reshape(shape)
 
 
+def first_value(name, shape):
+    """The first value of a parameter."""
+    u, last = uniform(name, math.prod(shape)), name.split("/")[-1]
+    if last == "gamma":
+        values = 1 + 0.2 * u
+    elif len(shape) == 1:
+        values = 0.2 * u
+    else:
+        values = u * math.sqrt(3 / math.prod(shape[:-1]))
+    return tensor(values, shape)
+
+
 class Parameters:
     """Parameters by name: each is made when it is first asked for."""
 
@@ -50,15 +62,7 @@ class Parameters:
 
     def __call__(self, name, *shape):
         if name not in self.made:
-            u = uniform(name, math.prod(shape))
-            last = name.split("/")[-1]
-            if last == "gamma":
-                values = 1 + 0.2 * u
-            elif len(shape) == 1:
-                values = 0.2 * u
-            else:
-                values = u * math.sqrt(3 / math.prod(shape[:-1]))
-            self.made[name] = tensor(values, shape).requires_grad_()
+            self.made[name] = first_value(name, shape).requires_grad_()
         assert self.made[name].shape == shape, f"{name}: {shape}"
         return self.made[name]
 
