@@ -129,7 +129,7 @@ fn a_missing_key_is_named_with_what_it_should_hold() {
     );
     assert_eq!(
         complaint(DIGITS, "kind = \"digits\"", "kind = \"csv\"\npath = \"a.csv\"\nlabel = \"y\""),
-        "mine.toml:4:1: [data] has no `classes`: expected a whole number, at least 1"
+        "mine.toml:4:1: [data] has no `classes`: expected how many classes there are, or a list of their names, such as [\"no\", \"yes\"]"
     );
 }
 
@@ -459,7 +459,7 @@ fn data_is_looked_for_beside_the_file_and_complaints_name_it() -> Result<(), Box
     assert!(spec.datasets().expect_err("there is no file yet").to_string().starts_with(&format!("{csv}: ")));
     assert_eq!(load("x,y\n1,0\n2,1\n")?, "");
     assert!(
-        load("x,y\n1,0\nNaN,1\n")?.starts_with(&format!("{csv}: line 3, column `x`: `NaN` is not a finite"))
+        load("x,y\n1,0\nNaN,1\n")?.starts_with(&format!("{csv}: line 3, column `x`: `NaN` is no number"))
     );
     assert!(
         load("x,y\n1,0\n2,2\n")?

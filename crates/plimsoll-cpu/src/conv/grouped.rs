@@ -572,13 +572,6 @@ impl<T: Element<Acc: Float>, const GROUP: usize> RowOfTaps<'_, T, GROUP> {
             let sums = self.sums.add(tap * GROUP * channels + first);
             let of = |i: usize, channel: usize, j: usize| (i * GROUP + channel) * channels + j * V::LANES;
             let mut totals = [[[V::splat(T::Acc::ZERO); VECTORS]; GROUP]; TAPS];
-            for i in 0..TAPS {
-                for channel in 0..GROUP {
-                    for j in 0..VECTORS {
-                        totals[i][channel][j] = T::Acc::load_some(sums.add(of(i, channel, j)), 0..count);
-                    }
-                }
-            }
             let some = |x| std::array::from_fn(|i| across[i].contains(&x));
             for x in 0..all.start {
                 self.add_pixel::<V, TAPS, VECTORS>(tap, x, some(x), first, count, &mut totals);
@@ -592,7 +585,10 @@ impl<T: Element<Acc: Float>, const GROUP: usize> RowOfTaps<'_, T, GROUP> {
             for i in 0..TAPS {
                 for channel in 0..GROUP {
                     for j in 0..VECTORS {
-                        totals[i][channel][j].store_first(sums.add(of(i, channel, j)), count);
+                        // A row is summed by itself first: of shorter sums less is rounded away.
+                        let sums = sums.add(of(i, channel, j));
+                        let before = T::Acc::load_some(sums, 0..count);
+                        totals[i][channel][j].mul_add(V::splat(T::Acc::ONE), before).store_first(sums, count);
                     }
                 }
             }
