@@ -6,7 +6,7 @@
 #![allow(clippy::print_stdout)]
 
 #[path = "../tests/common/formula.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "tests use the rest")]
 mod formula;
 
 use formula::{integers, numbers, parameter};
