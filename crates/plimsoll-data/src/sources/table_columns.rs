@@ -127,7 +127,7 @@ impl Selection {
     ) -> Result<Vec<(usize, Cells)>> {
         let position = |name: &String| {
             names.iter().position(|known| known == name).ok_or_else(|| {
-                let asked = format!("the column `{name}`");
+                let asked = format!("`{name}`");
                 Error::from(ErrorKind::NoSuchField { asked, known: names.to_vec() })
             })
         };
