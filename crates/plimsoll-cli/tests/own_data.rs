@@ -211,3 +211,33 @@ fn images_are_trained_on_by_folder_and_predicted_from_without_folders() {
     assert_eq!(fs::read(place.path("own.npy")).unwrap(), fs::read(place.path("flat.npy")).unwrap());
     assert!(place.fail(&["new", "other", "--data", "flat"]).contains("there are no folders in it"));
 }
+
+#[test]
+fn rows_and_objects_that_are_broken_are_left_out_where_that_is_asked_for() {
+    let place = Place::new();
+    let is_broken = |row: u32| row % 12 == 7;
+    let cell = |row: u32| if is_broken(row) { "oops".to_string() } else { row.to_string() };
+    let rows: String = (0..36).map(|row| format!("{},{}\n", cell(row), row % 2)).collect();
+    place.write("rows.csv", &format!("x,y\n{rows}"));
+    let objects = |row: u32| format!("{{\"x\": [{}], \"y\": {}}}\n", cell(row), row % 2);
+    place.write("rows.jsonl", &(0..36).map(objects).collect::<String>());
+    let model = "[model]\nkind = \"sequential\"\nlayers = [{ dense = 2 }]";
+    for (kind, keys) in
+        [("csv", "path = \"rows.csv\""), ("jsonl", "path = \"rows.jsonl\"\nfeatures = \"x\"\nshape = [1]")]
+    {
+        let train = |skipped: &str, held_out: &str| {
+            let data =
+                format!("[data]\nkind = \"{kind}\"\n{keys}\nlabel = \"y\"\nclasses = 2\n{skipped}\n{model}");
+            place.write("rows.toml", &format!("loss = \"sparse_cross_entropy\"\n{data}\n{REST}{held_out}\n"));
+            place.run(&["train", "rows.toml", "--quiet"])
+        };
+        let refused = train("", "").error();
+        assert!(
+            refused.contains(&format!("rows.{kind}")) && refused.contains("oops") || kind == "jsonl",
+            "{refused}"
+        );
+        assert!(train("skip_errors = 2", "").error().contains("rows."), "{kind}");
+        assert_eq!(train("skip_errors = 3", "").code, Some(0), "{kind}");
+        assert_eq!(train("skip_errors = 3", "held_out = 0.25").code, Some(0), "{kind}");
+    }
+}

@@ -199,6 +199,11 @@ pub trait Options {
     fn refuse(&self, key: Option<&'static str>, message: &str) -> Error;
 }
 
+/// Whether samples that cannot be read are left out: a stage of workloads, which sources that would refuse them before heed.
+fn skips_errors(options: &dyn Options) -> Result<bool> {
+    Ok(options.find_count("skip_errors")?.is_some())
+}
+
 /// What to do where something needs a feature that this build was made without.
 #[cfg(not(all(feature = "parquet", feature = "tokenizers")))]
 fn needs_feature(what: &str, feature: &str) -> String {

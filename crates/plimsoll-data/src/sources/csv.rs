@@ -15,7 +15,7 @@ use super::predicted::Predicted;
 use super::records::format::{Fault, Format, Frame, Out, frame_line};
 use super::records::{self, RecordFiles, Streamed};
 use super::table_columns::{Selection, TableColumn};
-use super::{Answer, Classes, Columns, Description, Options, SourceKind};
+use super::{Answer, Classes, Columns, Description, Options, SourceKind, skips_errors};
 use crate::{Dataset, Error, ErrorKind, RamBudget, Record, Result};
 
 /// How to read a csv file: which column is to be predicted, and from the others.
@@ -51,6 +51,7 @@ struct CsvFile {
     path: PathBuf,
     csv: Csv,
     answer: Answer,
+    skips_errors: bool,
 }
 
 pub(super) const KIND: SourceKind = SourceKind {
@@ -70,7 +71,8 @@ fn describe(options: &dyn Options) -> Result<Box<dyn Description>> {
     csv.is_without_answer = !options.wants_answer();
     csv.delimiter = options.find_character("delimiter")?;
     csv.selection = Selection::read(options)?;
-    Ok(Box::new(CsvFile { path, csv, answer }))
+    let skips_errors = skips_errors(options)?;
+    Ok(Box::new(CsvFile { path, csv, answer, skips_errors }))
 }
 
 impl Description for CsvFile {
@@ -80,7 +82,7 @@ impl Description for CsvFile {
 
     fn open(&self) -> Result<Dataset> {
         let (paths, rows) = self.csv.rows(Paths::from(&self.path))?;
-        records::dataset(&paths, rows)
+        records::dataset(&paths, rows, self.skips_errors)
     }
 }
 

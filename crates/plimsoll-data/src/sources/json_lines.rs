@@ -6,7 +6,7 @@ use super::json::{Json, Parsed};
 use super::records::format::{Fault, Format, Framing, Out, frame_line};
 use super::records::key::MOST_AXES;
 use super::records::{self, Key, RecordFiles, Streamed};
-use super::{Answer, Description, Options, SourceKind};
+use super::{Answer, Description, Options, SourceKind, skips_errors};
 use crate::{Dataset, Element, Field, RamBudget, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -49,7 +49,12 @@ pub(super) const KIND: SourceKind = SourceKind {
 fn describe(options: &dyn Options) -> Result<Box<dyn Description>> {
     let path = options.need_path("path")?;
     let (keys, answer) = Key::described(options, Element::F32)?;
-    Ok(Box::new(Described { path, lines: JsonLines::new(&keys)?, answer }))
+    Ok(Box::new(Described {
+        path,
+        lines: JsonLines::new(&keys)?,
+        answer,
+        skips_errors: skips_errors(options)?,
+    }))
 }
 
 #[derive(Debug)]
@@ -57,6 +62,7 @@ struct Described {
     path: PathBuf,
     lines: JsonLines,
     answer: Answer,
+    skips_errors: bool,
 }
 
 impl Description for Described {
@@ -65,7 +71,7 @@ impl Description for Described {
     }
 
     fn open(&self) -> Result<Dataset> {
-        records::dataset(&Paths::from(&self.path).files()?, Arc::new(self.lines.clone()))
+        records::dataset(&Paths::from(&self.path).files()?, Arc::new(self.lines.clone()), self.skips_errors)
     }
 }
 

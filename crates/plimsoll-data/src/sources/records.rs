@@ -17,12 +17,14 @@ pub use record_files::RecordFiles;
 pub use streamed::Streamed;
 
 use crate::{Dataset, RamBudget, Result};
-use format::Format;
+use format::{Format, Unchecked};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The records of files: by number, or if any file is packed, in their order and not counted.
-pub(super) fn dataset(paths: &[PathBuf], format: Arc<dyn Format>) -> Result<Dataset> {
+/// The records of files: by number, or if any file is packed, in their order and not counted. If errors are to be skipped,
+/// a record that is not what it should be is refused when it is read, not when the file is opened.
+pub(super) fn dataset(paths: &[PathBuf], format: Arc<dyn Format>, skips_errors: bool) -> Result<Dataset> {
+    let format = if skips_errors { Arc::new(Unchecked(format)) } else { format };
     for path in paths {
         if input::Input::open(path, |start| format.recognises(start))?.is_packed() {
             return Streamed::new(paths.to_vec(), format).dataset();

@@ -63,7 +63,7 @@ impl Description for Described {
     }
 
     fn open(&self) -> Result<Dataset> {
-        records::dataset(&Paths::from(&self.path).files()?, Arc::new(self.examples.clone()))
+        records::dataset(&Paths::from(&self.path).files()?, Arc::new(self.examples.clone()), false)
     }
 }
 

@@ -56,6 +56,48 @@ pub(crate) trait Format: Debug + Send + Sync {
     }
 }
 
+/// The same format, whose records are not looked at before they are read.
+#[derive(Debug)]
+pub(crate) struct Unchecked(pub(crate) Arc<dyn Format>);
+
+impl Format for Unchecked {
+    fn fields(&self) -> &Arc<[Field]> {
+        self.0.fields()
+    }
+
+    fn begin(&self, input: &mut Input) -> Result<()> {
+        self.0.begin(input)
+    }
+
+    fn framing(&self) -> Framing {
+        self.0.framing()
+    }
+
+    fn parse(&self, record: &[u8], out: &mut Out<'_>) -> Parsed<()> {
+        self.0.parse(record, out)
+    }
+
+    fn is_checked_when_opened(&self) -> bool {
+        false
+    }
+
+    fn classes(&self, position: usize) -> Option<usize> {
+        self.0.classes(position)
+    }
+
+    fn recognises(&self, start: &[u8]) -> bool {
+        self.0.recognises(start)
+    }
+
+    fn no_records(&self, paths: &[PathBuf]) -> crate::Error {
+        self.0.no_records(paths)
+    }
+
+    fn error(&self, place: Place<'_>, fault: Fault) -> crate::Error {
+        self.0.error(place, fault)
+    }
+}
+
 /// What comes first in some bytes that begin where a record may, and after which the input ends if that is true.
 pub(crate) type Framing = fn(&[u8], bool) -> Framed;
 
