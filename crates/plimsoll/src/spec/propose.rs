@@ -3,7 +3,7 @@
 
 use super::data::toml_text;
 use crate::{Error, ErrorKind, Result};
-use plimsoll_data::sources::{ColumnSurvey, ImageFolder, TableSurvey};
+use plimsoll_data::sources::{Classes, ColumnSurvey, ImageFolder, TableSurvey};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -125,23 +125,8 @@ fn for_table(survey: &TableSurvey, file: &Path, path: &str, predict: &Predict) -
     Ok(write_table(survey, path, answer, classes.as_ref(), &columns))
 }
 
-/// The classes of a column.
-enum Labels {
-    /// Whole numbers from 0.
-    Count(usize),
-    Names(Vec<String>),
-}
-
-impl Labels {
-    fn count(&self) -> usize {
-        match self {
-            Labels::Count(count) => *count,
-            Labels::Names(names) => names.len(),
-        }
-    }
-}
-
-fn classes(column: &ColumnSurvey) -> std::result::Result<Labels, String> {
+/// The classes of a column: numbered if its cells are the whole numbers from 0.
+fn classes(column: &ColumnSurvey) -> std::result::Result<Classes, String> {
     let Some(values) = &column.values else {
         return Err(format!(
             "column `{}` has more than a thousand different values, which are no classes; say which column is the label, or \
@@ -154,14 +139,14 @@ fn classes(column: &ColumnSurvey) -> std::result::Result<Labels, String> {
     }
     let count = values.len();
     if (0..count).all(|class| values.contains_key(&class.to_string())) {
-        return Ok(Labels::Count(count));
+        return Ok(Classes::Numbered(count));
     }
     let mut names: Vec<String> = values.keys().cloned().collect();
     if column.is_numbers() {
         let number = |name: &String| name.parse().unwrap_or(f64::NAN);
         names.sort_by(|a, b| number(a).total_cmp(&number(b)));
     }
-    Ok(Labels::Names(names))
+    Ok(Classes::Named(names))
 }
 
 fn column_of(column: &ColumnSurvey, rows: u64) -> Column<'_> {
@@ -190,7 +175,7 @@ fn write_table(
     survey: &TableSurvey,
     path: &str,
     answer: &ColumnSurvey,
-    classes: Option<&Labels>,
+    classes: Option<&Classes>,
     columns: &[Column<'_>],
 ) -> String {
     let mut text = String::new();
@@ -204,7 +189,7 @@ fn write_table_to(
     survey: &TableSurvey,
     path: &str,
     answer: &ColumnSurvey,
-    classes: Option<&Labels>,
+    classes: Option<&Classes>,
     columns: &[Column<'_>],
 ) -> std::fmt::Result {
     let rows = survey.rows;
@@ -224,8 +209,8 @@ fn write_table_to(
     }
     let name = toml_text(&answer.name);
     match classes {
-        Some(Labels::Count(count)) => writeln!(out, "label = {name}\nclasses = {count}")?,
-        Some(Labels::Names(names)) => writeln!(out, "label = {name}\nclasses = {}", list(names))?,
+        Some(Classes::Numbered(count)) => writeln!(out, "label = {name}\nclasses = {count}")?,
+        Some(Classes::Named(names)) => writeln!(out, "label = {name}\nclasses = {}", list(names))?,
         None => writeln!(out, "target = {name}")?,
     }
     let taken = columns.iter().filter_map(|column| match column {
@@ -264,7 +249,7 @@ fn write_table_to(
             Column::LeftOut(..) => {}
         }
     }
-    let units = classes.map_or(1, Labels::count);
+    let units = classes.map_or(1, Classes::count);
     writeln!(out, "\n[model]\nkind = \"sequential\"\nlayers = [")?;
     writeln!(
         out,
