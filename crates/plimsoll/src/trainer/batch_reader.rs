@@ -21,8 +21,9 @@ pub(super) struct BatchReader {
 
 /// The bytes that are worth another thread.
 const WORTH_SHARING: usize = 48 << 10;
-/// The most threads that share what is read, so that who reads what has a place on the stack.
-const MOST_SHARING: usize = 16;
+/// What is read is shared in at most as many parts, so that they have a place on the stack. There are more than threads: one
+/// that begins late, or is taken off its core, leaves more of them to the others.
+const MOST_PARTS: usize = 32;
 /// The bytes of a sample that are read to the stack before they leave, at most: such are in the nearest cache.
 const MOST_BYTES_BETWEEN: usize = 16 << 10;
 
@@ -84,15 +85,15 @@ impl BatchReader {
 
     /// Reads a field, on several threads where it is large.
     fn read_whole(&self, batch: &Batch<'_>, field: usize, out: &mut [u8]) -> Result<()> {
-        let sharing = (out.len() / WORTH_SHARING).clamp(1, self.host.threads().min(MOST_SHARING));
-        if sharing == 1 {
+        let sharing = (out.len() / WORTH_SHARING).clamp(1, MOST_PARTS);
+        if sharing == 1 || self.host.threads() == 1 {
             batch.read(field, out)?;
             return Ok(());
         }
         let samples = batch.samples().div_ceil(sharing);
         let rooms = out.chunks_mut(self.fields[field].bytes() * samples);
         let mut shares = batch.parts(samples).zip(rooms);
-        let parts: [_; MOST_SHARING] = std::array::from_fn(|_| Mutex::new(shares.next()));
+        let parts: [_; MOST_PARTS] = std::array::from_fn(|_| Mutex::new(shares.next()));
         let failure = Mutex::new(None);
         self.host.in_parallel(sharing, &|number| {
             let mut part = parts[number].lock().unwrap_or_else(PoisonError::into_inner);
