@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::check::check_finite;
+use crate::check::{are_finite, check_finite};
 use crate::pipeline::{PipelineReport, check_batch_size};
 use crate::random::{Permutation, Purpose, key};
 use crate::source::{Promise, field_at, in_groups};
@@ -264,6 +264,9 @@ fn check(
         let is_float = matches!(field.element(), Element::F32 | Element::F64);
         let promise = source.map_or(Promise::Nothing, |source| source.promise(position));
         if !is_float || matches!(promise, Promise::Finite | Promise::Meant) {
+            continue;
+        }
+        if are_finite(field.element(), batch.bytes(position)) {
             continue;
         }
         let bytes = batch.bytes(position).chunks_exact(field.bytes());

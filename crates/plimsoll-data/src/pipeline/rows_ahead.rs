@@ -113,8 +113,8 @@ impl Stream for RowsAhead {
             return self.place.next(out);
         }
         for position in 0..out.fields().len() {
-            let shape = self.rows.shape(position)[1..].iter();
-            let bytes = shape.product::<usize>() * out.fields()[position].element().bytes();
+            // Fields are fixed: the record has room for just this row.
+            let bytes = out.bytes(position).len();
             out.row_mut(position, 0, bytes)
                 .copy_from_slice(&self.rows.bytes(position)[self.given * bytes..][..bytes]);
         }

@@ -21,8 +21,9 @@ pub(crate) enum Shelf {
 /// Records of one size in a row.
 #[derive(Default)]
 pub(crate) struct Rows {
-    /// Of one record.
+    /// Of one record, and of each of its fields.
     bytes: usize,
+    field_bytes: Vec<usize>,
     values: Vec<u8>,
     /// For each record how many numbers its position has, and they; then nothing up to the longest.
     positions: Vec<u64>,
@@ -47,7 +48,15 @@ impl Shelf {
         let bytes: usize = fields.iter().map(Field::bytes).sum();
         if fields.iter().all(Field::is_fixed) && (1..=MOST_COPIED).contains(&bytes) {
             let values = reserved(most, bytes);
-            return Shelf::Rows(Rows { bytes, values, position_length: 1, most, ..Rows::default() });
+            let field_bytes = fields.iter().map(Field::bytes).collect();
+            return Shelf::Rows(Rows {
+                bytes,
+                field_bytes,
+                values,
+                position_length: 1,
+                most,
+                ..Rows::default()
+            });
         }
         let fields = Arc::clone(fields);
         Shelf::Records(Records { fields, full: vec![], spare: vec![], held_bytes: 0 })
@@ -119,7 +128,9 @@ impl Shelf {
     /// Takes the record from a place, to which the last one goes.
     pub(crate) fn draw(&mut self, at: usize, out: &mut Record) {
         match self {
-            Shelf::Rows(rows) => rows.draw(at, out),
+            Shelf::Rows(rows) => {
+                rows.draw(at, |position, from| out.row_mut(position, 0, from.len()).copy_from_slice(from))
+            }
             Shelf::Records(records) => {
                 let mut waiting = records.full.swap_remove(at);
                 // What the caller's record held before belongs to the shelf now.
@@ -127,6 +138,19 @@ impl Shelf {
                 records.held_bytes = records.held_bytes + more - less;
                 std::mem::swap(out, &mut waiting.record);
                 records.spare.push(waiting);
+            }
+        }
+    }
+
+    /// Takes the record from a place, as [`draw`](Shelf::draw) does, to be a row of one that has many.
+    pub(crate) fn draw_row(&mut self, at: usize, out: &mut Record, row: usize, scratch: &mut Record) {
+        match self {
+            Shelf::Rows(rows) => {
+                rows.draw(at, |position, from| out.row_mut(position, row, from.len()).copy_from_slice(from))
+            }
+            Shelf::Records(_) => {
+                self.draw(at, scratch);
+                out.copy_row(row, scratch);
             }
         }
     }
@@ -173,12 +197,13 @@ impl Rows {
         (self.positions, self.position_length) = (positions, length);
     }
 
-    fn draw(&mut self, at: usize, out: &mut Record) {
+    /// Shows the fields of a record to `take`, and puts the last one in its place.
+    fn draw(&mut self, at: usize, mut take: impl FnMut(usize, &[u8])) {
         let last = self.count - 1;
-        let (from, mut offset) = (at * self.bytes, 0);
-        for position in 0..out.fields().len() {
-            let bytes = out.bytes(position).len();
-            out.row_mut(position, 0, bytes).copy_from_slice(&self.values[from + offset..][..bytes]);
+        let from = at * self.bytes;
+        let mut offset = from;
+        for (position, &bytes) in self.field_bytes.iter().enumerate() {
+            take(position, &self.values[offset..][..bytes]);
             offset += bytes;
         }
         self.values.copy_within(last * self.bytes..(last + 1) * self.bytes, from);

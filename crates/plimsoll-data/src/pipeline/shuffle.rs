@@ -104,6 +104,20 @@ impl Shuffling {
         Ok(())
     }
 
+    /// Draws the place of the next record, if there is one, for `take` to take it from there.
+    fn draw(&mut self, take: impl FnOnce(&mut Shelf, usize)) -> Result<bool> {
+        self.fill()?;
+        if self.buffer.len() == 0 {
+            return Ok(false);
+        }
+        self.meter.work(|| {
+            let drawn = below(word(self.key, self.drawn), self.buffer.len() as u64) as usize;
+            self.drawn += 1;
+            take(&mut self.buffer, drawn);
+        });
+        Ok(true)
+    }
+
     fn fill(&mut self) -> Result<()> {
         while !self.has_ended && self.buffer.len() < self.size {
             let taken = self.taken.take();
@@ -153,16 +167,11 @@ impl Shuffling {
 
 impl Stream for Shuffling {
     fn next(&mut self, out: &mut Record) -> Result<bool> {
-        self.fill()?;
-        if self.buffer.len() == 0 {
-            return Ok(false);
-        }
-        self.meter.work(|| {
-            let drawn = below(word(self.key, self.drawn), self.buffer.len() as u64) as usize;
-            self.drawn += 1;
-            self.buffer.draw(drawn, out);
-        });
-        Ok(true)
+        self.draw(|buffer, at| buffer.draw(at, out))
+    }
+
+    fn next_row(&mut self, rows: &mut Record, row: usize, scratch: &mut Record) -> Result<bool> {
+        self.draw(|buffer, at| buffer.draw_row(at, rows, row, scratch))
     }
 
     fn save(&self, position: &mut Vec<u64>) {

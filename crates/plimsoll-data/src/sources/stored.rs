@@ -7,6 +7,7 @@
 use super::bytes::Bytes;
 use super::number::{ByteOrder, Number, Use};
 use super::{Answer, Options};
+use crate::check::are_finite;
 use crate::source::{Promise, field_at, read_each};
 use crate::{Element, ErrorKind, Field, Result, Source};
 
@@ -164,13 +165,6 @@ fn field(array: &Array, name: &str, used: Use, shape: &[usize]) -> Result<Field>
     Field::new(name, array.number.element(used), shape).map_err(|error| array.error(error.to_string()))
 }
 
-/// Whether no value is NaN or infinite. All are looked at, which takes less time than to stop at the first.
-fn all_finite(values: &[[u8; 4]]) -> bool {
-    const EXPONENT: u32 = 0x7f80_0000;
-    let refused = |value: &[u8; 4]| u32::from(u32::from_ne_bytes(*value) & EXPONENT == EXPONENT);
-    values.iter().map(refused).fold(0, |any, one| any | one) == 0
-}
-
 impl Column {
     /// Whether elements are the file's bytes as they are.
     fn is_plain(&self) -> bool {
@@ -190,10 +184,10 @@ impl Column {
         let first = offset + sample as u64 * (sample_bytes / element * number.bytes()) as u64;
         if self.is_plain() {
             bytes.read(first, out).map_err(|error| error.of_sample(sample))?;
-            let (Number::F32, values) = (number, out.as_chunks().0) else { return Ok(()) };
-            if all_finite(values) {
+            if *number != Number::F32 || are_finite(Element::F32, out) {
                 return Ok(());
             }
+            let values = out.as_chunks().0;
             let is_refused = |&value: &[u8; 4]| !f32::from_ne_bytes(value).is_finite();
             let at = values.iter().position(is_refused).unwrap_or(0);
             return Err(self.refuse(sample, first + 4 * at as u64, &values[at]));
