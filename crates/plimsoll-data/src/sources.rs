@@ -6,6 +6,7 @@
 #[cfg(feature = "tokenizers")]
 mod byte_level;
 mod bytes;
+mod collected;
 mod columns;
 mod concatenated;
 mod csv;

@@ -4,6 +4,7 @@
 use plimsoll_data::sources::{Inputs, Stored, Targets, Text, idx, npy, safetensors};
 use plimsoll_data::{Dataset, Element, ErrorKind, RamBudget, Source};
 use proptest::prelude::*;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 const CLASSES: Targets = Targets::Classes(3);
@@ -89,17 +90,85 @@ fn a_column_of_targets_is_what_one_unit_predicts() {
 }
 
 #[test]
-fn members_of_an_npz_file_are_read_in_place_unless_compressed() {
+fn members_of_an_npz_file_are_read_in_place_or_unpacked() {
     let member = |archive: &str, name: &str| file(&format!("{archive}.npz:{name}"));
     let source = npy(member("stored", "x"), member("stored", "y.npy"), PLAIN, CLASSES).unwrap();
     assert_eq!(floats(&source, 0), expected_floats());
     assert_eq!((integers(&source, 1), source.resident_bytes()), (vec![0, 1, 2, 1, 0], 0));
-    let message = refusal(npy(member("compressed", "x"), member("stored", "y"), PLAIN, CLASSES));
-    assert!(message.contains("numpy.savez instead of numpy.savez_compressed"), "{message}");
+    let source = npy(member("compressed", "x"), member("stored", "y"), PLAIN, CLASSES).unwrap();
+    assert_eq!(floats(&source, 0), expected_floats());
+    assert!(source.resident_bytes() > 0, "what is unpacked is counted");
     let message = refusal(npy(member("stored", "z"), member("stored", "y"), PLAIN, CLASSES));
     assert!(message.contains("it has no member \"z\"; there are: \"x\", \"y\""), "{message}");
     let message = refusal(npy(file("stored.npz"), member("stored", "y"), PLAIN, CLASSES));
     assert!(message.contains("name one of its members"), "{message}");
+}
+
+/// A `.npz` file with one compressed member `x`, whose list says that it becomes so many bytes with this checksum.
+fn compressed(folder: &Path, name: &str, array: &[u8], bytes: u32, checksum: u32) -> PathBuf {
+    let mut packed = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(array).unwrap();
+    let packed = packed.finish().unwrap();
+    let numbers = [checksum, packed.len() as u32, bytes].map(u32::to_le_bytes).concat();
+    let (name_bytes, deflate) = (5u16.to_le_bytes(), 8u16.to_le_bytes());
+    let parts: [&[u8]; 7] = [&[20, 0], &[0; 2], &deflate, &[0; 4], &numbers, &name_bytes, &[0; 2]];
+    let head = parts.concat();
+    let mut file = [b"PK\x03\x04", &head[..], b"x.npy", &packed].concat();
+    let list = file.len() as u32;
+    file.extend([b"PK\x01\x02\x14\0", &head[..], &[0; 14], b"x.npy"].concat());
+    let list_bytes = (file.len() as u32 - list).to_le_bytes();
+    file.extend([b"PK\x05\x06\0\0\0\0\x01\0\x01\0", &list_bytes[..], &list.to_le_bytes(), &[0; 2]].concat());
+    let path = folder.join(format!("{name}.npz"));
+    std::fs::write(&path, file).unwrap();
+    PathBuf::from(format!("{}:x", path.display()))
+}
+
+fn checksum(bytes: &[u8]) -> u32 {
+    let mut sum = flate2::Crc::new();
+    sum.update(bytes);
+    sum.sum()
+}
+
+#[test]
+fn large_compressed_members_take_no_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let (samples, width) = (2, 3 << 20);
+    let numbers: Vec<u8> = (0..samples * width).flat_map(|number| (number as f32).to_ne_bytes()).collect();
+    let array =
+        std::fs::read(saved(folder.path(), "x.npy", "<f4", &format!("({samples}, {width})"), &numbers))
+            .unwrap();
+    let x = compressed(folder.path(), "large", &array, array.len() as u32, checksum(&array));
+    let labels = saved(folder.path(), "y.npy", "<i4", "(2,)", &[0; 8]);
+    let source = npy(x, labels, PLAIN, CLASSES).unwrap();
+    assert!(source.resident_bytes() < 1 << 10, "{}", source.resident_bytes());
+    let mut sample = vec![0; 4 * width];
+    source.read(1, 0, &mut sample).unwrap();
+    assert!(sample == numbers[4 * width..]);
+}
+
+#[test]
+fn compressed_members_that_become_something_else_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let array = std::fs::read(file("little-f4.npy")).unwrap();
+    let (bytes, sum) = (array.len() as u32, checksum(&array));
+    let cases = [
+        (bytes, sum, None),
+        (bytes - 1, sum, Some("more than")),
+        (bytes + 1, sum, Some("where the list says")),
+    ];
+    for (bytes, sum, told) in
+        cases.into_iter().chain([(bytes, !sum, Some("checksum")), (u32::MAX - 1, sum, Some("more than its"))])
+    {
+        let x = compressed(folder.path(), "x", &array, bytes, sum);
+        let opened = npy(x, file("labels.npy"), PLAIN, CLASSES);
+        match told {
+            None => assert_eq!(floats(&opened.unwrap(), 0), expected_floats()),
+            Some(told) => {
+                let message = refusal(opened);
+                assert!(message.contains(told) && message.contains("spoiled"), "{message}");
+            }
+        }
+    }
 }
 
 #[test]

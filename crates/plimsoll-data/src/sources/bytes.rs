@@ -35,7 +35,6 @@ impl Bytes {
     }
 
     /// What was made from a file and lies in another, which has no name.
-    #[cfg(feature = "tokenizers")]
     pub(super) fn unnamed(path: &Path, file: File, length: u64) -> Bytes {
         Bytes { path: path.to_path_buf(), length, place: Place::File(file) }
     }

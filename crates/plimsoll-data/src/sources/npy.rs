@@ -1,4 +1,4 @@
-//! Arrays that NumPy saved: `.npy` files, and the members of `.npz` files that are not compressed.
+//! Arrays that NumPy saved: `.npy` files, and the members of `.npz` files.
 //!
 //! A `.npy` file is a line of Python, which says type, order and shape, and then the numbers. Format:
 //! <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>.
@@ -21,7 +21,9 @@ pub(super) const KIND: SourceKind =
 /// The samples of two arrays that NumPy saved.
 ///
 /// A path is that of a `.npy` file, or of a member of a `.npz` file: `data.npz:x`. Samples are the first axis. Nothing of
-/// the files is held; the checksums of a `.npz` file are not verified, since that would take reading all of it.
+/// the files is held, unless a member is compressed: that is unpacked when it is opened, up to 16 MiB into memory and more into
+/// an unnamed file in the system's folder for temporary files. The checksums of what is not compressed are not verified, since
+/// that would take reading all of it.
 ///
 /// ```no_run
 /// use plimsoll_data::{Dataset, sources::{Inputs, Targets, npy}};
@@ -114,9 +116,12 @@ impl Saved {
     fn open(&self) -> Result<Array> {
         let bytes = Bytes::open(&self.path)?;
         match &self.member {
-            Some(member) => {
-                let range = npz::find(&bytes, member)?;
-                read(bytes, range.start, range.end)
+            Some(name) => {
+                let npz::Member { range, packed } = npz::find(&bytes, name)?;
+                let Some(packed) = packed else { return read(bytes, range.start, range.end) };
+                let unpacked = npz::unpack(&bytes, name, range, &packed)?;
+                let end = unpacked.len();
+                read(unpacked, 0, end)
             }
             None => {
                 let end = bytes.len();

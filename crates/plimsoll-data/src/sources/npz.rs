@@ -1,11 +1,16 @@
 //! Where the members of a `.npz` file are. It is a ZIP file; a member that is not compressed is a `.npy` file that lies in
-//! it as it is, and is read from there.
+//! it as it is, and is read from there. One that is compressed (`numpy.savez_compressed`) is unpacked once, since its samples
+//! cannot be found otherwise.
 //!
 //! Format: <https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT>, of which NumPy uses the records below, and those
 //! of 64 bits for what has 4 GiB or more.
 
 use super::bytes::Bytes;
+use super::collected::Collected;
 use crate::Result;
+use flate2::Crc;
+use flate2::read::DeflateDecoder;
+use std::io::{self, Read};
 use std::ops::Range;
 
 const END: &[u8; 4] = b"PK\x05\x06";
@@ -25,8 +30,32 @@ const SEE_64: u64 = u32::MAX as u64;
 /// The largest list of members that is read.
 const LONGEST_LIST: u64 = 16 << 20;
 
-/// The bytes of the member with this name, which may leave out `.npy`.
-pub(super) fn find(file: &Bytes, name: &str) -> Result<Range<u64>> {
+/// What is not compressed, and the number of DEFLATE.
+const STORED: u16 = 0;
+const DEFLATED: u16 = 8;
+/// No byte of what is compressed becomes more bytes than this.
+const MOST_PACKED: u64 = 1032;
+/// Is unpacked at a time.
+const CHUNK: usize = 64 << 10;
+
+/// A member of a `.npz` file.
+#[derive(Debug)]
+pub(super) struct Member {
+    /// Where its bytes are.
+    pub(super) range: Range<u64>,
+    /// What they become, if they are compressed.
+    pub(super) packed: Option<Packed>,
+}
+
+/// What a member is when it is unpacked.
+#[derive(Debug)]
+pub(super) struct Packed {
+    bytes: u64,
+    checksum: u32,
+}
+
+/// The member with this name, which may leave out `.npy`.
+pub(super) fn find(file: &Bytes, name: &str) -> Result<Member> {
     let (start, length) = list(file)?;
     if length > LONGEST_LIST {
         let reason = format!("its list of members has {length} bytes; at most {LONGEST_LIST} are read");
@@ -43,12 +72,12 @@ pub(super) fn find(file: &Bytes, name: &str) -> Result<Range<u64>> {
         let end = at + ENTRY_BYTES + name_bytes + extra + comment;
         let rest = list.get(at + ENTRY_BYTES..end).ok_or_else(spoiled)?;
         at = end;
-        let member = String::from_utf8_lossy(&rest[..name_bytes]);
-        let member = member.strip_suffix(".npy").unwrap_or(&member);
-        if member == name.strip_suffix(".npy").unwrap_or(name) {
-            return member_range(file, name, entry, &rest[name_bytes..][..extra]);
+        let found = String::from_utf8_lossy(&rest[..name_bytes]);
+        let found = found.strip_suffix(".npy").unwrap_or(&found);
+        if found == name.strip_suffix(".npy").unwrap_or(name) {
+            return member(file, name, entry, &rest[name_bytes..][..extra]);
         }
-        known.push(format!("{member:?}"));
+        known.push(format!("{found:?}"));
     }
     known.truncate(12);
     Err(file.error(None, None, format!("it has no member {name:?}; there are: {}", known.join(", "))))
@@ -91,23 +120,21 @@ fn list(file: &Bytes) -> Result<(u64, u64)> {
     Ok((u64_at(&record, 48), u64_at(&record, 40)))
 }
 
-/// The bytes of the member that an entry is about.
-fn member_range(file: &Bytes, name: &str, entry: &[u8], extra: &[u8]) -> Result<Range<u64>> {
+/// The member that an entry is about.
+fn member(file: &Bytes, name: &str, entry: &[u8], extra: &[u8]) -> Result<Member> {
     let fail = |at: Option<u64>, reason: String| file.error(None, at, reason);
     let (is_encrypted, method) = (u16_at(entry, 8) & 1 == 1, u16_at(entry, 10));
-    if is_encrypted || method != 0 {
-        let what = if is_encrypted { "encrypted" } else { "compressed" };
-        let reason = format!(
-            "the member {name:?} is {what}, so that its samples cannot be read one by one; save it with numpy.savez \
-             instead of numpy.savez_compressed"
-        );
+    if is_encrypted || ![STORED, DEFLATED].contains(&method) {
+        let what = if is_encrypted { "encrypted" } else { "compressed otherwise than by DEFLATE" };
+        let reason =
+            format!("the member {name:?} is {what}: save it with numpy.savez or numpy.savez_compressed");
         return Err(fail(None, reason));
     }
     let [unpacked, packed, local] = [24, 20, 42].map(|at| u64::from(u32_at(entry, at)));
     // In this order the numbers stand that have no room above.
     let mut wide = numbers_64(extra).iter().map(|&number| u64::from_le_bytes(number));
     let mut widened = |number: u64| if number == SEE_64 { wide.next().unwrap_or(number) } else { number };
-    let (_, length, local) = (widened(unpacked), widened(packed), widened(local));
+    let (bytes, length, local) = (widened(unpacked), widened(packed), widened(local));
     let head = file.read_vec(local, MEMBER_BYTES)?;
     if !head.starts_with(MEMBER) {
         return Err(fail(Some(local), format!("the member {name:?} does not begin here, as the list says")));
@@ -115,11 +142,67 @@ fn member_range(file: &Bytes, name: &str, entry: &[u8], extra: &[u8]) -> Result<
     let names = u64::from(u16_at(&head, 26)) + u64::from(u16_at(&head, 28));
     let start = local + MEMBER_BYTES + names;
     match start.checked_add(length) {
-        Some(end) if end <= file.len() => Ok(start..end),
+        Some(end) if end <= file.len() => {
+            let packed = (method == DEFLATED).then(|| Packed { bytes, checksum: u32_at(entry, 16) });
+            Ok(Member { range: start..end, packed })
+        }
         _ => Err(fail(
             Some(start),
             format!("the member {name:?} has {length} bytes, more than the file has here"),
         )),
+    }
+}
+
+/// Unpacks a compressed member: into memory, or into an unnamed file if it is large.
+pub(super) fn unpack(file: &Bytes, name: &str, range: Range<u64>, packed: &Packed) -> Result<Bytes> {
+    let fail = |reason: String| file.error(None, Some(range.start), format!("the member {name:?} {reason}"));
+    let (there, needed) = (range.end - range.start, packed.bytes);
+    if needed > there.saturating_mul(MOST_PACKED) {
+        return Err(fail(format!(
+            "is said to become {needed} bytes, more than its {there} can: the file is spoiled"
+        )));
+    }
+    let mut unpacking =
+        DeflateDecoder::new(io::BufReader::with_capacity(CHUNK, Part { file, range: range.clone() }));
+    let (mut made, mut checksum, mut chunk) =
+        (Collected::new("an unpacked array"), Crc::new(), vec![0; CHUNK]);
+    loop {
+        let read = match unpacking.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(fail(format!("cannot be unpacked: {error}"))),
+        };
+        if made.bytes() + read as u64 > needed {
+            return Err(fail(format!(
+                "becomes more than the {needed} bytes that the list says: the file is spoiled"
+            )));
+        }
+        checksum.update(&chunk[..read]);
+        made.add(&chunk[..read])?;
+    }
+    if made.bytes() < needed || checksum.sum() != packed.checksum {
+        let (bytes, sum) = (made.bytes(), checksum.sum());
+        return Err(fail(format!(
+            "becomes {bytes} bytes with the checksum {sum:08x}, where the list says {needed} and {:08x}: the file is spoiled",
+            packed.checksum
+        )));
+    }
+    made.finish(file.path())
+}
+
+/// A part of a file, read from its beginning to its end.
+struct Part<'a> {
+    file: &'a Bytes,
+    range: Range<u64>,
+}
+
+impl Read for Part<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let bytes = out.len().min(usize::try_from(self.range.end - self.range.start).unwrap_or(usize::MAX));
+        self.file.read(self.range.start, &mut out[..bytes]).map_err(io::Error::other)?;
+        self.range.start += bytes as u64;
+        Ok(bytes)
     }
 }
 

@@ -5,6 +5,7 @@
 
 use super::byte_level::ByteLevelBpe;
 use super::bytes::Bytes;
+use super::collected::Collected;
 use super::guard::guard;
 use super::text::found;
 use super::{Answer, Description, Tokens};
@@ -12,15 +13,13 @@ use crate::source::Promise;
 use crate::{Dataset, Element, Error, ErrorKind, Field, Result, Source};
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 /// Text is tokenised by as many bytes at a time.
 const PIECE: usize = 1 << 20;
 /// What follows so closely may decide what a token is, and what comes so closely before it, where tokens begin.
 const AROUND: usize = 4 << 10;
-/// As many bytes of tokens are kept in memory; more go to a file.
-const MOST_IN_MEMORY: usize = 16 << 20;
 const TOKEN: usize = size_of::<i32>();
 
 /// What turns text into tokens.
@@ -152,8 +151,8 @@ impl Tokenizer {
 ///
 /// Windows follow each other without overlap and do not cross from one file to the next; what is left at the end of a file is
 /// not read. Files are tokenised when the source is opened, in pieces of about 1 MiB, each with some of the text around it, so
-/// that the tokens are those of the whole text; without the tokens that a tokenizer puts around a text. Up to 16 MiB of tokens are kept in memory, more in an unnamed file in the
-/// system's folder for temporary files, four bytes a token.
+/// that the tokens are those of the whole text; without the tokens that a tokenizer puts around a text. Up to 16 MiB of tokens
+/// are kept in memory, more in an unnamed file in the system's folder for temporary files, four bytes a token.
 #[derive(Debug)]
 pub struct TokenizedText {
     fields: [Field; 2],
@@ -181,20 +180,21 @@ impl TokenizedText {
     pub fn open<P: AsRef<Path>>(paths: &[P], tokenizer: &Tokenizer, length: usize) -> Result<TokenizedText> {
         let field = |name| Field::new(name, Element::I32, &[length]);
         let fields = [field("tokens")?, field("next")?];
-        let mut kept = Kept { memory: Vec::new(), file: None, tokens: 0 };
+        let mut kept = Collected::new("tokens");
         let (mut parts, mut windows_before) = (Vec::new(), 0usize);
         for path in paths {
-            let first = kept.tokens;
+            let first = kept.bytes() / TOKEN as u64;
             tokenize(path.as_ref(), tokenizer, &mut kept)?;
             // The last token of a window needs one that follows it.
-            let windows = (kept.tokens - first).saturating_sub(1) / length as u64;
+            let tokens = kept.bytes() / TOKEN as u64 - first;
+            let windows = tokens.saturating_sub(1) / length as u64;
             let windows = usize::try_from(windows).unwrap_or(usize::MAX);
             parts.push(Part { windows_before, windows, first });
             windows_before = windows_before.saturating_add(windows);
         }
         if windows_before == 0 {
             let of = paths.first().map_or("no file".to_string(), |path| path.as_ref().display().to_string());
-            let (files, tokens) = (paths.len(), kept.tokens);
+            let (files, tokens) = (paths.len(), kept.bytes() / TOKEN as u64);
             let what = format!(
                 "{of} ({files} files with {tokens} tokens in all) has no window of {length} tokens and the one that follows"
             );
@@ -265,50 +265,8 @@ impl Description for Described {
     }
 }
 
-/// Tokens as they are made: in memory until there are too many, from then on in a file.
-struct Kept {
-    memory: Vec<u8>,
-    file: Option<File>,
-    tokens: u64,
-}
-
-impl Kept {
-    fn add(&mut self, tokens: &[i32]) -> Result<()> {
-        self.tokens += tokens.len() as u64;
-        self.memory.extend_from_slice(bytemuck::cast_slice(tokens));
-        if self.memory.len() > MOST_IN_MEMORY { self.spill() } else { Ok(()) }
-    }
-
-    fn spill(&mut self) -> Result<()> {
-        let failed = |error: io::Error| {
-            let what = format!("tokens in a temporary file in {}", std::env::temp_dir().display());
-            Error::from(ErrorKind::Io { what, error })
-        };
-        let file = match &mut self.file {
-            Some(file) => file,
-            none => none.insert(tempfile::tempfile().map_err(failed)?),
-        };
-        file.write_all(&self.memory).map_err(failed)?;
-        self.memory.clear();
-        Ok(())
-    }
-
-    fn finish(mut self, path: &Path) -> Result<Bytes> {
-        if self.file.is_some() {
-            self.spill()?;
-        }
-        match self.file {
-            Some(file) => Ok(Bytes::unnamed(path, file, self.tokens * TOKEN as u64)),
-            None => {
-                self.memory.shrink_to_fit();
-                Ok(Bytes::unpacked(path, self.memory))
-            }
-        }
-    }
-}
-
 /// Tokenises a file, a piece at a time.
-fn tokenize(path: &Path, tokenizer: &Tokenizer, into: &mut Kept) -> Result<()> {
+fn tokenize(path: &Path, tokenizer: &Tokenizer, into: &mut Collected) -> Result<()> {
     let failed = |error| Error::from(ErrorKind::Io { what: path.display().to_string(), error });
     // Refuses a pipe, which would wait for somebody who writes.
     Bytes::open(path)?;
@@ -342,7 +300,7 @@ fn tokenize(path: &Path, tokenizer: &Tokenizer, into: &mut Kept) -> Result<()> {
             0 if is_last => tokenizer.encode_as(whole, false, &mut tokens).map(|()| whole.len())?,
             done => tokenizer.encode_on(whole, done, is_last, &mut tokens)?,
         };
-        into.add(&tokens)?;
+        into.add(bytemuck::cast_slice(&tokens))?;
         if is_last {
             return Ok(());
         }
