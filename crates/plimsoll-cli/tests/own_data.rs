@@ -84,11 +84,13 @@ fn numbers_are_predicted_in_their_own_units() {
     let place = Place::new();
     let price = |row: u32| 250_000.0 + 3000.0 * f64::from(row * 7 % 50) + 20_000.0 * f64::from(row % 3);
     let rows = (0..150u32)
-        .map(|row| format!("{};{};{}\n", row * 7 % 50, ["a", "b", "c"][(row % 3) as usize], price(row)));
+        .map(|row| format!("{};{};{},5\n", row * 7 % 50, ["a", "b", "c"][(row % 3) as usize], price(row)));
     place.write("homes.csv", &format!("area;town;price\n{}", rows.collect::<String>()));
     place.succeed(&["new", "homes", "--data", "homes.csv", "--target", "price", "--quiet"]);
     let workload = place.read("homes.toml");
-    assert!(workload.contains("delimiter = \";\"") && workload.contains("rescale = "), "{workload}");
+    for line in ["delimiter = \";\"", "decimal = \",\"", "rescale = "] {
+        assert!(workload.contains(line), "{line}\n{workload}");
+    }
     place.succeed(&["train", "homes.toml", "--quiet"]);
     let metrics = &place.json("runs/homes/run.json")["final_metrics"];
     assert!(metrics["r2"].as_f64() > Some(0.95), "{metrics}");

@@ -2,6 +2,7 @@
 
 use std::io::{Cursor, Write};
 
+use plimsoll_data::sources::TableColumn;
 use plimsoll_data::{Columns, Csv, ErrorKind, Result, Source};
 use proptest::prelude::*;
 
@@ -55,6 +56,40 @@ proptest! {
     }
 }
 
+proptest! {
+    /// The outside oracle is Rust's own parser, of the same number with a point.
+    #[test]
+    fn fractions_after_a_comma_are_those_after_a_point(
+        numbers in prop::collection::vec("-?[0-9]{1,9},[0-9]{1,12}(e-?[0-9])?", 1..20),
+        delimiter in prop::sample::select(vec![';', '\t', '|', ',']),
+    ) {
+        let csv = Csv::target("y").decimal_comma().delimiter(delimiter);
+        let quote = if delimiter == ',' { "\"" } else { "" };
+        let mut text = format!("a{delimiter}y\n");
+        for number in &numbers {
+            text += &format!("{quote}{number}{quote}{delimiter}{quote}{number}{quote}\n");
+        }
+        let columns = csv.read(Cursor::new(&text)).unwrap();
+        for (sample, number) in numbers.iter().enumerate() {
+            let expected: f32 = number.replace(',', ".").parse().unwrap();
+            prop_assert_eq!(features(&columns, sample)[0].to_bits(), expected.to_bits());
+            prop_assert_eq!(answer(&columns, sample), expected.to_ne_bytes());
+        }
+    }
+}
+
+#[test]
+fn points_where_fractions_follow_a_comma_are_refused_and_names_keep_theirs() {
+    let csv = Csv::label("y").decimal_comma().delimiter(';');
+    let error = csv.read(Cursor::new("a;y\n1,5;0\n1.234,5;1\n")).unwrap_err().to_string();
+    assert!(error.contains("line 3") && error.contains("`a`") && error.contains("1234,5"), "{error}");
+    let csv = csv.column("a", TableColumn::categories(["1,5", "v1.2"]));
+    let columns = csv.read(Cursor::new("a;y\nv1.2;0\n1,5;1\n")).unwrap();
+    assert_eq!((features(&columns, 0), features(&columns, 1)), (vec![0.0, 1.0], vec![1.0, 0.0]));
+    let error = refusal("a,y\n\"1,5\",0\n");
+    assert!(error.contains("say `decimal = \",\"`"), "{error}");
+}
+
 #[test]
 fn a_file_is_read_from_its_path() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -105,7 +140,7 @@ fn wrong_cells_are_named_by_line_and_column() {
         ),
         (
             "x,y\n1,0\n\"1,5\",1\n",
-            "line 3, column `x`: `1,5` is not a number as it is read; write it with a point and no commas, as 1234.5",
+            "line 3, column `x`: `1,5` is not a number as it is read: say `decimal = \",\"` if fractions follow a comma, or write it with a point and no commas, as 1234.5",
         ),
         (
             "x,y\nnan,0\n",

@@ -37,7 +37,7 @@
 //! |---|---|
 //! | (top) | `about`; `name`, the file's if left out; `loss`; `metrics`, a list |
 //! | `[data]` digits | none |
-//! | `[data]` csv | `path`, relative to the file; `label` with `classes`, or `target`; `delimiter`; `features`, `ignore`, `columns` |
+//! | `[data]` csv | `path`, relative to the file; `label` with `classes`, or `target`; `delimiter`; `decimal`, `","` if fractions follow one; `features`, `ignore`, `columns` |
 //! | `[data]` parquet, arrow | `path`; `label` with `classes`, or `target`; `features`, `ignore`, `columns` |
 //! | `[data]` npy | `inputs`, `targets`, .npy files or `"data.npz:x"`; `classes`; `scale`, `channels` |
 //! | `[data]` idx | `path`; `labels`, if not named as the images; `classes`; `scale`, `channels`; `missing` |

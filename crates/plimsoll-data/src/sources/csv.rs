@@ -42,6 +42,8 @@ pub struct Csv {
     /// Whether there are features alone.
     pub(super) is_without_answer: bool,
     delimiter: Option<char>,
+    /// Whether fractions follow a comma.
+    pub(super) is_comma: bool,
     pub(super) budget: RamBudget,
 }
 
@@ -56,7 +58,7 @@ struct CsvFile {
 
 pub(super) const KIND: SourceKind = SourceKind {
     name: "csv",
-    keys: &["path", "label", "classes", "target", "delimiter", "features", "ignore", "columns"],
+    keys: &["path", "label", "classes", "target", "delimiter", "decimal", "features", "ignore", "columns"],
     describe,
 };
 
@@ -70,6 +72,14 @@ fn describe(options: &dyn Options) -> Result<Box<dyn Description>> {
     };
     csv.is_without_answer = !options.wants_answer();
     csv.delimiter = options.find_character("delimiter")?;
+    csv.is_comma = match options.find_character("decimal")? {
+        None | Some('.') => false,
+        Some(',') => true,
+        Some(_) => {
+            let message = "fractions follow a point, as in 3.14, or a comma, as in 3,14: \".\" or \",\"";
+            return Err(options.refuse(Some("decimal"), message));
+        }
+    };
     csv.selection = Selection::read(options)?;
     let skips_errors = skips_errors(options)?;
     Ok(Box::new(CsvFile { path, csv, answer, skips_errors }))
@@ -96,6 +106,7 @@ impl Csv {
             selection: Selection::default(),
             is_without_answer: false,
             delimiter: None,
+            is_comma: false,
             budget: RamBudget::UNLIMITED,
         }
     }
@@ -141,6 +152,11 @@ impl Csv {
     /// What stands between cells, if not a comma, or a tab in files whose names end in `.tsv`.
     pub fn delimiter(self, delimiter: char) -> Csv {
         Csv { delimiter: Some(delimiter), ..self }
+    }
+
+    /// Fractions follow a comma, as in `3,14`. Where a comma also stands between cells, such a number is in quotes.
+    pub fn decimal_comma(self) -> Csv {
+        Csv { is_comma: true, ..self }
     }
 
     /// The most RAM that may be held: by columns and the line being read, or by what it takes to find the rows of

@@ -6,7 +6,7 @@
 
 use super::Classes;
 use super::csv::Csv;
-use super::decimal::parse_single;
+use super::decimal::{parse_short, parse_single};
 use super::records::format::{Fault, Format, Framing, Out, Parsed, Place, frame_line};
 use super::records::input::Input;
 use super::records::key::no_class;
@@ -33,6 +33,8 @@ pub(super) struct Rows {
     answer: Option<usize>,
     labels: Labels,
     delimiter: Delimiter,
+    /// Whether fractions follow a comma.
+    is_comma: bool,
     /// The file whose header this is.
     path: PathBuf,
 }
@@ -134,8 +136,8 @@ impl Rows {
             })?),
         };
         let path = path.map(Path::to_path_buf).unwrap_or_default();
-        let delimiter = Delimiter::new(delimiter);
-        Ok(Rows { fields, header, columns, answer, labels, delimiter, path })
+        let (delimiter, is_comma) = (Delimiter::new(delimiter), csv.is_comma);
+        Ok(Rows { fields, header, columns, answer, labels, delimiter, is_comma, path })
     }
 
     /// The features of a row.
@@ -149,13 +151,15 @@ impl Rows {
         loop {
             let text = &line[at..];
             let length = match self.columns.get(column) {
-                Some(Column { cells: Cells::Plain, first }) => match self.delimiter.quick_real(text) {
-                    Some((value, length)) => {
-                        out[*first] = value.to_ne_bytes();
-                        length
+                Some(Column { cells: Cells::Plain, first }) => {
+                    match self.delimiter.quick_real(text, self.is_comma) {
+                        Some((value, length)) => {
+                            out[*first] = value.to_ne_bytes();
+                            length
+                        }
+                        None => self.careful(text, at, column, out)?,
                     }
-                    None => self.careful(text, at, column, out)?,
-                },
+                }
                 Some(Column { cells: Cells::Answer, .. }) => {
                     let length = self.delimiter.cell_length(text);
                     answer = at..at + length;
@@ -183,9 +187,16 @@ impl Rows {
         let length = self.delimiter.cell_length(text);
         let Column { cells, first } = &self.columns[column];
         let out = &mut out[*first..first + cells.width()];
-        let written = unquote(&text[..length], at).and_then(|cell| cells.write(&cell, at, out));
+        let written = self.read_cell(&text[..length], at, cells.are_numbers());
+        let written = written.and_then(|cell| cells.write(&cell, at, out));
         written.map_err(|fault| self.blame(fault, column))?;
         Ok(length)
+    }
+
+    /// What a cell says. A number is written with a point.
+    fn read_cell<'a>(&self, cell: &'a [u8], at: usize, is_number: bool) -> Parsed<Cow<'a, str>> {
+        let cell = unquote(cell, at)?;
+        if is_number && self.is_comma { with_point(cell, at) } else { Ok(cell) }
     }
 
     /// Where the cell of the answer is.
@@ -202,7 +213,7 @@ impl Rows {
         let (text, at) = (&line[cell.clone()], cell.start);
         let parse = || -> Parsed<[u8; 4]> {
             let classes = match &self.labels {
-                Labels::None => return Ok(real(&unquote(text, at)?, at)?.to_ne_bytes()),
+                Labels::None => return Ok(real(&self.read_cell(text, at, true)?, at)?.to_ne_bytes()),
                 Labels::Named(names) => {
                     let class = names.find(&unquote(text, at)?).map_err(|reason| Fault::new(at, reason))?;
                     // There are no more names than lines of a workload.
@@ -212,7 +223,7 @@ impl Rows {
             };
             let label = match quick_whole(text) {
                 Some(label) => label,
-                None => whole(&unquote(text, at)?, at)?,
+                None => whole(&self.read_cell(text, at, true)?, at)?,
             };
             match classes {
                 Some(classes) if usize::try_from(label).map_or(true, |label| label >= classes) => {
@@ -399,13 +410,18 @@ impl Delimiter {
 
     /// The finite number that is all of the first cell of these bytes, and the cell's length.
     #[inline]
-    fn quick_real(self, text: &[u8]) -> Option<(f32, usize)> {
+    fn quick_real(self, text: &[u8], is_comma: bool) -> Option<(f32, usize)> {
         let delimiter = self.plain?;
         let spaces = match text.first() {
             Some(b' ') if delimiter != b' ' => text.iter().take_while(|&&byte| byte == b' ').count(),
             _ => 0,
         };
-        let (value, length) = parse_single(&text[spaces..])?;
+        let (value, length) = match (is_comma, delimiter) {
+            (false, _) => parse_single(&text[spaces..])?,
+            // Only quotes tell a fraction from the next cell.
+            (true, b',') => return None,
+            (true, _) => parse_short(&text[spaces..], b',')?,
+        };
         let length = spaces + length;
         let is_all = text.get(length).is_none_or(|&byte| byte == delimiter);
         (is_all && value.is_finite()).then_some((value, length))
@@ -429,6 +445,17 @@ fn whole(cell: &str, at: usize) -> Parsed<i32> {
     cell.parse::<i32>().ok().or_else(written_as_real).ok_or_else(|| {
         Fault::new(at, format!("`{cell}` is not a class number; number the classes 0, 1, 2 and so on, or list their names as the classes"))
     })
+}
+
+/// The same number with a point before its fraction in place of a comma.
+pub(super) fn with_point(cell: Cow<'_, str>, at: usize) -> Parsed<Cow<'_, str>> {
+    if cell.contains('.') && cell.bytes().any(|byte| byte.is_ascii_digit()) {
+        let reason = format!(
+            "`{cell}` has a point, where fractions follow a comma: write numbers without points between thousands, as 1234,5"
+        );
+        return Err(Fault::new(at, reason));
+    }
+    Ok(if cell.contains(',') { Cow::Owned(cell.replace(',', ".")) } else { cell })
 }
 
 const NOT_TEXT: &str = "this is not UTF-8 text; save the file as UTF-8";

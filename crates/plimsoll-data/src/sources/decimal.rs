@@ -11,21 +11,21 @@ const POWERS: [f64; MOST_DIGITS + 1] =
 /// The number that these bytes begin with, as far as they are one, and how many of them it takes.
 #[inline]
 pub(super) fn parse_single(text: &[u8]) -> Option<(f32, usize)> {
-    match parse_short(text) {
+    match parse_short(text, b'.') {
         Some(found) => Some(found),
         None => fast_float2::parse_partial::<f32, _>(text).ok(),
     }
 }
 
-/// The same for digits with a point between, without an exponent.
+/// The same for digits with a point, or what stands for it, between; without an exponent.
 #[inline]
-fn parse_short(text: &[u8]) -> Option<(f32, usize)> {
+pub(super) fn parse_short(text: &[u8], point: u8) -> Option<(f32, usize)> {
     let sign = usize::from(text.first() == Some(&b'-'));
     let (mut digits, mut at) = (0u64, sign);
     at += take_digits(&text[at..], &mut digits);
     let whole = at - sign;
     let mut fraction = 0;
-    if whole > 0 && text.get(at) == Some(&b'.') {
+    if whole > 0 && text.get(at) == Some(&point) {
         at += 1;
         if let Some(eight) = text[at..].first_chunk().and_then(eight_digits) {
             digits = digits.wrapping_mul(100_000_000).wrapping_add(eight);

@@ -232,6 +232,11 @@ impl Cells {
         }
     }
 
+    /// Whether cells are numbers, rather than names.
+    pub(super) fn are_numbers(&self) -> bool {
+        !matches!(self, Cells::Categories(_))
+    }
+
     /// How many features a cell becomes.
     pub(super) fn width(&self) -> usize {
         match self {
@@ -278,6 +283,12 @@ fn finite(cell: &str, at: usize, value: std::result::Result<f32, ParseFloatError
             )
         }
         Ok(_) => format!("`{cell}` is not a finite f32; replace it, or remove the row"),
+        Err(_) if cell.matches(',').count() == 1 && cell.replace(',', ".").parse::<f32>().is_ok() => {
+            format!(
+                "`{cell}` is not a number as it is read: say `decimal = \",\"` if fractions follow a comma, or write it with a \
+                 point and no commas, as 1234.5"
+            )
+        }
         Err(_) if cell.replace(',', "").parse::<f32>().is_ok() => {
             format!("`{cell}` is not a number as it is read; write it with a point and no commas, as 1234.5")
         }

@@ -3,7 +3,7 @@
 //!
 //! A file is read once, in memory that does not grow with its rows.
 
-use super::csv_rows::{Delimiter, read_header, row_error, unquote};
+use super::csv_rows::{Delimiter, read_header, row_error, unquote, with_point};
 use super::files::Paths;
 use super::records::format::{Fault, frame_line};
 use super::records::input::Input;
@@ -19,6 +19,8 @@ pub struct TableSurvey {
     pub rows: u64,
     /// What stands between cells.
     pub delimiter: char,
+    /// Whether fractions follow a comma.
+    pub has_decimal_commas: bool,
     /// Whether a file is packed, so that rows can only be read in their order.
     pub is_packed: bool,
     /// The columns, in the order of the file.
@@ -50,6 +52,8 @@ pub struct ColumnSurvey {
 
 /// The most different things that cells of a column may say and be listed.
 pub const MOST_VALUES: usize = 1000;
+/// So many rows are looked at to say what fractions follow.
+const LOOKED_AT: usize = 1000;
 /// The most bytes of a cell that is listed.
 const MOST_BYTES: usize = 256;
 
@@ -76,7 +80,12 @@ impl TableSurvey {
             (None, Some(path)) => likely_delimiter(path)?,
             (delimiter, _) => delimiter.unwrap_or(','),
         };
-        let mut survey = TableSurvey { rows: 0, delimiter, is_packed: false, columns: Vec::new() };
+        let has_decimal_commas = match paths.first() {
+            Some(path) => has_decimal_commas(path, delimiter)?,
+            None => false,
+        };
+        let mut survey =
+            TableSurvey { rows: 0, delimiter, has_decimal_commas, is_packed: false, columns: Vec::new() };
         for path in paths {
             let mut input = Input::open(&path, |_| false)?;
             survey.is_packed |= input.is_packed();
@@ -98,7 +107,10 @@ impl TableSurvey {
         loop {
             let length = delimiter.cell_length(&line[at..]);
             if let Some(column) = self.columns.get_mut(count) {
-                column.add(&unquote(&line[at..at + length], at)?, self.rows);
+                let cell = unquote(&line[at..at + length], at)?;
+                let number = if self.has_decimal_commas { with_point(cell.clone(), at).ok() } else { None };
+                let number = number.as_deref().unwrap_or(&cell).parse();
+                column.add(&cell, number.ok(), self.rows);
             }
             count += 1;
             at += length;
@@ -132,13 +144,13 @@ impl ColumnSurvey {
     }
 
     /// `deviation` is the sum of squares until the end.
-    fn add(&mut self, cell: &str, row: u64) {
+    fn add(&mut self, cell: &str, number: Option<f64>, row: u64) {
         if is_nothing(cell) {
             self.missing += 1;
             self.counts_rows = false;
             return;
         }
-        match cell.parse::<f64>().ok().filter(|number| number.is_finite()) {
+        match number.filter(|number| number.is_finite()) {
             Some(number) => {
                 self.numbers += 1;
                 let from_mean = number - self.mean;
@@ -191,4 +203,27 @@ fn likely_delimiter(path: &Path) -> Result<char> {
     // The first of those that there are most of.
     let most = counts.iter().rev().max_by_key(|(_, count)| *count);
     Ok(most.map_or(',', |(character, _)| char::from(*character)))
+}
+
+/// Whether more numbers of the first rows have a comma before their fraction than a point.
+fn has_decimal_commas(path: &Path, delimiter: char) -> Result<bool> {
+    let mut input = Input::open(path, |_| false)?;
+    let delimiter = Delimiter::new(delimiter);
+    let (mut commas, mut points) = (0, 0);
+    for _ in 0..=LOOKED_AT {
+        if !input.next(frame_line, 0)? {
+            break;
+        }
+        let (line, mut at) = (input.record(), 0);
+        while at < line.len() {
+            let length = delimiter.cell_length(&line[at..]);
+            // What is no text is an error with its line when it is read.
+            let cell = unquote(&line[at..at + length], at).unwrap_or_default();
+            let has_one = |point: char| cell.matches(point).count() == 1;
+            points += usize::from(has_one('.') && cell.parse::<f64>().is_ok());
+            commas += usize::from(has_one(',') && cell.replace(',', ".").parse::<f64>().is_ok());
+            at += length + delimiter.character.len_utf8();
+        }
+    }
+    Ok(commas > points)
 }

@@ -207,6 +207,9 @@ fn write_table_to(
     if survey.delimiter != usual_delimiter(path) {
         writeln!(out, "delimiter = {}", toml_text(&survey.delimiter.to_string()))?;
     }
+    if survey.has_decimal_commas {
+        writeln!(out, "decimal = \",\"")?;
+    }
     let name = toml_text(&answer.name);
     match classes {
         Some(Classes::Numbered(count)) => writeln!(out, "label = {name}\nclasses = {count}")?,
