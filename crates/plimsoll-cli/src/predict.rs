@@ -22,7 +22,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     let Opened { spec, trainer, data, weights } = args.model.open(false)?;
-    let mut file = PredictionFile::create(&args.out, data.samples(), spec.predicts_classes())?;
+    let file = PredictionFile::create(&args.out, data.samples(), spec.predicts_classes())?;
+    let mut file = file.sample_names(&data);
     if let Some(names) = spec.class_names() {
         file = file.class_names(names);
     }

@@ -211,6 +211,18 @@ fn images_are_trained_on_by_folder_and_predicted_from_without_folders() {
     place.succeed(&["predict", "runs/pets", "--out", "own.npy"]);
     place.succeed(&["predict", "runs/pets", "flat", "--out", "flat.npy"]);
     assert_eq!(fs::read(place.path("own.npy")).unwrap(), fs::read(place.path("flat.npy")).unwrap());
+    place.succeed(&["predict", "runs/pets", "flat", "--out", "flat.csv"]);
+    place.succeed(&["predict", "runs/pets", "--out", "own.csv"]);
+    let names = |table: &str| {
+        let text = place.read(table);
+        text.lines().map(|line| line.split(',').next().unwrap().to_string()).collect::<Vec<String>>()
+    };
+    let (flat, own) = (names("flat.csv"), names("own.csv"));
+    assert_eq!((flat.len(), &*flat[0], &*own[0]), (5, "file", "file"));
+    assert!(
+        flat[1].starts_with("0-") && own[1].starts_with("bird/0-") && own[3].starts_with("cat/2-"),
+        "{flat:?} {own:?}"
+    );
     assert!(place.fail(&["new", "other", "--data", "flat"]).contains("there are no folders in it"));
 }
 

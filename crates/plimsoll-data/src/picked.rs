@@ -88,6 +88,10 @@ impl Source for Part {
     fn origin(&self, sample: usize) -> usize {
         self.whole.origin(self.in_whole(sample))
     }
+
+    fn name(&self, sample: usize) -> Option<String> {
+        self.whole.name(self.in_whole(sample))
+    }
 }
 
 /// Samples that a function makes.

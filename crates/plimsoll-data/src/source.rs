@@ -67,6 +67,12 @@ pub trait Source: Send + Sync {
         sample
     }
 
+    /// What the user calls this sample, if it has a name of its own: the file that it is.
+    fn name(&self, sample: usize) -> Option<String> {
+        let _ = sample;
+        None
+    }
+
     /// What is known of the values of a field without reading them all.
     fn promise(&self, field: usize) -> Promise {
         let _ = field;

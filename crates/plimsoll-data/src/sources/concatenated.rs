@@ -137,6 +137,10 @@ impl Source for Concatenated {
         }
     }
 
+    fn name(&self, sample: usize) -> Option<String> {
+        self.find(sample).ok().and_then(|(part, within)| part.source.name(within))
+    }
+
     /// What all of them promise.
     fn promise(&self, field: usize) -> Promise {
         let promises = self.parts.iter().map(|part| part.source.promise(field));

@@ -318,6 +318,12 @@ impl Source for ImageFolder {
         self.files.resident_bytes()
     }
 
+    /// The path of its file, within the folder.
+    fn name(&self, sample: usize) -> Option<String> {
+        let path = self.path(sample).ok()?;
+        Some(path.strip_prefix(&self.folder).unwrap_or(&path).to_string_lossy().into_owned())
+    }
+
     fn promise(&self, field: usize) -> Promise {
         if field == LABEL { Promise::Below(self.files.classes.len()) } else { Promise::Finite }
     }

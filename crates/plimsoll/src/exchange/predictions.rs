@@ -3,6 +3,7 @@
 use crate::tensor_file::{Described, header};
 use crate::whole_file::WholeFile;
 use crate::{Array, DType, Error, ErrorKind, Result};
+use plimsoll_data::Dataset;
 use std::path::Path;
 
 /// A file of predictions, of which some are written. It is complete or not there.
@@ -15,6 +16,8 @@ pub struct PredictionFile {
     shape: Option<Vec<usize>>,
     /// What classes are called, as cells of a CSV; by their numbers if this is empty.
     class_names: Vec<String>,
+    /// Whose samples have names, for a column of a CSV.
+    named: Option<Dataset>,
 }
 
 /// How predictions are written.
@@ -55,7 +58,16 @@ impl PredictionFile {
             written: 0,
             shape: None,
             class_names: vec![],
+            named: None,
         })
+    }
+
+    /// Writes the name of each sample as the first column of a CSV, where the samples of this data have any: `file`, for
+    /// images.
+    pub fn sample_names(mut self, data: &Dataset) -> PredictionFile {
+        self.named =
+            Some(data.clone()).filter(|data| data.source().is_some_and(|source| source.name(0).is_some()));
+        self
     }
 
     /// Writes the names of classes, by number, in place of their numbers.
@@ -86,6 +98,7 @@ impl PredictionFile {
             );
             return Err(Error::new(ErrorKind::Shape, message));
         }
+        let first = self.written;
         self.written += samples;
         let per_sample = shape.iter().product::<usize>();
         match self.form {
@@ -95,7 +108,11 @@ impl PredictionFile {
             }
             Form::Csv { classes } => {
                 let mut text = String::new();
-                for row in values.chunks(per_sample.max(1)).take(samples) {
+                for (sample, row) in (first..).zip(values.chunks(per_sample.max(1)).take(samples)) {
+                    if let Some(source) = self.named.as_ref().and_then(Dataset::source) {
+                        text += &cell(&source.name(sample).unwrap_or_default());
+                        text.push(',');
+                    }
                     if classes && shape.len() == 1 {
                         let class = largest(row);
                         text += &self.class_names.get(class).cloned().unwrap_or_else(|| class.to_string());
@@ -125,7 +142,8 @@ impl PredictionFile {
                 let columns =
                     (0..shape.iter().product::<usize>()).map(|column| format!("prediction{column}"));
                 let class = (classes && shape.len() == 1).then(|| "class".to_string());
-                let columns: Vec<String> = class.into_iter().chain(columns).collect();
+                let name = self.named.is_some().then(|| "file".to_string());
+                let columns: Vec<String> = name.into_iter().chain(class).chain(columns).collect();
                 self.file.write(format!("{}\n", columns.join(",")).as_bytes())
             }
         }
@@ -145,7 +163,6 @@ impl PredictionFile {
     }
 }
 
-/// The position of the largest number; of the first, if there are several.
 /// A text as a cell of a CSV.
 fn cell(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
@@ -155,6 +172,7 @@ fn cell(text: &str) -> String {
     }
 }
 
+/// The position of the largest number; of the first, if there are several.
 fn largest(row: &[f32]) -> usize {
     let better = |best: usize, at: usize| if row[at] > row[best] { at } else { best };
     (0..row.len()).reduce(better).unwrap_or(0)
