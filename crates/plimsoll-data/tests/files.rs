@@ -101,7 +101,7 @@ fn members_of_an_npz_file_are_read_in_place_or_unpacked() {
     let message = refusal(npy(member("stored", "z"), member("stored", "y"), PLAIN, CLASSES));
     assert!(message.contains("it has no member \"z\"; there are: \"x\", \"y\""), "{message}");
     let message = refusal(npy(file("stored.npz"), member("stored", "y"), PLAIN, CLASSES));
-    assert!(message.contains("name one of its members"), "{message}");
+    assert!(message.contains("as in \"data.npz:x\"; there are: \"x\", \"y\""), "{message}");
 }
 
 /// A `.npz` file with one compressed member `x`, whose list says that it becomes so many bytes with this checksum.

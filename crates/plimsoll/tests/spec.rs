@@ -514,6 +514,13 @@ fn the_data_of_another_file_brings_its_labels_along() {
     let spec = workload("kind = \"npy\"\ninputs = \"x.npz:x\"\ntargets = \"x.npz:y\"\nclasses = 3");
     let spec = Spec::parse_on(&spec, Path::new("mine.toml"), &folder.join("stored.npz")).unwrap();
     assert_eq!(spec.all_data().unwrap().samples(), 5);
+    // What is only predicted from may be any member, or a file without any.
+    for instead in ["compressed.npz:x", "stored.npz", "little-f4.npy"] {
+        let path = Path::new("mine.toml");
+        let spec = workload("kind = \"npy\"\ninputs = \"x.npz:x\"\ntargets = \"x.npz:y\"\nclasses = 3");
+        let spec = Spec::parse_to_predict(&spec, path, &folder.join(instead)).unwrap();
+        assert_eq!(spec.all_data().unwrap().samples(), 5, "{instead}");
+    }
     let spec = workload("kind = \"npy\"\ninputs = \"x.npy\"\ntargets = \"y.npy\"\nclasses = 3");
     let error = Spec::parse_on(&spec, Path::new("mine.toml"), &folder.join("u1.npy")).unwrap_err();
     assert!(error.to_string().contains("save both in one .npz file"), "{error}");

@@ -64,8 +64,11 @@ struct Described {
 
 fn describe(options: &dyn Options) -> Result<Box<dyn Description>> {
     let saved = |key: &'static str| -> Result<Saved> {
-        let saved = Saved::at(Path::new(&options.need_text(key)?));
-        Ok(Saved { path: options.file(key, &saved.path.to_string_lossy()), ..saved })
+        let Saved { path, member } = Saved::at(Path::new(&options.need_text(key)?));
+        // Another file may be asked for in its place: a member of it, or the one with the same name.
+        let asked = Saved::at(&options.file(key, &path.to_string_lossy()));
+        let has_members = asked.path.extension().is_some_and(|extension| extension == "npz");
+        Ok(Saved { member: asked.member.or(member.filter(|_| has_members)), ..asked })
     };
     let inputs = saved("inputs")?;
     let (given, predicted) = (Inputs::read(options)?, Targets::read(options)?);
@@ -138,8 +141,7 @@ fn read(bytes: Bytes, start: u64, end: u64) -> Result<Array> {
     bytes.read(start, &mut begin[..fixed])?;
     let fail = |at: u64, reason: String| bytes.error(None, Some(start + at), reason);
     if begin.starts_with(b"PK") {
-        let reason = "it is a .npz file; name one of its members, as in \"data.npz:x\"";
-        return Err(fail(0, reason.to_string()));
+        return Err(npz::refuse_unnamed(&bytes));
     }
     if !begin.starts_with(b"\x93NUMPY") {
         let what = if fixed == 0 { "it is empty" } else { "it does not begin as a .npy file does" };

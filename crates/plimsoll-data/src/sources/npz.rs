@@ -27,6 +27,8 @@ const MEMBER_BYTES: u64 = 30;
 /// The mark of the 64-bit numbers of an entry, and of a 32-bit number that stands there instead.
 const NUMBERS_64: u16 = 1;
 const SEE_64: u64 = u32::MAX as u64;
+/// So many names of members are shown.
+const MOST_LISTED: usize = 12;
 /// The largest list of members that is read.
 const LONGEST_LIST: u64 = 16 << 20;
 
@@ -56,31 +58,92 @@ pub(super) struct Packed {
 
 /// The member with this name, which may leave out `.npy`.
 pub(super) fn find(file: &Bytes, name: &str) -> Result<Member> {
-    let (start, length) = list(file)?;
-    if length > LONGEST_LIST {
-        let reason = format!("its list of members has {length} bytes; at most {LONGEST_LIST} are read");
-        return Err(file.error(None, Some(start), reason));
-    }
-    let list = file.read_vec(start, length)?;
-    let (mut at, mut known) = (0, Vec::new());
-    while at < list.len() {
-        let place = start + at as u64;
-        let spoiled = || file.error(None, Some(place), "the list of members is spoiled");
-        let entry =
-            list.get(at..at + ENTRY_BYTES).filter(|entry| entry.starts_with(ENTRY)).ok_or_else(spoiled)?;
-        let [name_bytes, extra, comment] = [28, 30, 32].map(|at| usize::from(u16_at(entry, at)));
-        let end = at + ENTRY_BYTES + name_bytes + extra + comment;
-        let rest = list.get(at + ENTRY_BYTES..end).ok_or_else(spoiled)?;
-        at = end;
-        let found = String::from_utf8_lossy(&rest[..name_bytes]);
-        let found = found.strip_suffix(".npy").unwrap_or(&found);
-        if found == name.strip_suffix(".npy").unwrap_or(name) {
-            return member(file, name, entry, &rest[name_bytes..][..extra]);
+    let asked = name.strip_suffix(".npy").unwrap_or(name);
+    let mut known = Vec::new();
+    for entry in List::read(file)? {
+        let Entry { name: found, head, extra } = entry?;
+        if found == asked {
+            return member(file, name, &head, &extra);
         }
-        known.push(format!("{found:?}"));
+        known.push(found);
     }
-    known.truncate(12);
-    Err(file.error(None, None, format!("it has no member {name:?}; there are: {}", known.join(", "))))
+    Err(file.error(None, None, format!("it has no member {name:?}; there are: {}", listed(&known))))
+}
+
+/// The error for a file of which no member is named.
+pub(super) fn refuse_unnamed(file: &Bytes) -> crate::Error {
+    let names = || -> Result<Vec<String>> { List::read(file)?.map(|entry| Ok(entry?.name)).collect() };
+    match names() {
+        Ok(names) => {
+            let first = names.first().map_or("x", |name| name);
+            let reason = format!(
+                "it is a .npz file: name one of its members, as in \"data.npz:{first}\"; there are: {}",
+                listed(&names)
+            );
+            file.error(None, None, reason)
+        }
+        Err(error) => error,
+    }
+}
+
+fn listed(names: &[String]) -> String {
+    let names: Vec<String> = names.iter().take(MOST_LISTED).map(|name| format!("{name:?}")).collect();
+    names.join(", ")
+}
+
+/// What a `.npz` file says of its members, one after the other.
+struct List<'a> {
+    file: &'a Bytes,
+    start: u64,
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+/// What is said of a member: its name without `.npy`, the fixed part, and what is said besides.
+struct Entry {
+    name: String,
+    head: Vec<u8>,
+    extra: Vec<u8>,
+}
+
+impl List<'_> {
+    fn read(file: &Bytes) -> Result<List<'_>> {
+        let (start, length) = list(file)?;
+        if length > LONGEST_LIST {
+            let reason = format!("its list of members has {length} bytes; at most {LONGEST_LIST} are read");
+            return Err(file.error(None, Some(start), reason));
+        }
+        Ok(List { file, start, bytes: file.read_vec(start, length)?, at: 0 })
+    }
+
+    fn entry(&mut self) -> Result<Entry> {
+        let spoiled =
+            || self.file.error(None, Some(self.start + self.at as u64), "the list of members is spoiled");
+        let rest = &self.bytes[self.at..];
+        let head = rest.get(..ENTRY_BYTES).filter(|entry| entry.starts_with(ENTRY)).ok_or_else(spoiled)?;
+        let [name, extra, comment] = [28, 30, 32].map(|at| usize::from(u16_at(head, at)));
+        let texts = rest.get(ENTRY_BYTES..ENTRY_BYTES + name + extra + comment).ok_or_else(spoiled)?;
+        let found = String::from_utf8_lossy(&texts[..name]);
+        let found = found.strip_suffix(".npy").unwrap_or(&found).to_string();
+        let entry = Entry { name: found, head: head.to_vec(), extra: texts[name..][..extra].to_vec() };
+        self.at += ENTRY_BYTES + texts.len();
+        Ok(entry)
+    }
+}
+
+impl Iterator for List<'_> {
+    type Item = Result<Entry>;
+
+    fn next(&mut self) -> Option<Result<Entry>> {
+        if self.at >= self.bytes.len() {
+            return None;
+        }
+        let entry = self.entry();
+        if entry.is_err() {
+            self.at = self.bytes.len();
+        }
+        Some(entry)
+    }
 }
 
 /// Where the list of members begins, and its bytes.
