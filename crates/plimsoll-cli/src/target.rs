@@ -83,6 +83,10 @@ pub(crate) struct Fitting {
     /// memory, for the arena
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub(crate) budget: Option<u64>,
+    /// The most memory of the host that training on a GPU may pin, such as 8GiB: for what rests there between its uses, and to
+    /// stage inputs and results
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    host_budget: Option<u64>,
     /// What of the device's memory may be taken in all, the driver's context included, if not all of it
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub(crate) limit: Option<u64>,
@@ -107,6 +111,10 @@ impl Fitting {
         let trainer = match &self.spill {
             Some(folder) => spec.trainer().spill(folder),
             None => spec.trainer(),
+        };
+        let trainer = match self.host_budget {
+            Some(bytes) => trainer.host_budget(bytes),
+            None => trainer,
         };
         let trainer = match self.limit {
             Some(limit) => trainer.limit(limit),

@@ -21,6 +21,8 @@ pub struct FrontierReport {
     pub no_plan_below_reason: String,
     /// The budget that was asked about, if one was.
     pub budget_bytes: Option<u64>,
+    /// The budget of the host, which all plans keep, if there is one.
+    pub host_budget_bytes: Option<u64>,
     /// The device that times are for.
     pub device: String,
 }
@@ -32,7 +34,7 @@ pub struct FrontierPoint {
     pub budget_bytes: u64,
     /// The arena that the plan takes of it.
     pub peak_bytes: u64,
-    /// Host memory for what is kept there between its uses.
+    /// What it takes elsewhere: on a GPU the memory of the host that it pins, on the CPU a file.
     pub host_bytes: u64,
     /// The seconds of a step by the device's profile.
     pub step_seconds: f64,
@@ -85,6 +87,7 @@ impl FrontierReport {
             "no_plan_below_bytes": self.no_plan_below_bytes,
             "no_plan_below_reason": self.no_plan_below_reason,
             "budget_bytes": self.budget_bytes,
+            "host_budget_bytes": self.host_budget_bytes,
             "fits": self.fits(),
         })
     }

@@ -10,6 +10,7 @@ mod declared;
 mod examine;
 mod fit;
 mod frontier;
+mod host_advice;
 mod limits;
 mod results;
 mod session;
@@ -55,6 +56,8 @@ pub(crate) struct Settings {
     pub(crate) without_winograd: bool,
     pub(crate) seed: u64,
     pub(crate) budget: Option<u64>,
+    /// The most bytes that may be pinned of the host of a GPU.
+    pub(crate) host_budget: Option<u64>,
     /// What of the device's memory may be taken, if not all of it.
     pub(crate) limit: Option<u64>,
     /// What a budget of a CPU bounds beside the arena: data that is in memory, and the batch that is read.
@@ -207,7 +210,13 @@ impl Run {
                 Some(fit) => fit,
                 None => return Err(planner.infeasible(budget, settings.beside)?),
             },
-            _ => planner.unbounded()?,
+            _ => match planner.unbounded()? {
+                fit if planner.has_room_on_host(fit.host_use) => fit,
+                _ => match planner.fit(u64::MAX)? {
+                    Some(fit) => fit,
+                    None => return Err(planner.too_little_of_host(None)?),
+                },
+            },
         };
         let plans = planner.plans();
         let known = planner.into_known_steps();
@@ -241,11 +250,13 @@ impl Run {
             micro_batches: self.fit.main_parts(),
             remedies: Remedy::list(&main.remedies, self.fit.main_parts(), self.fit.choice.chunked),
             device_use: self.device_use,
+            host_use: (!self.target.is_process()).then_some(self.fit.host_use),
             process_use: self.process_use(),
             room: Room {
                 device: self.target.device.name(),
                 memory_bytes: self.target.memory_bytes,
                 budget_bytes: self.settings.budget,
+                host_budget_bytes: self.settings.host_budget,
             },
             is_measured: self.target.is_measured,
             notes: self.fit.brief.map(brief_note).into_iter().collect(),
@@ -488,7 +499,7 @@ impl Run {
         let arena_bytes = self.session()?.arena_bytes();
         let Run { declared, target, settings, known, .. } = self;
         let planner = Planner::of_known_steps(declared, target, settings.exact, known.clone());
-        let compiled = planner.later(&self.fit.choice, key, arena_bytes)?;
+        let compiled = planner.later(&self.fit.choice, key, [arena_bytes, self.fit.host_bytes])?;
         let signature = Rc::clone(&compiled.signature);
         self.session()?.load(key.clone(), compiled)?;
         Ok(signature)

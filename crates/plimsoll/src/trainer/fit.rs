@@ -88,8 +88,9 @@ impl<'t, 'a, 'o> Fitting<'t, 'a, 'o> {
             peak: forecast.ledger,
             mean: memory_trace::mean_ledger(training.run.most()),
             arena_bytes: training.run.reserved_bytes().unwrap_or(0),
-            host_bytes: forecast.host_bytes,
+            host_bytes: forecast.host_use.map_or(forecast.host_bytes, |of| of.bytes()),
             budget_bytes: trainer.budget,
+            host_budget_bytes: trainer.host_budget,
             grown_bytes: 0,
         };
         let measures = Measures::new(trainer.metrics.iter().cloned());
@@ -391,6 +392,8 @@ impl<'t, 'a, 'o> Fitting<'t, 'a, 'o> {
             budget_bytes: trainer.budget,
             remedies: forecast.remedies,
             host_bytes: forecast.host_bytes,
+            host_use: forecast.host_use,
+            host_budget_bytes: trainer.host_budget,
             seed: trainer.seed,
             device: trainer.device.to_string(),
             threads: training.threads(),

@@ -82,7 +82,7 @@ impl<'a> Training<'a> {
         let later = self.later_kernels(&forecast);
         let device_use = forecast.device_use.map(|of| of.with_later_kernels(later));
         let (data_bytes, batch_bytes) =
-            self.trainer.host_use(self.data, self.held_out).map_or((0, 0), |of| (of.data, of.batch));
+            self.trainer.data_use(self.data, self.held_out).map_or((0, 0), |of| (of.data, of.batch));
         let process_use = forecast.process_use.map(|of| ProcessUse { data_bytes, batch_bytes, ..of });
         let process_use = process_use.map(|of| of.with_later_kernels(later));
         let notes = [&self.notes[..], &forecast.notes].concat();
