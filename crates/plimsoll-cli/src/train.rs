@@ -8,7 +8,7 @@ use crate::signals::{Interrupted, Signals};
 use crate::target::{Fitting, Place, Target, count};
 use crate::weights::Weights;
 use plimsoll::{Ended, Every, RunFolder, Start, Trainer, TrainingReport};
-use plimsoll_memory::{format_bytes, quoted, use_one_heap};
+use plimsoll_memory::{format_bytes, quoted, use_two_heaps};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     folder.beside(WORKLOAD, spec.text_with_absolute_paths());
     let trainer = args.settle(args.fitting.trainer(spec.clone()));
     if trainer.has_ram_budget() {
-        use_one_heap();
+        use_two_heaps();
     }
     let (data, held_out) = spec.datasets()?;
     let mut training = trainer.compile(&data, held_out.as_ref())?;

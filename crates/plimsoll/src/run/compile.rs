@@ -317,6 +317,16 @@ impl Compiled {
         }
     }
 
+    /// The same, copied by another thread: allocators give threads heaps of their own, where there are no holes of what was
+    /// planned before.
+    pub(super) fn moved(self) -> Compiled {
+        let copy = || (self.program.clone(), self.work.clone(), self.recomputing.clone());
+        match std::thread::scope(|scope| scope.spawn(copy).join()) {
+            Ok((program, work, recomputing)) => Compiled { program, work, recomputing, ..self },
+            Err(_) => self,
+        }
+    }
+
     /// The bytes of its arena.
     pub(crate) fn peak_bytes(&self) -> u64 {
         self.program.plan().peak_bytes

@@ -788,6 +788,21 @@ impl Candidate {
 }
 
 impl Fit {
+    /// The same in memory beside all that was planned and let go of, so that pages that held it go back to the system: where a
+    /// budget is RAM, they count. Nothing else must hold what it is made of.
+    pub(crate) fn moved(fit: Rc<Fit>) -> Rc<Fit> {
+        Rc::try_unwrap(fit).map_or_else(
+            |shared| shared,
+            |fit| {
+                let moved = |(key, compiled): (Key, Rc<Compiled>)| match Rc::try_unwrap(compiled) {
+                    Ok(compiled) => (key, Rc::new(compiled.moved())),
+                    Err(shared) => (key, shared),
+                };
+                Rc::new(Fit { programs: fit.programs.into_iter().map(moved).collect(), ..fit })
+            },
+        )
+    }
+
     /// How many parts batches of the main step are run in.
     pub(crate) fn main_parts(&self) -> usize {
         self.choice.parts[self.programs[0].0.step]

@@ -220,6 +220,7 @@ impl Run {
         };
         let plans = planner.plans();
         let known = planner.into_known_steps();
+        let fit = if settings.budget.is_some() && target.is_process() { Fit::moved(fit) } else { fit };
         let kernels: usize = fit.programs.iter().map(|(_, c)| c.program.plan().order.len()).sum();
         let device_use = target.device_use(fit.peak_bytes, kernels as u64)?;
         Ok(PlannedRun { declared, settings, fit, known, plans, device_use })
