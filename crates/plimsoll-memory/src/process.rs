@@ -26,13 +26,18 @@ pub fn machine_bytes() -> Option<u64> {
 /// The limits of the control groups that this process is in, the innermost first.
 fn group_limits() -> impl Iterator<Item = u64> {
     let text = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let group = text.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-    let folder = Path::new("/sys/fs/cgroup").join(group);
-    let folders: Vec<PathBuf> = folder.ancestors().map(Path::to_path_buf).collect();
-    // A group without a limit says `max`.
-    folders
-        .into_iter()
-        .filter_map(|f| std::fs::read_to_string(f.join("memory.max")).ok()?.trim().parse().ok())
+    let group =
+        |of: &str| text.lines().find_map(|line| line.split_once(of).map(|(_, group)| group.to_string()));
+    let limits = |root: &str, group: Option<String>, file: &'static str| {
+        let folder = Path::new(root).join(group.unwrap_or_default());
+        let folders: Vec<PathBuf> = folder.ancestors().map(Path::to_path_buf).collect();
+        // A group without a limit says `max`, or more than any machine has.
+        folders
+            .into_iter()
+            .filter_map(move |f| std::fs::read_to_string(f.join(file)).ok()?.trim().parse().ok())
+    };
+    let unified = limits("/sys/fs/cgroup", group("0::/"), "memory.max");
+    unified.chain(limits("/sys/fs/cgroup/memory", group(":memory:/"), "memory.limit_in_bytes"))
 }
 
 /// Gives memory that was freed back to the system, where the allocator keeps it for later: what planning took is no longer

@@ -58,6 +58,12 @@ impl Room {
                 self.device,
                 format_bytes(memory)
             ),
+            // What is left of the tighter of the two is what there is to spare.
+            (Some(memory), Some(budget))
+                if needs.of_budget <= budget && memory - needs.of_device < budget - needs.of_budget =>
+            {
+                fits(needs.of_device, memory, &format!("the memory of {}, ", self.device))
+            }
             (_, Some(budget)) if needs.of_budget <= budget => fits(needs.of_budget, budget, "the budget of "),
             (_, Some(budget)) => format!(
                 "does not fit: needs {}, the budget is {}",
@@ -89,6 +95,7 @@ mod tests {
             (Some(4), None, Some(true), "fits: 3.00 GiB of 4.00 GiB, 1.00 GiB to spare"),
             (Some(2), None, Some(false), "does not fit: needs 3.00 GiB, t4 has 2.00 GiB"),
             (Some(4), Some(2), Some(true), "fits: 2.00 GiB of the budget of 2.00 GiB, 0 B to spare"),
+            (Some(4), Some(9), Some(true), "fits: 3.00 GiB of the memory of t4, 4.00 GiB, 1.00 GiB to spare"),
             (Some(2), Some(2), Some(false), "does not fit: needs 3.00 GiB, t4 has 2.00 GiB"),
             (None, Some(1), Some(false), "does not fit: needs 2.00 GiB, the budget is 1.00 GiB"),
         ] {

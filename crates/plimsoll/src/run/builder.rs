@@ -258,6 +258,12 @@ impl RunBuilder {
         Ok(if host_is_short { u64::MAX } else { least + beside })
     }
 
+    /// Whether the run's logits are made some rows at a time without any budget.
+    pub(crate) fn chunks_its_loss(self, target: &Target) -> Result<bool> {
+        let (exact, declared) = (self.settings.exact, self.declared()?);
+        Ok(Planner::new(&declared, target, exact)?.plain()?.choice.chunked)
+    }
+
     /// The bytes that the run takes without remedies, and whether it fits so many with them.
     pub(crate) fn fits(self, target: &Target, budget: u64, with_remedies: bool) -> Result<bool> {
         let budget = budget.saturating_sub(self.settings.beside);

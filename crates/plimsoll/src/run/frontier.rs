@@ -3,6 +3,7 @@
 use super::fit::Planner;
 use crate::Result;
 use crate::forecast::frontier::{FrontierPoint, FrontierReport};
+use crate::forecast::process_use::ProcessUse;
 use crate::forecast::remedy::Remedy;
 use plimsoll_plan::Remedies;
 
@@ -43,8 +44,17 @@ impl Planner<'_> {
             };
             points.extend(point);
         }
+        let kernels = plain.programs.iter().map(|(_, of)| of.program.plan().order.len() as u64).sum();
+        let of_process = || ProcessUse::new(floor.bytes, kernels).bytes().saturating_add(beside);
+        let floor_needs_bytes = match self.target.device_use(floor.bytes, kernels)? {
+            Some(of_device) => of_device.bytes(),
+            None if self.target.is_process() => of_process(),
+            None => floor.bytes,
+        };
         Ok(FrontierReport {
             points,
+            floor_needs_bytes,
+            memory_bytes: self.target.memory_bytes,
             floor_bytes: floor.bytes + beside,
             floor_reason: floor.because,
             no_plan_below_bytes: self.lower_bound()?.bytes + beside,

@@ -40,6 +40,7 @@ use fit::{Fit, Planner, StepTraits};
 use limits::InputLimit;
 use plimsoll_data::{Element, Field, Record};
 use plimsoll_device::Books;
+use plimsoll_memory::{let_go_of_code, return_freed_memory};
 use plimsoll_plan::Profile;
 use results::StepResult;
 use session::Session;
@@ -220,7 +221,13 @@ impl Run {
         };
         let plans = planner.plans();
         let known = planner.into_known_steps();
-        let fit = if settings.budget.is_some() && target.is_process() { Fit::moved(fit) } else { fit };
+        let fit = if settings.budget.is_some() && target.is_process() {
+            // What is freed in pieces becomes whole again only by this, and what is moved goes there.
+            return_freed_memory();
+            Fit::moved(fit)
+        } else {
+            fit
+        };
         let kernels: usize = fit.programs.iter().map(|(_, c)| c.program.plan().order.len()).sum();
         let device_use = target.device_use(fit.peak_bytes, kernels as u64)?;
         Ok(PlannedRun { declared, settings, fit, known, plans, device_use })
@@ -378,12 +385,23 @@ impl Run {
 
     // What loops over runs use, which fill inputs in place and read results as they come.
 
+    /// Where a budget bounds what the process takes, gives back what was freed and lets go of code that was run: before what
+    /// comes next takes memory of its own.
+    pub(crate) fn let_go_of_memory(&self) {
+        if self.target.is_process() && self.settings.budget.is_some() {
+            return_freed_memory();
+            let_go_of_code();
+        }
+    }
+
     /// The memory with everything loaded, which is reserved now if it was not.
     pub(crate) fn session(&mut self) -> Result<&mut Session> {
         if self.session.is_none() {
+            self.let_go_of_memory();
             let session =
                 Session::new(&self.fit, &self.target, self.settings.arena_budget(), self.settings.seed)?;
             self.session = Some(session);
+            self.let_go_of_memory();
             for (step, parts) in self.fit.choice.parts.clone().into_iter().enumerate() {
                 for shapes in self.declared.steps[step].shapes.clone() {
                     let counts = self.declared.steps[step].parts(&shapes, parts);

@@ -13,7 +13,7 @@ use plimsoll_device::{ArenaBytes, DeviceMemory, Handle, InputRefused};
 use plimsoll_graph::program::Kernel;
 use plimsoll_graph::step::{Initial, State};
 use plimsoll_graph::{StateTable, ValueType};
-use plimsoll_memory::{let_go_of_code, return_freed_memory};
+use plimsoll_memory::return_freed_memory;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
@@ -66,9 +66,6 @@ impl Session {
     pub(crate) fn new(fit: &Fit, target: &Target, limit: Option<u64>, seed: u64) -> Result<Session> {
         let bytes = ArenaBytes { device: fit.peak_bytes, host: fit.host_bytes };
         return_freed_memory();
-        if target.is_process() && limit.is_some() {
-            let_go_of_code();
-        }
         let mut session = Session {
             memory: target.device.reserve(bytes, limit)?,
             loaded: HashMap::new(),

@@ -347,6 +347,7 @@ impl<'t, 'a, 'o> Fitting<'t, 'a, 'o> {
         };
         let steps_per_second = self.clock.steps_per_second();
         let mut final_metrics = BTreeMap::new();
+        self.training.run.let_go_of_memory();
         let interrupted = matches!(ended, Ended::Interrupted(_));
         if !interrupted && self.training.held_out.is_some() {
             self.validate()?;

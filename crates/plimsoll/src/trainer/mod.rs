@@ -481,10 +481,12 @@ impl Trainer {
     /// As [`Trainer::compile`].
     pub fn summary(&self, data: &Dataset, depth: usize) -> Result<Summary> {
         let mut training = self.compile(data, None)?;
+        let forecast = training.forecast();
         let run = training.run();
         let traced = self.cut_to(data).traced(data)?.take_unfinished()?;
         let summary = Summary::new(&traced, run.main(), &run.states(), depth);
-        Ok(Summary { micro_batches: run.main_parts(), ..summary })
+        let (answer, fits) = (forecast.answer(), forecast.fits());
+        Ok(Summary { micro_batches: run.main_parts(), answer, fits, ..summary })
     }
 
     /// Trains on `data`; `held_out` is only measured, at the end. `observer` is told of every step. The weights are copied to

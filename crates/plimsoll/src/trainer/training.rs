@@ -243,6 +243,7 @@ impl<'a> Training<'a> {
     /// # Errors
     /// If a file cannot be written, or the device fails.
     pub fn save(&mut self, report: &TrainingReport, folder: &mut RunFolder) -> Result<()> {
+        self.run.let_go_of_memory();
         let (tensors, memory) = (self.saved(), self.memory_trace());
         let run = &mut self.run;
         save(folder, report, &memory, &tensors, &mut |index, write| {
