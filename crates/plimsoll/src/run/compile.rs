@@ -237,7 +237,9 @@ impl Lowered {
 
     /// The fastest plan within a budget that takes no more than so much of the host.
     pub(crate) fn within_both(&self, target: &Target, budget: u64, host: u64) -> Result<Option<Fitted>> {
-        for share in HostShare::within(host, |share| self.host_bytes(target, share)) {
+        // Where nothing may rest on the host all searches are one.
+        let shares = if self.offloads() { HostShare::ALL.len() } else { 1 };
+        for share in HostShare::within(host, |share| self.host_bytes(target, share)).take(shares) {
             for point in 0.. {
                 let Some((live, _)) = self.frontier_with(target, share).point(point) else { break };
                 if live > budget {
