@@ -22,8 +22,8 @@ pub(crate) struct Args {
     /// Show what less memory costs in time
     #[arg(long)]
     frontier: bool,
-    /// Find the largest batch that fits the budget
-    #[arg(long, requires = "budget", conflicts_with = "frontier")]
+    /// Find the largest batch that fits the budget, or without one the device
+    #[arg(long, conflicts_with = "frontier")]
     max_batch: bool,
     /// Print what is placed where: each state and large buffer, and where each kernel runs
     #[arg(long, conflicts_with_all = ["frontier", "max_batch", "json"])]
@@ -43,11 +43,12 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     let trainer = args.place.of(args.fitting.trainer(spec.clone()))?;
     if args.frontier {
         let frontier = trainer.frontier(&data, held_out)?;
-        return args.answer(&spec, &frontier.to_json(), &frontier.to_text(show::width()), out);
+        let text = frontier.to_text(show::width());
+        return args.answer(&spec, frontier.fits(), &frontier.to_json(), &text, out);
     }
-    if let (Some(budget), true) = (args.fitting.budget, args.max_batch) {
-        let batch = trainer.max_batch(&data, held_out, budget)?;
-        return args.answer(&spec, &batch.to_json(), &batch.to_string(), out);
+    if args.max_batch {
+        let batch = trainer.max_batch_that_fits(&data, held_out)?;
+        return args.answer(&spec, Some(batch.fits()), &batch.to_json(), &batch.to_string(), out);
     }
     let training = trainer.compile(&data, held_out)?;
     let (forecast, alternatives) = (training.forecast(), training.alternatives()?);
@@ -66,11 +67,22 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
 }
 
 impl Args {
-    fn answer(&self, spec: &Spec, json: &Value, text: &str, out: &mut dyn Write) -> Result {
+    fn answer(
+        &self,
+        spec: &Spec,
+        fits: Option<bool>,
+        json: &Value,
+        text: &str,
+        out: &mut dyn Write,
+    ) -> Result {
         if self.json {
-            return show::json(json, out);
+            show::json(json, out)?;
+        } else {
+            let (answer, rest) = text.split_once('\n').unwrap_or((text, ""));
+            show::title(spec, out)?;
+            show::answer(answer, out)?;
+            write!(out, "{rest}")?;
         }
-        show::title(spec, out)?;
-        Ok(write!(out, "{text}")?)
+        if fits == Some(false) { Err(AnswerIsNo.into()) } else { Ok(()) }
     }
 }

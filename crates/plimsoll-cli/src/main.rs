@@ -154,7 +154,12 @@ fn tell_error(kind: String, error: &(dyn Error + 'static), out: &mut dyn Write) 
         cause = error.source();
     }
     let message = error.to_string();
-    let object = json!({ "error": { "kind": kind, "message": message.trim_end(), "causes": causes } });
+    // A budget that nothing fits is an answer as well.
+    let is_answer = kind == "budget";
+    let mut object = json!({ "error": { "kind": kind, "message": message.trim_end(), "causes": causes } });
+    if is_answer {
+        object["fits"] = false.into();
+    }
     // Where nobody reads it, there is nobody to tell.
     let _ = show::json(&object, out);
     let _ = out.flush();

@@ -217,13 +217,16 @@ fn table(memory: &RunMemory) -> String {
 
 /// What a run holds in all.
 fn totals(memory: &RunMemory) -> String {
-    let &RunMemory { arena_bytes, host_bytes, budget_bytes, grown_bytes, .. } = memory;
+    let &RunMemory { arena_bytes, host_bytes, budget_bytes, host_budget_bytes, grown_bytes, .. } = memory;
     let mut text = format!("arena {}", format_bytes(arena_bytes));
     if let Some(budget) = budget_bytes {
         text += &format!(" of {} budget", format_bytes(budget));
     }
     if host_bytes > 0 {
         text += &format!(", host {}", format_bytes(host_bytes));
+    }
+    if let Some(budget) = host_budget_bytes {
+        text += &format!(" of {} host budget", format_bytes(budget));
     }
     if let Some(resident) = resident_bytes() {
         text += &format!(", process {}", format_bytes(resident));
@@ -244,6 +247,7 @@ mod tests {
             arena_bytes: 3 << 20,
             host_bytes: 0,
             budget_bytes: Some(4 << 20),
+            host_budget_bytes: None,
             grown_bytes: 0,
         };
         Progress {

@@ -4,7 +4,7 @@ use crate::Result;
 use console::Term;
 use plimsoll::{Alternative, Forecast, Spec};
 use plimsoll_explain::Style;
-use plimsoll_memory::wrapped;
+use plimsoll_memory::{cut_end, wrapped};
 use std::env;
 use std::error::Error;
 use std::fmt;
@@ -51,6 +51,11 @@ pub(crate) fn forecast(
         }
     }
     Ok(write!(out, "{rest}")?)
+}
+
+/// An answer that stands by itself.
+pub(crate) fn answer(answer: &str, out: &mut dyn Write) -> Result {
+    Ok(writeln!(out, "{}", coloured(&cut_end(answer, width())))?)
 }
 
 /// Lines of a name and what there is to say of it: what is too long goes on below, at that column.

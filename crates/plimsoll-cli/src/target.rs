@@ -83,7 +83,12 @@ pub(crate) struct Fitting {
     /// memory, for the arena
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub(crate) budget: Option<u64>,
-    /// What of the device's memory may be taken in all, the driver's context included, if not all of it
+    /// The most memory of the host that training on a GPU may pin, such as 8GiB: for states and activations that rest there
+    /// between their uses, and to stage inputs and results; not for data, nor the program itself
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    host_budget: Option<u64>,
+    /// What of the device's memory there is for training in all, if not all of it: on a GPU with the driver's context and code,
+    /// on the CPU with all of the process
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub(crate) limit: Option<u64>,
     /// A folder for what does not fit the budget in RAM, in a file between its uses (on the CPU)
@@ -107,6 +112,10 @@ impl Fitting {
         let trainer = match &self.spill {
             Some(folder) => spec.trainer().spill(folder),
             None => spec.trainer(),
+        };
+        let trainer = match self.host_budget {
+            Some(bytes) => trainer.host_budget(bytes),
+            None => trainer,
         };
         let trainer = match self.limit {
             Some(limit) => trainer.limit(limit),

@@ -8,7 +8,7 @@ use crate::signals::{Interrupted, Signals};
 use crate::target::{Fitting, Place, Target, count};
 use crate::weights::Weights;
 use plimsoll::{Ended, Every, RunFolder, Start, Trainer, TrainingReport};
-use plimsoll_memory::{format_bytes, quoted, use_one_heap};
+use plimsoll_memory::{format_bytes, quoted, use_two_heaps};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -89,15 +89,11 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
     folder.beside(WORKLOAD, spec.text_with_absolute_paths());
     let trainer = args.settle(args.fitting.trainer(spec.clone()));
     if trainer.has_ram_budget() {
-        use_one_heap();
+        use_two_heaps();
     }
     let (data, held_out) = spec.datasets()?;
     let mut training = trainer.compile(&data, held_out.as_ref())?;
-    if (args.fitting.budget.is_none() || args.fitting.limit.is_some())
-        && let Some(refusal) = training.refusal()?
-    {
-        return Err(refusal.into());
-    }
+    training.must_fit()?;
     if !args.quiet && !args.json {
         show::title(&spec, out)?;
         show::forecast(&training.forecast(), &[], args.verbose, out)?;
@@ -184,6 +180,9 @@ fn summarise(report: &TrainingReport, folder: &Path, out: &mut dyn Write) -> Res
     )?;
     if let Some(foretold) = &report.device_use {
         writeln!(out, "{:<10} {foretold}", "device")?;
+    }
+    if let Some(host) = &report.host_use {
+        writeln!(out, "{:<10} {host}", "host")?;
     }
     if let Some(foretold) = &report.process_use {
         writeln!(out, "{:<10} {foretold}", "process")?;

@@ -29,7 +29,8 @@ pub(crate) struct TrainedModel {
     threads: Option<usize>,
     #[command(flatten)]
     place: Place,
-    /// The most memory to take, such as 300MiB; as much as it takes if not given
+    /// The most memory to take, such as 300MiB: on the CPU of RAM, for the arena and the data, on a GPU of its memory, for the
+    /// arena; as much as it takes if not given
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     budget: Option<u64>,
 }

@@ -115,7 +115,6 @@ fn wrong_usage_ends_with_code_2() {
         &["train", "digits", "--budget", "twelve"],
         &["train", "digits", "--device", "gpu"],
         &["bench", "digits", "--device", "h200"],
-        &["forecast", "digits", "--max-batch"],
         &["forecast", "digits", "--max-batch", "--frontier", "--budget", "1GiB"],
         &["forecast", "digits", "--plan-seconds", "-1"],
         &["pack", "a.csv", "--seconds", "-1"],

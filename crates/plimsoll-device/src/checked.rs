@@ -11,7 +11,7 @@ use plimsoll_ir::{Plan, check};
 use plimsoll_plan::{Effort, Options, plan};
 
 /// A program, and a plan of it that passed its check.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct CheckedProgram {
     program: Program,
     plan: Plan,

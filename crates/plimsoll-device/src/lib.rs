@@ -17,6 +17,7 @@ mod loaded;
 mod nontemporal_copy;
 mod profiled;
 pub mod selftest;
+pub mod staging;
 mod unplanned;
 
 pub use books::Books;
@@ -29,4 +30,5 @@ pub use error::{Error, ErrorKind, Result};
 pub use loaded::{LoadedPrograms, in_pieces};
 pub use nontemporal_copy::write_nontemporal;
 pub use profiled::ProfiledDevice;
+pub use staging::Staging;
 pub use unplanned::{check_unplanned, describe, last_uses, owner, workspace_owner};

@@ -42,7 +42,9 @@ pub use owners::{Frame, OwnerId, Owners};
 pub use paged::Paged;
 pub use physical::PhysicalDevice;
 pub use pool::{Block, OwnerStatistics, Pool, PoolSettings, PoolStatistics};
-pub use process::{machine_bytes, peak_resident_bytes, resident_bytes, return_freed_memory, use_one_heap};
+pub use process::{
+    let_go_of_code, machine_bytes, peak_resident_bytes, resident_bytes, return_freed_memory, use_two_heaps,
+};
 pub use replay::{FailedAt, Moment, Outcome, Start, replay};
 pub use shortage::{Cause, Shortage};
 pub use source::{CountedDevice, Source};

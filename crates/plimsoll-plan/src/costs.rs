@@ -130,6 +130,7 @@ impl Profile {
             rematerializations: work.rematerializations.iter().map(|k| self.seconds(k)).collect(),
             copies: self.copies,
             copy_share: if self.copies.overlap { 1.0 / self.bandwidth } else { 0.0 },
+            host_bytes: u64::MAX,
         }
     }
 }
@@ -144,7 +145,7 @@ struct Ideal {
     seconds: f64,
 }
 
-/// What some work costs, kernel by kernel.
+/// What some work costs, kernel by kernel, and what it may take of the host.
 #[derive(Debug, Clone)]
 pub struct Costs {
     /// Seconds of each of the work's kernels.
@@ -155,6 +156,8 @@ pub struct Costs {
     pub copies: Copies,
     /// The seconds that each byte copied takes from kernels that run meanwhile: they share the device's memory.
     pub copy_share: f64,
+    /// The most bytes that may rest on the host.
+    pub host_bytes: u64,
 }
 
 #[cfg(test)]

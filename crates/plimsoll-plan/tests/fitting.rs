@@ -139,6 +139,7 @@ fn step() -> impl Strategy<Value = (Work, Costs)> {
                 rematerializations: b.rematerialize_seconds,
                 copies,
                 copy_share: 1e-12,
+                host_bytes: u64::MAX,
             },
         )
     })
@@ -197,6 +198,27 @@ proptest! {
                 prop_assert!(fitted.seconds >= previous.seconds);
             }
             previous = Some(fitted);
+        }
+    }
+
+    #[test]
+    fn no_plan_takes_more_of_the_host_than_it_may(
+        (work, costs) in step(),
+        offload in offload(),
+        part in 0.0f64..1.0,
+    ) {
+        let frontier = Frontier::new(work.clone(), costs.clone(), &OPTIONS, offload);
+        let taken = |frontier: &Frontier| -> Vec<u64> {
+            (0..frontier.points().count()).map(|p| frontier.at(p).unwrap().unwrap().plan.host_bytes).collect()
+        };
+        // Some states rest on the host in any case.
+        let of_states: u64 = work.buffers.iter().filter(|b| b.home == Home::Host).map(|b| b.bytes.next_multiple_of(64)).sum();
+        let most = taken(&frontier).into_iter().max().unwrap_or(0);
+        let host_bytes = of_states + ((most - of_states) as f64 * part) as u64;
+        let frontier = Frontier::new(work.clone(), Costs { host_bytes, ..costs }, &OPTIONS, offload);
+        prop_assert!(taken(&frontier).into_iter().all(|bytes| bytes <= host_bytes), "{:?}", taken(&frontier));
+        for point in 0..frontier.points().count() {
+            verify(&work, &frontier.at(point).unwrap().unwrap())?;
         }
     }
 
@@ -294,7 +316,13 @@ fn a_chain_that_is_needed_backwards_fits_in_a_fraction_of_its_memory() {
         work.kernels.push(Kernel { reads, writes: vec![made], ..Kernel::default() });
     }
     let copies = Copies { bandwidth: 1e9, latency_seconds: 0.0, overlap: false };
-    let costs = Costs { kernels: vec![1.0; 64], rematerializations: vec![], copies, copy_share: 1e-12 };
+    let costs = Costs {
+        kernels: vec![1.0; 64],
+        rematerializations: vec![],
+        copies,
+        copy_share: 1e-12,
+        host_bytes: u64::MAX,
+    };
     let frontier = Frontier::new(work.clone(), costs.clone(), &OPTIONS, Offload::Nothing);
     let (most, _) = frontier.points().next().unwrap();
     let (least, slowest) = frontier.points().last().unwrap();
@@ -323,7 +351,13 @@ fn a_weight_that_rests_while_memory_is_short_is_fetched_again_and_never_stored()
         kernel(&[0, 4], &[]),
     ];
     let copies = Copies { bandwidth: 8192.0, latency_seconds: 0.0, overlap: true };
-    let costs = Costs { kernels: vec![1.0; 6], rematerializations: vec![], copies, copy_share: 1e-12 };
+    let costs = Costs {
+        kernels: vec![1.0; 6],
+        rematerializations: vec![],
+        copies,
+        copy_share: 1e-12,
+        host_bytes: u64::MAX,
+    };
     let frontier = Frontier::new(work.clone(), costs.clone(), &OPTIONS, Offload::ValuesAndStates);
     let (most, least) = (frontier.points().next().unwrap(), frontier.points().last().unwrap());
     assert_eq!(most.0, 3 * 4096);
@@ -346,7 +380,13 @@ fn a_hundred_states_that_one_launch_updates_all_go_to_the_host() {
     work.kernels = vec![kernel(vec![], vec![100]), kernel(vec![100], vec![101]), update];
     for overlap in [false, true] {
         let copies = Copies { bandwidth: 1e6, latency_seconds: 0.0, overlap };
-        let costs = Costs { kernels: vec![1.0; 3], rematerializations: vec![], copies, copy_share: 1e-12 };
+        let costs = Costs {
+            kernels: vec![1.0; 3],
+            rematerializations: vec![],
+            copies,
+            copy_share: 1e-12,
+            host_bytes: u64::MAX,
+        };
         let frontier = Frontier::new(work.clone(), costs.clone(), &OPTIONS, Offload::ValuesAndStates);
         for point in 0..frontier.points().count() {
             verify(&work, &frontier.at(point).unwrap().unwrap()).unwrap();
@@ -384,7 +424,8 @@ fn states_that_copies_cannot_keep_up_with_go_to_the_host_all_the_same() {
     }
     let copies = Copies { bandwidth: 1e6, latency_seconds: 0.0, overlap: true };
     let kernels = vec![1e-3; work.kernels.len()];
-    let costs = Costs { kernels, rematerializations: vec![], copies, copy_share: 1e-12 };
+    let costs =
+        Costs { kernels, rematerializations: vec![], copies, copy_share: 1e-12, host_bytes: u64::MAX };
     let frontier = Frontier::new(work.clone(), costs, &OPTIONS, Offload::ValuesAndStates);
     for point in 0..frontier.points().count() {
         verify(&work, &frontier.at(point).unwrap().unwrap()).unwrap();
@@ -438,7 +479,13 @@ fn a_deep_network_at_a_third_of_its_memory_makes_every_value_again_once() {
     }
     let free: f64 = seconds.iter().sum();
     let copies = Copies { bandwidth: MIB as f64, latency_seconds: 0.0, overlap: true };
-    let costs = Costs { kernels: seconds, rematerializations: vec![], copies, copy_share: 1e-12 };
+    let costs = Costs {
+        kernels: seconds,
+        rematerializations: vec![],
+        copies,
+        copy_share: 1e-12,
+        host_bytes: u64::MAX,
+    };
     let frontier = Frontier::new(work.clone(), costs, &OPTIONS, Offload::ValuesAndStates);
     let (most, _) = frontier.points().next().unwrap();
     let fitted = frontier.within(most / 3).unwrap().unwrap();
@@ -465,7 +512,13 @@ fn an_update_by_a_large_value_comes_before_that_value_would_be_kept_for_it() {
         kernel(vec![1, 5], vec![1]),
     ];
     let copies = Copies { bandwidth: 1e9, latency_seconds: 0.0, overlap: false };
-    let costs = Costs { kernels: vec![1.0; 6], rematerializations: vec![], copies, copy_share: 0.0 };
+    let costs = Costs {
+        kernels: vec![1.0; 6],
+        rematerializations: vec![],
+        copies,
+        copy_share: 0.0,
+        host_bytes: u64::MAX,
+    };
     let options = Options { together_bytes: 1024, ..OPTIONS };
     let frontier = Frontier::new(work, costs, &options, Offload::Nothing);
     let (most, _) = frontier.points().next().unwrap();

@@ -55,6 +55,7 @@ pub use eager::{Eager, EagerBuilder};
 pub use error::{Error, ErrorKind, Result};
 pub use forecast::device_use::{DeviceUse, PredictedVsActual};
 pub use forecast::frontier::{FrontierPoint, FrontierReport, MaxBatch};
+pub use forecast::host_use::HostUse;
 pub use forecast::plan_picture::PlanPicture;
 pub use forecast::process_use::ProcessUse;
 pub use forecast::remedy::{Class, Remedy, RemedyKind};

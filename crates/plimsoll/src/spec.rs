@@ -52,7 +52,7 @@
 //! | `[model]` resnet18, resnet34, resnet50, resnet101, resnext50, vgg11, vgg16, densenet121, googlenet, mobilenet_v2, mobilenet_v3, efficientnet_b0, convnext_t, vit_b16, vit_s16, mixer_b16, deeplab | `classes` |
 //! | `[optimizer]` | `rate`, `warmup`, `schedule`, `weight_decay`, `clip`; and the constants of its `kind` |
 //! | `[[optimizer.groups]]` | `match`, patterns; `rate`, `warmup`, `schedule`, `rate_scale`, `weight_decay`, `clip`; or `frozen` |
-//! | `[train]` | `batch`, `micro_batches`; `epochs` or `steps`; `seed`, `precision`, `held_out`; `lengths`, `batches`, `buckets`; `budget`, `spill`, `device`, `winograd`; `validate`, `checkpoint`, `keep`, `keep_best`, `early_stopping`, `reduce_on_plateau`; `freeze`, `train_only`, patterns |
+//! | `[train]` | `batch`, `micro_batches`; `epochs` or `steps`; `seed`, `precision`, `held_out`; `lengths`, `batches`, `buckets`; `budget`, `host_budget`, `spill`, `device`, `winograd`; `validate`, `checkpoint`, `keep`, `keep_best`, `early_stopping`, `reduce_on_plateau`; `freeze`, `train_only`, patterns |
 //!
 //! `classes` is how many there are, or a list of their names: `classes = ["no", "yes"]` of csv, parquet, arrow, jsonl and
 //! tfrecord, whose labels are then texts. Of a table all other columns of numbers are features; or those of
@@ -70,8 +70,9 @@
 //! `precision` is `"f32"`, `"bf16"` or `"f16"`, that of activations ([`crate::Precision`]); in `f16` the loss is scaled
 //! by as much as gradients bear. `"tf32"` is `f32` whose matrix products a GPU may round.
 //!
-//! `budget` is the most memory that training may take, such as `"300MiB"`; `device` where it runs, `"cpu"` unless it says
-//! `"cuda:0"` or another CUDA device ([`crate::DeviceName`]).
+//! `budget` is the most memory that training may take, such as `"300MiB"`: on the CPU of RAM, for the arena and the data; on
+//! a GPU of its memory, for the arena. `host_budget` is the most that training on a GPU may pin of the host's. `device` says
+//! where it runs, `"cpu"` unless it says `"cuda:0"` or another CUDA device ([`crate::DeviceName`]).
 //!
 //! `lengths = [16, 256]` crops the sequences of each step to a length drawn from this range. Each length has a step of
 //! its own, unless `buckets` round lengths up, by padding that is masked: `buckets = 32` to multiples of 32, or

@@ -20,6 +20,7 @@ use crate::runtime::small_results::SmallResultsKernel;
 use crate::runtime::stream_assignment::{self, Access, Assignment, KERNEL_STREAMS, STREAMS};
 use cudarc::driver::sys::CUdeviceptr;
 use plimsoll_device::CheckedProgram;
+use plimsoll_device::staging::STAGING_ALIGNMENT;
 use plimsoll_graph::Program;
 use plimsoll_graph::program::{Body, BufferId, Home, Keep, Kernel, Operand};
 use std::mem;
@@ -465,7 +466,7 @@ fn offsets(places: &[Placement]) -> (Vec<u64>, u64) {
     let mut end = 0;
     let offsets = places.iter().map(|place| {
         let start: u64 = end;
-        end = (start + place.bytes).next_multiple_of(ALIGNMENT);
+        end = (start + place.bytes).next_multiple_of(STAGING_ALIGNMENT);
         start
     });
     (offsets.collect(), end)

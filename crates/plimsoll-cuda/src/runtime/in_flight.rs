@@ -9,10 +9,11 @@ use crate::driver::pinned::Pinned;
 use crate::driver::stream::{Event, Stream};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::small_results::SmallResults;
+use plimsoll_device::staging::STEPS_UNDER_WAY;
 use std::sync::Arc;
 
-/// How many runs may be under way: one that computes, one whose inputs come in, and one whose inputs are written.
-pub(crate) const UNDER_WAY: u64 = 3;
+/// How many runs may be under way.
+pub(crate) const UNDER_WAY: u64 = STEPS_UNDER_WAY;
 
 /// The steps of one memory that are in flight, and what stages their inputs and outputs.
 pub(crate) struct InFlight {

@@ -13,13 +13,14 @@ use crate::driver::pinned::Pinned;
 use crate::error::Result;
 use crate::runtime::in_flight::UNDER_WAY;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
+use plimsoll_device::staging::{SMALL_RESULT_BYTES, SMALL_RESULTS, SMALL_RESULTS_BYTES, few_and_small};
 use std::ops::Range;
 use std::sync::Arc;
 
 const TEXT: &str = include_str!("small_results.cu");
 /// The most results of a step, and the most bytes of each.
-const MOST: usize = 8;
-const EACH: u64 = 256;
+const MOST: usize = SMALL_RESULTS;
+const EACH: u64 = SMALL_RESULT_BYTES;
 /// The bytes before the slots, which hold the count of steps.
 const COUNT: u64 = EACH;
 
@@ -37,7 +38,7 @@ pub(crate) struct SmallResultsKernel {
 
 impl SmallResults {
     pub(crate) fn new(shared: &Arc<Shared>) -> Result<SmallResults> {
-        Ok(SmallResults(Pinned::new(shared, COUNT + UNDER_WAY * MOST as u64 * EACH)?))
+        Ok(SmallResults(Pinned::new(shared, SMALL_RESULTS_BYTES)?))
     }
 
     /// Where a result of the step in a slot is, once it has ended.
@@ -80,24 +81,5 @@ impl SmallResultsKernel {
         // SAFETY: the kernel takes eight addresses and the bytes of each, a pinned address, which the device knows by
         // the same number, and the number of slots; it touches only what the caller vouches for and the slots.
         unsafe { self.function.launch(stream, [1, 1, 1], EACH as u32, 0, &arguments) }
-    }
-}
-
-/// Whether the kernel writes results of so many bytes.
-fn few_and_small(mut results: impl ExactSizeIterator<Item = u64>) -> bool {
-    results.len() <= MOST && results.all(|bytes| bytes <= EACH)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn few_and_small_results_are_written_by_the_kernel() {
-        assert!(few_and_small([4, 4].into_iter()));
-        assert!(few_and_small([256; 8].into_iter()));
-        assert!(few_and_small([0; 0].into_iter()));
-        assert!(!few_and_small([257].into_iter()), "too large");
-        assert!(!few_and_small([4; 9].into_iter()), "too many");
     }
 }

@@ -458,9 +458,12 @@ impl<'a> Descent<'a> {
         }
     }
 
-    /// Lets states rest on the host.
+    /// Lets states rest on the host, as far as there is room.
     fn send_away(&mut self, states: &[BufferIndex]) {
+        let mut room = self.context.costs.host_bytes.saturating_sub(self.simulation.host_bytes);
         for &state in states {
+            let Some(left) = room.checked_sub(self.context.bytes(state)) else { continue };
+            room = left;
             // A state that nothing uses has nowhere to be fetched to, and stays.
             let _ = self.schedule.offload_state(state);
         }

@@ -162,7 +162,11 @@ impl Descent<'_> {
         let bytes = |buffer: BufferIndex| self.context.bytes(buffer) as f64;
         let relieved = |range: &Range<usize>| f64::from(over[range.end.max(range.start)] - over[range.start]);
         let better = |a: &Offer, b: &Offer| a.score.total_cmp(&b.score);
+        let room = self.context.costs.host_bytes.saturating_sub(self.simulation.host_bytes);
         let offload = |buffer: BufferIndex, idle: &Stretch| {
+            if self.host_bytes_of(buffer) > room {
+                return None;
+            }
             let trips = self.trips(buffer, idle, over).into_iter().map(|(trip, seconds)| {
                 let gain = bytes(buffer) * trip.away.iter().map(relieved).sum::<f64>();
                 scored(Remedy::Offload(trip), gain, seconds + stall)
@@ -214,6 +218,12 @@ impl Descent<'_> {
             }
         };
         best.filter(|offer| offer.score > 0.0)
+    }
+
+    /// The bytes of the host that offloading a buffer takes: none for a state that rests there already.
+    fn host_bytes_of(&self, buffer: BufferIndex) -> u64 {
+        let first = &self.schedule.instances[buffer as usize];
+        if first.keep == Keep::Always && first.home == Home::Host { 0 } else { self.context.bytes(buffer) }
     }
 
     /// A state from its last use to its first in the next step.
@@ -320,6 +330,7 @@ impl Descent<'_> {
             Idle::Transfer(instance, _, wait) => (buffer_of(instance), wait),
             Idle::State(buffer) => (buffer, *self.schedule.instances[buffer as usize].uses.first()?),
         };
+        let of_host = self.host_bytes_of(buffer);
         let taken = self.edit(offer, buffer);
         self.simulation.inserted_before(&self.schedule, anchor);
         taken?;
@@ -339,6 +350,7 @@ impl Descent<'_> {
             self.simulation.tree.add(range, -bytes);
         }
         if let Remedy::Offload(trip) = &offer.remedy {
+            self.simulation.host_bytes += of_host;
             for (lane, busy) in self.simulation.lanes.iter_mut().zip(&trip.lanes) {
                 if let Some(busy) = *busy {
                     let at = lane.partition_point(|&(begin, _)| begin < busy.0);

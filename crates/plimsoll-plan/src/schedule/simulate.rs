@@ -28,6 +28,8 @@ pub(crate) struct Simulation {
     pub(crate) lanes: [Vec<(f64, f64)>; 2],
     /// The moment at which each instance that is copied to has arrived.
     pub(crate) arrival: Vec<f64>,
+    /// The bytes of all that rests on the host, as if all of it did at once: no layout there takes more.
+    pub(crate) host_bytes: u64,
 }
 
 impl Simulation {
@@ -38,7 +40,8 @@ impl Simulation {
         let live = live(context, schedule, &order, &position);
         let (start, lanes, arrival) = times(context, schedule, &order);
         let tree = LiveBytes::new(&live);
-        Simulation { order, position, live, tree, start, lanes, arrival }
+        let host_bytes = host_bytes(context, schedule);
+        Simulation { order, position, live, tree, start, lanes, arrival, host_bytes }
     }
 
     /// The most bytes that live at once.
@@ -78,6 +81,14 @@ impl Simulation {
     pub(crate) fn position_at(&self, moment: f64) -> usize {
         self.start[..self.order.len()].partition_point(|&s| s < moment)
     }
+}
+
+/// The bytes of all instances on the host.
+fn host_bytes(context: &SearchContext<'_>, schedule: &Schedule) -> u64 {
+    let on_host = schedule.instances.iter().filter(|instance| {
+        instance.home == Home::Host && (instance.keep == Keep::Always || !instance.uses.is_empty())
+    });
+    on_host.map(|instance| context.bytes(instance.buffer)).sum()
 }
 
 /// The position of each launch in an order.

@@ -1,10 +1,11 @@
 //! What a run is planned for: a device that is here, or one that is only known by its profile.
 
 use crate::forecast::device_use::DeviceUse;
+use crate::forecast::host_use::HostUse;
 use crate::run::Settings;
 use crate::{Error, ErrorKind, Precision, Result, device, devices};
 use plimsoll_cpu::CpuDevice;
-use plimsoll_device::{Device, PlanningTraits, ProfiledDevice};
+use plimsoll_device::{Device, PlanningTraits, ProfiledDevice, Staging};
 use plimsoll_graph::{Program, Step, lower, stage_inputs};
 use plimsoll_memory::{SpillFile, machine_bytes};
 use plimsoll_plan::{Copies, Effort, Offload, Options, Profile};
@@ -29,6 +30,8 @@ pub(crate) struct Target {
     pub(crate) is_measured: bool,
     /// The bytes of its memory that may be taken, where that is known.
     pub(crate) memory_bytes: Option<u64>,
+    /// The most bytes that may be pinned of a GPU's host, if that is bounded.
+    pub(crate) host_budget: Option<u64>,
     /// Whether what does not fit goes to a file, as fast as its disk was found to be.
     pub(crate) spills: bool,
     /// How long to look for better plans of each program, beyond what is done in any case.
@@ -75,12 +78,16 @@ impl Target {
         let traits = device.planning_traits();
         let all = if device.name() == CPU { machine_bytes() } else { Some(profile.memory_bytes) };
         let memory_bytes = all.into_iter().chain(settings.limit).min();
+        if device.name() == CPU && settings.host_budget.is_some() {
+            return Err(Error::new(ErrorKind::Argument, NO_HOST));
+        }
         Ok(Target {
             device,
             traits,
             profile,
             is_measured,
             memory_bytes,
+            host_budget: settings.host_budget,
             spills: settings.spill.is_some(),
             plan_seconds: settings.plan_seconds,
             host,
@@ -90,6 +97,19 @@ impl Target {
     /// Whether runs take the memory of this process: the CPU's do.
     pub(crate) fn is_process(&self) -> bool {
         self.device.name() == CPU
+    }
+
+    /// What a run takes of the host of a GPU: so many bytes of states and, with these, so many of an arena for what rests there,
+    /// and what its programs stage. On the CPU, nothing: what rests elsewhere is in a file.
+    pub(crate) fn host_use(&self, states: u64, arena: u64, staging: Staging) -> HostUse {
+        if self.is_process() {
+            return HostUse::default();
+        }
+        HostUse {
+            state_bytes: states.min(arena),
+            activation_bytes: arena.saturating_sub(states),
+            staging_bytes: staging.bytes(),
+        }
     }
 
     /// What may rest elsewhere between its uses.
@@ -121,6 +141,11 @@ impl Target {
         Options { alignment, effort: Effort::default(), together_bytes: group_bytes }
     }
 }
+
+/// Why a CPU has no budget of the host.
+const NO_HOST: &str = "a host budget bounds the memory of the host that training on a GPU pins, and there is none on the CPU: there \
+                       `budget` bounds RAM, and with `spill` what does not fit is in a file; leave the host budget out, or \
+                       name a GPU";
 
 /// The time that a copy of nothing takes to a file and back: a wake of the thread that copies, and two calls.
 const SPILL_LATENCY: f64 = 20e-6;

@@ -30,12 +30,13 @@ impl Forecast {
         if !self.remedies.is_empty() {
             entries.push(("remedies", in_words(&self.remedies)));
         }
-        let rests = match (self.host_bytes, self.process_use.is_some()) {
-            (0, _) => String::new(),
-            (bytes, true) => format!("; {} in a file", format_bytes(bytes)),
-            (bytes, false) => format!("; {} on the host", format_bytes(bytes)),
+        let rests = match self.host_bytes {
+            0 => String::new(),
+            bytes => format!("; {} in a file", format_bytes(bytes)),
         };
-        entries.extend(self.device_use.map(|of| ("device", format!("{of}{rests}"))));
+        entries.extend(self.device_use.map(|of| ("device", of.to_string())));
+        let host = self.host_use.filter(|_| self.host_bytes > 0 || self.room.host_budget_bytes.is_some());
+        entries.extend(host.map(|of| ("host", of.to_string())));
         entries.extend(self.process_use.map(|of| ("process", format!("{of}{rests}"))));
         entries.extend(self.notes.iter().map(|note| ("note", note.clone())));
         let mut lines = vec![cut_end(&self.answer(), width)];

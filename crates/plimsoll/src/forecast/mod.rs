@@ -3,6 +3,7 @@
 mod brief;
 pub(crate) mod device_use;
 pub(crate) mod frontier;
+pub(crate) mod host_use;
 pub(crate) mod memory_trace;
 pub(crate) mod placement;
 pub(crate) mod plan_picture;
@@ -12,6 +13,7 @@ pub(crate) mod room;
 pub(crate) mod summary;
 
 use crate::forecast::device_use::DeviceUse;
+use crate::forecast::host_use::HostUse;
 use crate::forecast::process_use::ProcessUse;
 use crate::forecast::remedy::{Remedy, in_words};
 use crate::forecast::room::{Needs, Room};
@@ -61,6 +63,8 @@ pub struct Forecast {
     pub no_plan_below_bytes: Option<u64>,
     /// What the device's driver will count as taken, where there is one and what it takes is known.
     pub device_use: Option<DeviceUse>,
+    /// What it will pin of the host's memory, where the device is a GPU.
+    pub host_use: Option<HostUse>,
     /// What the process will take of the machine's memory, where the device is the CPU.
     pub process_use: Option<ProcessUse>,
     /// The device, and the memory that there is.
@@ -135,6 +139,7 @@ impl Forecast {
             host_bytes: plan.host_bytes,
             no_plan_below_bytes: None,
             device_use: None,
+            host_use: None,
             process_use: None,
             room: Room::default(),
             is_measured: true,
@@ -176,6 +181,7 @@ impl Forecast {
         Needs {
             of_device: device.or(process).unwrap_or(self.peak_bytes),
             of_budget: self.peak_bytes.saturating_add(beside),
+            of_host: self.host_use.map_or(0, |of| of.bytes()),
         }
     }
 
@@ -200,6 +206,7 @@ impl Forecast {
             "device": self.room.device,
             "memory_bytes": self.room.memory_bytes,
             "budget_bytes": self.room.budget_bytes,
+            "host_budget_bytes": self.room.host_budget_bytes,
             "peak_bytes": self.peak_bytes,
             "lower_bound_bytes": self.lower_bound_bytes,
             "fragmentation": self.fragmentation(),
@@ -216,6 +223,8 @@ impl Forecast {
             "no_plan_below_bytes": self.no_plan_below_bytes,
             "device_use_bytes": self.device_use.map(|of| of.bytes()),
             "device_use": self.device_use.map(|of| of.to_json()),
+            "host_use_bytes": self.host_use.map(|of| of.bytes()),
+            "host_use": self.host_use.map(|of| of.to_json()),
             "process_use_bytes": self.process_use.map(|of| of.bytes()),
             "process_use": self.process_use.map(|of| of.to_json()),
             "notes": self.notes,
@@ -285,11 +294,11 @@ impl Forecast {
         if !self.remedies.is_empty() {
             figures.push(("remedies", in_words(&self.remedies)));
         }
-        if self.host_bytes > 0 {
-            let place = if self.process_use.is_some() { "in a file" } else { "host" };
-            figures.push((place, format_bytes(self.host_bytes)));
+        if self.host_bytes > 0 && self.process_use.is_some() {
+            figures.push(("in a file", format_bytes(self.host_bytes)));
         }
         figures.extend(self.device_use.map(|of| ("device", of.to_string())));
+        figures.extend(self.host_use.map(|of| ("host", of.to_string())));
         figures.extend(self.process_use.map(|of| ("process", of.to_string())));
         figures
     }

@@ -20,6 +20,10 @@ pub struct Summary {
     pub total: LayerSummary,
     /// How many parts each step is run in: activations are those of a part.
     pub micro_batches: usize,
+    /// Whether the run fits where it is to run, in a line: as [its forecast](crate::Forecast::answer) has it.
+    pub answer: String,
+    /// Whether it does; `None` where nothing says how much there is.
+    pub fits: Option<bool>,
 }
 
 /// What a layer makes and takes.
@@ -82,7 +86,7 @@ impl Summary {
             total.gradient_bytes += layer.gradient_bytes;
             total.saved_bytes += layer.saved_bytes;
         }
-        Summary { layers, total, micro_batches: 1 }
+        Summary { layers, total, micro_batches: 1, answer: String::new(), fits: None }
     }
 
     /// The summary as data.
@@ -91,6 +95,7 @@ impl Summary {
             "layers": self.layers.iter().map(LayerSummary::to_json).collect::<Vec<_>>(),
             "total": self.total.to_json(),
             "micro_batches": self.micro_batches,
+            "fits": self.fits,
         })
     }
 

@@ -1,7 +1,7 @@
 //! Measuring the time of a step, and the memory that it takes in the end.
 
 use crate::trainer::Trainer;
-use crate::{Error, ErrorKind, PredictedVsActual, Result};
+use crate::{Error, ErrorKind, HostUse, PredictedVsActual, Result};
 use plimsoll_data::{Dataset, Field, Promise, Source};
 use plimsoll_device::Books;
 use plimsoll_memory::{format_bytes, peak_resident_bytes, resident_bytes};
@@ -41,6 +41,8 @@ pub struct BenchReport {
     pub books: Option<Books>,
     /// What was foretold of them, and what they are.
     pub device_use: Option<PredictedVsActual>,
+    /// What is pinned of the host's memory, where the device is a GPU.
+    pub host_use: Option<HostUse>,
     /// How often memory was reserved after the first step.
     pub allocations_after_first_step: u64,
     /// By how many bytes more of the device were taken at the end than after the warm-up, where a driver counts them.
@@ -62,6 +64,7 @@ impl Trainer {
         let begin = Instant::now();
         let trainer = self.clone().steps(WARM_UP + steps);
         let mut runner = trainer.compile(data, None)?;
+        runner.must_fit()?;
         runner.open()?;
         let forecast = runner.forecast();
         let ready_seconds = begin.elapsed().as_secs_f64();
@@ -112,6 +115,7 @@ impl Trainer {
                 .map(|(end, warm)| end.used_bytes as i64 - warm.used_bytes as i64),
             device_use: PredictedVsActual::of(forecast.device_use, books),
             books,
+            host_use: forecast.host_use,
             allocations_after_first_step: runner.run().reservations() - reservations,
         })
     }
@@ -187,6 +191,8 @@ impl BenchReport {
             "threads": self.threads,
             "allocations_after_first_step": self.allocations_after_first_step,
             "device_grown_bytes": self.device_grown_bytes,
+            "host_use_bytes": self.host_use.map(|of| of.bytes()),
+            "host_use": self.host_use.map(|of| of.to_json()),
             "predicted_device_bytes": self.device_use.map(|of| of.predicted_bytes),
             "device_difference_percent": self.device_use.map(|of| of.difference_percent()),
             "device": self.books.map(|books| json!({
@@ -227,6 +233,9 @@ impl fmt::Display for BenchReport {
         }
         if let Some(foretold) = &self.device_use {
             writeln!(f, "foretold    {foretold}")?;
+        }
+        if let Some(host) = &self.host_use {
+            writeln!(f, "host        {host}")?;
         }
         match self.peak_rss_over_start_bytes {
             Some(bytes) => writeln!(f, "process     {} at its peak, over the start", format_bytes(bytes)),

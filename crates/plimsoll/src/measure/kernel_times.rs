@@ -77,6 +77,7 @@ impl Trainer {
         let batch = self.batch.min(data.samples());
         let data = &hold(data, batch)?;
         let mut runner = self.compile(data, None)?;
+        runner.must_fit()?;
         let batches = data.batches(batch)?;
         let Some(batch) = batches.epoch(0).next() else {
             return Err(Error::new(ErrorKind::Data, "there is no batch to run"));

@@ -62,7 +62,11 @@ impl Planner<'_> {
 
     /// The least memory that any candidate takes. A budget of as much is met.
     pub(crate) fn least(&self) -> Result<Least> {
-        self.least_of(&self.split_counts())
+        let least = self.least_of(&self.split_counts())?;
+        match self.target.host_budget {
+            Some(host) => self.least_with_host(least, host),
+            None => Ok(least),
+        }
     }
 
     /// The least memory of a run that is not split, or split as far as it may be: what a change is judged by. Where so many
@@ -117,6 +121,9 @@ impl Planner<'_> {
     ///
     /// `beside` are the bytes that the budget bounds beside the arena.
     pub(crate) fn infeasible(&self, budget: u64, beside: u64) -> Result<Error> {
+        if self.would_fit_with_more_of_host(budget)? {
+            return self.too_little_of_host(Some(budget));
+        }
         let bound = self.lower_bound()?;
         let of_data = match beside {
             0 => String::new(),

@@ -178,6 +178,13 @@ impl RunBuilder {
         self
     }
 
+    /// The most bytes of the host's memory that a run on a GPU may pin: for states and values that rest there between their
+    /// uses, and to stage inputs and results. On the CPU there is no such memory, and this is refused.
+    pub fn host_budget(mut self, bytes: u64) -> RunBuilder {
+        self.settings.host_budget = Some(bytes);
+        self
+    }
+
     /// Lets values rest in a file in this folder between their uses, where the budget of a CPU demands it: moving them
     /// within RAM would save none of it. The folder's speed is measured; the file has no name and is gone with the process.
     pub fn spill(mut self, folder: impl Into<PathBuf>) -> RunBuilder {
@@ -242,7 +249,19 @@ impl RunBuilder {
     pub(crate) fn roughly_least(self, target: &Target, budget: u64) -> Result<u64> {
         let (exact, beside) = (self.settings.exact, self.settings.beside);
         let of_arena = budget.saturating_sub(beside);
-        Ok(Planner::new(&self.declared()?, target, exact)?.roughly_least(of_arena)? + beside)
+        let declared = self.declared()?;
+        let planner = Planner::new(&declared, target, exact)?;
+        let least = planner.roughly_least(of_arena)?;
+        // Of the host it may need more than there is: then it is not said to fit.
+        let host_is_short =
+            target.host_budget.is_some() && least <= of_arena && planner.fit(of_arena)?.is_none();
+        Ok(if host_is_short { u64::MAX } else { least + beside })
+    }
+
+    /// Whether the run's logits are made some rows at a time without any budget.
+    pub(crate) fn chunks_its_loss(self, target: &Target) -> Result<bool> {
+        let (exact, declared) = (self.settings.exact, self.declared()?);
+        Ok(Planner::new(&declared, target, exact)?.plain()?.choice.chunked)
     }
 
     /// The bytes that the run takes without remedies, and whether it fits so many with them.
@@ -252,7 +271,10 @@ impl RunBuilder {
         let planner = Planner::new(&declared, target, exact)?;
         match with_remedies {
             true => Ok(planner.fit(budget)?.is_some()),
-            false => Ok(planner.plain()?.peak_bytes <= budget),
+            false => {
+                let plain = planner.plain()?;
+                Ok(plain.peak_bytes <= budget && planner.has_room_on_host(plain.host_use))
+            }
         }
     }
 

@@ -4,13 +4,14 @@ use super::advice::{Bound, bound_of};
 use super::limits::{InputLimit, input_limits};
 use crate::Result;
 use crate::device::target::Target;
-use plimsoll_device::CheckedProgram;
+use plimsoll_device::{CheckedProgram, Staging};
 use plimsoll_graph::program::Home;
 use plimsoll_graph::step::Named;
 use plimsoll_graph::{Program, StateParts, Step, ValueType, cut_updates};
-use plimsoll_ir::{LaunchSource, Work};
+use plimsoll_ir::{Buffer, Keep, LaunchSource, Work};
 use plimsoll_plan::{Copies, Costs, Fitted, Frontier, Offload, Remedies, check_remedies, lower_bound, plan};
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -55,6 +56,30 @@ pub(crate) struct OutputType {
     pub(crate) is_sum: bool,
 }
 
+/// How much of the host a search may take. Plans for a budget of the host are chosen from searches that do not depend on it, so
+/// that a larger one is never slower.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum HostShare {
+    /// As much as helps.
+    All,
+    /// Half of the bytes that plans take without remedies.
+    Half,
+    Quarter,
+    Eighth,
+    Nothing,
+}
+
+impl HostShare {
+    /// From the most to the least.
+    pub(crate) const ALL: [HostShare; 5] =
+        [HostShare::All, HostShare::Half, HostShare::Quarter, HostShare::Eighth, HostShare::Nothing];
+
+    /// Those from which plans are chosen where so many bytes of the host may be taken.
+    pub(crate) fn within(host: u64, bytes: impl Fn(HostShare) -> u64) -> impl Iterator<Item = HostShare> {
+        HostShare::ALL.into_iter().filter(move |&share| share == HostShare::All || bytes(share) <= host)
+    }
+}
+
 /// What is kept of a step besides its kernels.
 #[derive(Clone)]
 struct About {
@@ -69,7 +94,10 @@ pub(crate) struct Lowered {
     costs: Costs,
     about: About,
     offload: Offload,
-    frontier: OnceCell<Frontier>,
+    /// By how much of the host they may take.
+    frontiers: [OnceCell<Frontier>; HostShare::ALL.len()],
+    /// What plans take of the device and of the host, by their number.
+    taken: RefCell<HashMap<(HostShare, usize), [u64; 2]>>,
     lower_seconds: f64,
 }
 
@@ -117,8 +145,9 @@ impl Lowered {
         });
         let trainable_parameters = trainable.map(|s| step.graph.shape(s.value).elements() as u64).sum();
         let about = About { trainable_parameters, signature };
-        let (frontier, lower_seconds) = (OnceCell::new(), start.elapsed().as_secs_f64());
-        Ok(Lowered { program, work, costs, about, offload, frontier, lower_seconds })
+        let (frontiers, lower_seconds) = (Default::default(), start.elapsed().as_secs_f64());
+        let taken = RefCell::default();
+        Ok(Lowered { program, work, costs, about, offload, frontiers, taken, lower_seconds })
     }
 
     /// The modelled seconds without any remedy. No plan is faster.
@@ -156,10 +185,19 @@ impl Lowered {
 
     /// All plans, from the most memory to the least.
     pub(crate) fn frontier(&self, target: &Target) -> &Frontier {
-        self.frontier.get_or_init(|| {
+        self.frontier_with(target, HostShare::All)
+    }
+
+    /// The plans that take no more of the host than this.
+    pub(crate) fn frontier_with(&self, target: &Target, share: HostShare) -> &Frontier {
+        self.frontiers[share as usize].get_or_init(|| {
             let start = Instant::now();
-            let (work, costs) = (self.work.clone(), self.costs.clone());
-            let mut frontier = Frontier::new(work, costs, &target.options(), self.offload);
+            let host_bytes = match share {
+                HostShare::All => u64::MAX,
+                _ => self.host_bytes(target, share),
+            };
+            let costs = Costs { host_bytes, ..self.costs.clone() };
+            let mut frontier = Frontier::new(self.work.clone(), costs, &target.options(), self.offload);
             if target.spills {
                 let bandwidth = target.profile.bandwidth;
                 frontier.improve_as_if(Copies { bandwidth, latency_seconds: 0.0, overlap: true });
@@ -169,9 +207,67 @@ impl Lowered {
         })
     }
 
+    /// The most bytes of the host that plans take which were searched for with so much of it.
+    pub(crate) fn host_bytes(&self, target: &Target, share: HostShare) -> u64 {
+        let of_all = |part| self.frontier(target).point(0).map_or(0, |(live, _)| live / part);
+        match share {
+            HostShare::All => u64::MAX,
+            HostShare::Half => of_all(2),
+            HostShare::Quarter => of_all(4),
+            HostShare::Eighth => of_all(8),
+            HostShare::Nothing => 0,
+        }
+    }
+
+    /// The bytes of the states that are on the device.
+    pub(crate) fn state_bytes(&self) -> u64 {
+        let stays = |b: &&Buffer| b.keep == Keep::Always && b.home == Home::Device;
+        self.work.buffers.iter().filter(stays).map(|b| b.bytes).sum()
+    }
+
+    /// What its inputs and results take of the host of a GPU.
+    pub(crate) fn staging(&self) -> Staging {
+        Staging::of(&self.program)
+    }
+
     /// The fastest plan within a budget.
     pub(crate) fn within(&self, target: &Target, budget: u64) -> Result<Option<Fitted>> {
         Ok(self.frontier(target).within(budget)?)
+    }
+
+    /// The fastest plan within a budget that takes no more than so much of the host.
+    pub(crate) fn within_both(&self, target: &Target, budget: u64, host: u64) -> Result<Option<Fitted>> {
+        // Where nothing may rest on the host all searches are one.
+        let shares = if self.offloads() { HostShare::ALL.len() } else { 1 };
+        for share in HostShare::within(host, |share| self.host_bytes(target, share)).take(shares) {
+            for point in 0.. {
+                let Some((live, _)) = self.frontier_with(target, share).point(point) else { break };
+                if live > budget {
+                    continue;
+                }
+                if let Some(fitted) = self.at(target, (share, point), [budget, host])? {
+                    return Ok(Some(fitted));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The plan of a point, if it takes no more than so many bytes of the device and of the host. What it takes is found out once.
+    pub(crate) fn at(
+        &self,
+        target: &Target,
+        (share, point): (HostShare, usize),
+        [device, host]: [u64; 2],
+    ) -> Result<Option<Fitted>> {
+        let fits = |&[of_device, of_host]: &[u64; 2]| of_device <= device && of_host <= host;
+        if self.taken.borrow().get(&(share, point)).is_some_and(|taken| !fits(taken)) {
+            return Ok(None);
+        }
+        let Some(fitted) = self.frontier_with(target, share).at(point)? else { return Ok(None) };
+        let taken = [fitted.plan.peak_bytes, fitted.plan.host_bytes];
+        self.taken.borrow_mut().insert((share, point), taken);
+        Ok(Some(fitted).filter(|_| fits(&taken)))
     }
 
     /// The smallest plan there is.
@@ -220,6 +316,16 @@ impl Compiled {
             plan_seconds,
             trainable_parameters,
             signature,
+        }
+    }
+
+    /// The same, copied by another thread: allocators give threads heaps of their own, where there are no holes of what was
+    /// planned before.
+    pub(super) fn moved(self) -> Compiled {
+        let copy = || (self.program.clone(), self.work.clone(), self.recomputing.clone());
+        match std::thread::scope(|scope| scope.spawn(copy).join()) {
+            Ok((program, work, recomputing)) => Compiled { program, work, recomputing, ..self },
+            Err(_) => self,
         }
     }
 

@@ -8,13 +8,16 @@
 //! the peak that a budget gives is itself a budget that gives the same.
 
 use super::advice::Bound;
-use super::compile::{Compiled, Lowered};
+use super::compile::{Compiled, HostShare, Lowered};
 use super::declared::{Declared, DeclaredStep, Key, Kind, Split};
 use crate::device::target::{LEAST_LOGITS, Target};
+use crate::forecast::host_use::HostUse;
 use crate::{Error, ErrorKind, Result};
+use plimsoll_device::Staging;
 use plimsoll_graph::program::{Home, Role};
 use plimsoll_graph::step::State;
 use plimsoll_graph::{Program, StateParts, StateTable, Step, chunk_loss, cut_updates};
+use plimsoll_ir::{Buffer, Keep};
 use plimsoll_plan::{Fitted, Offload};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
@@ -46,6 +49,8 @@ pub(crate) struct Fit {
     /// The bytes of its arena: what the program that needs the most takes.
     pub(crate) peak_bytes: u64,
     pub(crate) host_bytes: u64,
+    /// What it takes of the host of a GPU.
+    pub(crate) host_use: HostUse,
     /// What no plan of the run takes less than, where that was asked for a budget.
     pub(crate) bound_bytes: Option<u64>,
     /// The kernels of the main step, if its plans were searched for less closely for their number.
@@ -111,6 +116,7 @@ pub(crate) struct Candidate {
     others: Vec<(Key, Planned)>,
     parts: Vec<usize>,
     pub(crate) peak_bytes: u64,
+    pub(crate) host_use: HostUse,
     pub(crate) seconds: f64,
 }
 
@@ -125,6 +131,20 @@ impl Planned {
         match self {
             Planned::Plain(compiled) => compiled.peak_bytes(),
             Planned::Fitted(_, fitted) => fitted.plan.peak_bytes,
+        }
+    }
+
+    fn host_bytes(&self) -> u64 {
+        match self {
+            Planned::Plain(compiled) => compiled.program.plan().host_bytes,
+            Planned::Fitted(_, fitted) => fitted.plan.host_bytes,
+        }
+    }
+
+    fn staging(&self) -> Staging {
+        match self {
+            Planned::Plain(compiled) => Staging::of(compiled.program.program()),
+            Planned::Fitted(lowered, _) => lowered.staging(),
         }
     }
 
@@ -248,7 +268,10 @@ impl<'a> Planner<'a> {
             programs.iter().find(|(other, _)| other == key).map(|(_, compiled)| compiled.seconds)
         })?;
         let choice = Choice { parts, chunked, cut: Rc::default(), homes, table };
+        let staging = programs.iter().map(|(_, c)| Staging::of(c.program.program()));
+        let host_use = self.target.host_use(0, 0, staging.fold(Staging::default(), Staging::shared));
         let fit = Rc::new(Fit {
+            host_use,
             peak_bytes: programs.iter().map(|(_, c)| c.peak_bytes()).max().unwrap_or(0),
             host_bytes: programs.iter().map(|(_, c)| c.program.plan().host_bytes).max().unwrap_or(0),
             choice,
@@ -411,17 +434,46 @@ impl<'a> Planner<'a> {
 
     /// The fastest candidate that fits, other than the run as it is.
     pub(crate) fn candidate(&self, budget: u64) -> Result<Option<Candidate>> {
+        self.candidate_within(budget, self.target.host_budget)
+    }
+
+    /// The fastest candidate that fits, and takes no more of the host than it may. Only where the fastest of all takes more are
+    /// others looked for, and none of those is said to be faster: so a larger budget of the host is never slower either.
+    pub(super) fn candidate_within(&self, budget: u64, host: Option<u64>) -> Result<Option<Candidate>> {
+        let free = self.fastest(budget, None)?;
+        let (Some(host), Some(fastest)) = (host, &free) else { return Ok(free) };
+        if fastest.host_use.bytes() <= host {
+            return Ok(free);
+        }
+        let bounded = self.fastest(budget, Some(host))?;
+        Ok(bounded.map(|of| Candidate { seconds: of.seconds.max(fastest.seconds), ..of }))
+    }
+
+    fn fastest(&self, budget: u64, host: Option<u64>) -> Result<Option<Candidate>> {
         let mut best: Option<Candidate> = None;
         for count in self.split_counts() {
             let variant = self.variant(count, self.target.offload())?;
-            if best.as_ref().is_some_and(|best| variant.least_seconds >= best.seconds) {
-                continue;
-            }
-            let candidate = self.within(&variant, budget)?;
-            if let Some(candidate) = candidate
-                && best.as_ref().is_none_or(|best| candidate.seconds < best.seconds)
-            {
-                best = Some(candidate);
+            let lowered = &variant.lowered;
+            let staged = self.target.host_use(0, 0, lowered.staging()).bytes();
+            let Some(room) = host.unwrap_or(u64::MAX).checked_sub(staged) else { continue };
+            let share_bytes = |share| lowered.host_bytes(self.target, share);
+            let shares = match host {
+                None => vec![HostShare::All],
+                Some(_) => HostShare::within(room, share_bytes).collect(),
+            };
+            for share in shares {
+                let may_be_faster = best.as_ref().is_none_or(|best| variant.least_seconds < best.seconds);
+                // What states there is no room for on the host has to be on the device.
+                let of_states = lowered.state_bytes().saturating_sub(share_bytes(share));
+                if !may_be_faster || of_states > budget {
+                    continue;
+                }
+                let candidate = self.within(&variant, budget, share, host)?;
+                if let Some(candidate) = candidate
+                    && best.as_ref().is_none_or(|best| candidate.seconds < best.seconds)
+                {
+                    best = Some(candidate);
+                }
             }
         }
         Ok(best)
@@ -430,13 +482,18 @@ impl<'a> Planner<'a> {
     /// The run within a budget, if there is a way.
     pub(crate) fn fit(&self, budget: u64) -> Result<Option<Rc<Fit>>> {
         let plain = self.plain()?;
-        if plain.peak_bytes <= budget {
+        if plain.peak_bytes <= budget && self.has_room_on_host(plain.host_use) {
             return Ok(Some(plain));
         }
         if self.lower_bound()?.bytes > budget {
             return Ok(None);
         }
         self.candidate(budget)?.map(|candidate| self.fit_of(candidate).map(Rc::new)).transpose()
+    }
+
+    /// Whether the host's budget, if there is one, holds so much.
+    pub(super) fn has_room_on_host(&self, of: HostUse) -> bool {
+        self.target.host_budget.is_none_or(|budget| of.bytes() <= budget)
     }
 
     /// The run without a budget: as it is, or with the remedies that are nearly free where memory is scarce.
@@ -453,7 +510,7 @@ impl<'a> Planner<'a> {
         let Some(least) = cheap.map(|point| point.0).min() else { return Ok(plain) };
         // Placement may need a little more than what lives at once.
         let aim = least + least / 200;
-        match self.within(&variant, aim)? {
+        match self.within(&variant, aim, HostShare::All, None)? {
             Some(candidate) if candidate.peak_bytes < plain.peak_bytes => {
                 Ok(Rc::new(self.fit_of(candidate)?))
             }
@@ -463,8 +520,16 @@ impl<'a> Planner<'a> {
 
     /// The fastest point of a variant that fits with all other programs. Where states rest decides how long the end of a
     /// window takes, so a point that is slower by itself may be faster with it.
-    fn within(&self, variant: &Rc<Variant>, budget: u64) -> Result<Option<Candidate>> {
-        let frontier = variant.lowered.frontier(self.target);
+    fn within(
+        &self,
+        variant: &Rc<Variant>,
+        budget: u64,
+        share: HostShare,
+        host: Option<u64>,
+    ) -> Result<Option<Candidate>> {
+        let frontier = variant.lowered.frontier_with(self.target, share);
+        let staged = self.target.host_use(0, 0, variant.lowered.staging()).bytes();
+        let room = [budget, host.map_or(u64::MAX, |host| host.saturating_sub(staged))];
         let main_parts =
             if variant.main.kind == Kind::Accumulate { variant.parts[variant.main.step] } else { 1 };
         let mut tried: HashSet<Rc<[Home]>> = HashSet::new();
@@ -481,16 +546,19 @@ impl<'a> Planner<'a> {
             if live > budget {
                 continue;
             }
-            let Some(fitted) = frontier.at(point)?.filter(|fitted| fitted.plan.peak_bytes <= budget) else {
-                continue;
-            };
+            let Some(fitted) = variant.lowered.at(self.target, (share, point), room)? else { continue };
             // Of those that have states in the same places, the first is the fastest.
             let homes: Rc<[Home]> = variant.lowered.homes(&fitted).into();
             if !tried.insert(Rc::clone(&homes)) {
                 continue;
             }
-            if let Some((others, parts)) = self.others_within(variant, &homes, budget)? {
+            // Other programs take no more of the host than the main one does.
+            let host_bytes = host.map(|_| fitted.plan.host_bytes);
+            if let Some((others, parts)) = self.others_within(variant, &homes, budget, host_bytes)? {
                 let candidate = self.candidate_of(variant, fitted, homes, others, parts)?;
+                if host.is_some_and(|host| candidate.host_use.bytes() > host) {
+                    continue;
+                }
                 if best.as_ref().is_none_or(|best| candidate.seconds < best.seconds) {
                     best = Some(candidate);
                 }
@@ -512,25 +580,53 @@ impl<'a> Planner<'a> {
             others.iter().find(|(other, _)| other == key).map(|(_, planned)| planned.seconds())
         })?;
         let peak_bytes = fitted.plan.peak_bytes.max(largest);
-        Ok(Candidate { variant: Rc::clone(variant), fitted, homes, others, parts, peak_bytes, seconds })
+        let planned = || others.iter().map(|(_, planned)| planned);
+        let host_bytes = planned().map(Planned::host_bytes).max().unwrap_or(0).max(fitted.plan.host_bytes);
+        let on_host = |b: &&Buffer| b.home == Home::Host && b.keep == Keep::Always;
+        let aligned = |b: &Buffer| b.bytes.next_multiple_of(self.target.traits.alignment);
+        let states = fitted.work.buffers.iter().filter(on_host).map(aligned).sum();
+        let staging = planned().map(Planned::staging).fold(variant.lowered.staging(), Staging::shared);
+        let host_use = self.target.host_use(states, host_bytes, staging);
+        Ok(Candidate {
+            variant: Rc::clone(variant),
+            fitted,
+            homes,
+            others,
+            parts,
+            peak_bytes,
+            host_use,
+            seconds,
+        })
     }
 
     /// Plans of all programs but the main one within a budget, and the parts of each step: inference is split as far as
     /// it must be.
-    fn others_within(&self, variant: &Variant, homes: &Rc<[Home]>, budget: u64) -> Result<Option<Around>> {
+    fn others_within(
+        &self,
+        variant: &Variant,
+        homes: &Rc<[Home]>,
+        budget: u64,
+        host_bytes: Option<u64>,
+    ) -> Result<Option<Around>> {
         let (mut planned, mut parts) = (vec![], variant.parts.clone());
         for key in &variant.others {
-            match self.other_within(variant, key, homes, budget)? {
+            match self.other_within(variant, key, homes, (budget, host_bytes))? {
                 Some(plan) => planned.push((key.clone(), plan)),
                 None => return Ok(None),
             }
         }
         for step in (0..parts.len()).filter(|&s| !self.about[s].trains && s != variant.main.step) {
             let mut fits = None;
+            let staged = variant.lowered.staging().bytes();
             for count in self.inference_counts(step) {
-                fits =
-                    self.inference_within(variant, step, count, homes, budget)?.map(|plans| (count, plans));
-                if fits.is_some() {
+                let Some(plans) = self.inference_within(variant, step, count, homes, (budget, host_bytes))?
+                else {
+                    continue;
+                };
+                // Where the host is bounded, inference stages no more at once than training does, if it can be split so far.
+                let most = plans.iter().map(|(_, plan)| plan.staging().bytes()).max().unwrap_or(0);
+                fits = Some((count, plans));
+                if host_bytes.is_none() || most <= staged {
                     break;
                 }
             }
@@ -560,11 +656,11 @@ impl<'a> Planner<'a> {
         step: usize,
         count: usize,
         homes: &Rc<[Home]>,
-        budget: u64,
+        bounds: (u64, Option<u64>),
     ) -> Result<Option<Vec<(Key, Planned)>>> {
         let mut plans = vec![];
         for key in self.declared.keys(step, count, false)? {
-            match self.other_within(variant, &key, homes, budget)? {
+            match self.other_within(variant, &key, homes, bounds)? {
                 Some(plan) => plans.push((key, plan)),
                 None => return Ok(None),
             }
@@ -572,13 +668,14 @@ impl<'a> Planner<'a> {
         Ok(Some(plans))
     }
 
-    /// A plan of one program within a budget, with states where they rest.
+    /// A plan of one program within a budget and, where that is bounded, so many bytes of the host, with states where they
+    /// rest.
     fn other_within(
         &self,
         variant: &Variant,
         key: &Key,
         homes: &Rc<[Home]>,
-        budget: u64,
+        (budget, host_bytes): (u64, Option<u64>),
     ) -> Result<Option<Planned>> {
         if !homes.contains(&Home::Host) {
             let plain = self.plain_of(variant, key)?;
@@ -587,7 +684,10 @@ impl<'a> Planner<'a> {
             }
         }
         let lowered = self.searched(variant, key, homes)?;
-        let fitted = lowered.within(self.target, budget)?;
+        let fitted = match host_bytes {
+            Some(host) => lowered.within_both(self.target, budget, host)?,
+            None => lowered.within(self.target, budget)?,
+        };
         Ok(fitted.map(|fitted| Planned::Fitted(lowered, Box::new(fitted))))
     }
 
@@ -618,7 +718,7 @@ impl<'a> Planner<'a> {
     }
 
     fn fit_of(&self, candidate: Candidate) -> Result<Fit> {
-        let Candidate { variant, fitted, homes, others, parts, peak_bytes, seconds } = candidate;
+        let Candidate { variant, fitted, homes, others, parts, peak_bytes, host_use, seconds } = candidate;
         let mut programs = vec![(variant.main.clone(), Rc::new(variant.lowered.compiled(fitted)?))];
         for (key, planned) in others {
             let compiled = match planned {
@@ -633,11 +733,16 @@ impl<'a> Planner<'a> {
         let frontier = variant.lowered.frontier(self.target);
         let brief = frontier.is_brief().then(|| frontier.work().kernels.len());
         let bound_bytes = self.bound.get().map(|bound| bound.bytes);
-        Ok(Fit { choice, programs, seconds, peak_bytes, host_bytes, bound_bytes, brief })
+        Ok(Fit { choice, programs, seconds, peak_bytes, host_bytes, host_use, bound_bytes, brief })
     }
 
-    /// A program whose shapes were not known when a run was fitted, within the bytes that the run has.
-    pub(crate) fn later(&self, choice: &Choice, key: &Key, arena_bytes: u64) -> Result<Compiled> {
+    /// A program whose shapes were not known when a run was fitted, within the bytes that the run has, and has on the host.
+    pub(crate) fn later(
+        &self,
+        choice: &Choice,
+        key: &Key,
+        [arena_bytes, host]: [u64; 2],
+    ) -> Result<Compiled> {
         let logits = if choice.chunked { self.target.traits.chunk_logits_bytes } else { usize::MAX };
         if !choice.homes.contains(&Home::Host) {
             let plain = self.plan_plain(&self.traced(key, &choice.table, logits)?.0, &choice.cut)?;
@@ -649,7 +754,7 @@ impl<'a> Planner<'a> {
         self.plans.set(self.plans.get() + 1);
         let offload = if choice.homes.contains(&Home::Host) { Offload::Values } else { Offload::Nothing };
         let lowered = Lowered::new(&step, self.target, &choice.cut, Some(&choice.homes), offload)?;
-        match lowered.within(self.target, arena_bytes)? {
+        match lowered.within_both(self.target, arena_bytes, host)? {
             Some(fitted) => lowered.compiled(fitted),
             None => {
                 let of = &self.declared.steps[key.step];
@@ -675,9 +780,29 @@ impl Candidate {
     pub(crate) fn main_parts(&self) -> usize {
         self.parts[self.variant.main.step]
     }
+
+    /// What rests elsewhere: of the host of a GPU all that is pinned, on the CPU what is in a file.
+    pub(crate) fn host_bytes(&self) -> u64 {
+        self.host_use.bytes().max(self.fitted.plan.host_bytes)
+    }
 }
 
 impl Fit {
+    /// The same in memory beside all that was planned and let go of, so that pages that held it go back to the system: where a
+    /// budget is RAM, they count. Nothing else must hold what it is made of.
+    pub(crate) fn moved(fit: Rc<Fit>) -> Rc<Fit> {
+        Rc::try_unwrap(fit).map_or_else(
+            |shared| shared,
+            |fit| {
+                let moved = |(key, compiled): (Key, Rc<Compiled>)| match Rc::try_unwrap(compiled) {
+                    Ok(compiled) => (key, Rc::new(compiled.moved())),
+                    Err(shared) => (key, shared),
+                };
+                Rc::new(Fit { programs: fit.programs.into_iter().map(moved).collect(), ..fit })
+            },
+        )
+    }
+
     /// How many parts batches of the main step are run in.
     pub(crate) fn main_parts(&self) -> usize {
         self.choice.parts[self.programs[0].0.step]

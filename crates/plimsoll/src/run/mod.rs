@@ -10,6 +10,7 @@ mod declared;
 mod examine;
 mod fit;
 mod frontier;
+mod host_advice;
 mod limits;
 mod results;
 mod session;
@@ -39,6 +40,7 @@ use fit::{Fit, Planner, StepTraits};
 use limits::InputLimit;
 use plimsoll_data::{Element, Field, Record};
 use plimsoll_device::Books;
+use plimsoll_memory::{let_go_of_code, return_freed_memory};
 use plimsoll_plan::Profile;
 use results::StepResult;
 use session::Session;
@@ -55,6 +57,8 @@ pub(crate) struct Settings {
     pub(crate) without_winograd: bool,
     pub(crate) seed: u64,
     pub(crate) budget: Option<u64>,
+    /// The most bytes that may be pinned of the host of a GPU.
+    pub(crate) host_budget: Option<u64>,
     /// What of the device's memory may be taken, if not all of it.
     pub(crate) limit: Option<u64>,
     /// What a budget of a CPU bounds beside the arena: data that is in memory, and the batch that is read.
@@ -207,10 +211,23 @@ impl Run {
                 Some(fit) => fit,
                 None => return Err(planner.infeasible(budget, settings.beside)?),
             },
-            _ => planner.unbounded()?,
+            _ => match planner.unbounded()? {
+                fit if planner.has_room_on_host(fit.host_use) => fit,
+                _ => match planner.fit(u64::MAX)? {
+                    Some(fit) => fit,
+                    None => return Err(planner.too_little_of_host(None)?),
+                },
+            },
         };
         let plans = planner.plans();
         let known = planner.into_known_steps();
+        let fit = if settings.budget.is_some() && target.is_process() {
+            // What is freed in pieces becomes whole again only by this, and what is moved goes there.
+            return_freed_memory();
+            Fit::moved(fit)
+        } else {
+            fit
+        };
         let kernels: usize = fit.programs.iter().map(|(_, c)| c.program.plan().order.len()).sum();
         let device_use = target.device_use(fit.peak_bytes, kernels as u64)?;
         Ok(PlannedRun { declared, settings, fit, known, plans, device_use })
@@ -241,11 +258,13 @@ impl Run {
             micro_batches: self.fit.main_parts(),
             remedies: Remedy::list(&main.remedies, self.fit.main_parts(), self.fit.choice.chunked),
             device_use: self.device_use,
+            host_use: (!self.target.is_process()).then_some(self.fit.host_use),
             process_use: self.process_use(),
             room: Room {
                 device: self.target.device.name(),
                 memory_bytes: self.target.memory_bytes,
                 budget_bytes: self.settings.budget,
+                host_budget_bytes: self.settings.host_budget,
             },
             is_measured: self.target.is_measured,
             notes: self.fit.brief.map(brief_note).into_iter().collect(),
@@ -366,12 +385,23 @@ impl Run {
 
     // What loops over runs use, which fill inputs in place and read results as they come.
 
+    /// Where a budget bounds what the process takes, gives back what was freed and lets go of code that was run: before what
+    /// comes next takes memory of its own.
+    pub(crate) fn let_go_of_memory(&self) {
+        if self.target.is_process() && self.settings.budget.is_some() {
+            return_freed_memory();
+            let_go_of_code();
+        }
+    }
+
     /// The memory with everything loaded, which is reserved now if it was not.
     pub(crate) fn session(&mut self) -> Result<&mut Session> {
         if self.session.is_none() {
+            self.let_go_of_memory();
             let session =
                 Session::new(&self.fit, &self.target, self.settings.arena_budget(), self.settings.seed)?;
             self.session = Some(session);
+            self.let_go_of_memory();
             for (step, parts) in self.fit.choice.parts.clone().into_iter().enumerate() {
                 for shapes in self.declared.steps[step].shapes.clone() {
                     let counts = self.declared.steps[step].parts(&shapes, parts);
@@ -488,7 +518,7 @@ impl Run {
         let arena_bytes = self.session()?.arena_bytes();
         let Run { declared, target, settings, known, .. } = self;
         let planner = Planner::of_known_steps(declared, target, settings.exact, known.clone());
-        let compiled = planner.later(&self.fit.choice, key, arena_bytes)?;
+        let compiled = planner.later(&self.fit.choice, key, [arena_bytes, self.fit.host_bytes])?;
         let signature = Rc::clone(&compiled.signature);
         self.session()?.load(key.clone(), compiled)?;
         Ok(signature)

@@ -24,6 +24,7 @@ pub(super) struct Train {
     pub(super) batches: Vec<usize>,
     pub(super) buckets: Option<Buckets>,
     pub(super) budget: Option<u64>,
+    pub(super) host_budget: Option<u64>,
     pub(super) spill: Option<PathBuf>,
     pub(super) device: DeviceName,
     pub(super) threads: Option<usize>,
@@ -81,6 +82,7 @@ impl Train {
             "batches",
             "buckets",
             "budget",
+            "host_budget",
             "spill",
             "device",
             "winograd",
@@ -111,7 +113,8 @@ impl Train {
             buckets: read_buckets(table, lengths.as_ref())?,
             lengths,
             batches: read_batches(table, batch)?,
-            budget: read_budget(table)?,
+            budget: read_bytes(table, "budget")?,
+            host_budget: read_bytes(table, "host_budget")?,
             spill: table.find("spill", FOLDER)?.map(PathBuf::from),
             device: table.find_named("device")?.unwrap_or_default(),
             threads: None,
@@ -146,6 +149,9 @@ impl Train {
         }
         if let Some(budget) = self.budget {
             trainer = trainer.budget(budget);
+        }
+        if let Some(bytes) = self.host_budget {
+            trainer = trainer.host_budget(bytes);
         }
         if let Some(folder) = &self.spill {
             trainer = trainer.spill(folder);
@@ -278,8 +284,8 @@ fn read_buckets(table: &Table<'_>, lengths: Option<&RangeInclusive<usize>>) -> R
     }
 }
 
-fn read_budget(table: &Table<'_>) -> Result<Option<u64>> {
-    let Some(value) = table.value("budget") else { return Ok(None) };
+fn read_bytes(table: &Table<'_>, name: &str) -> Result<Option<u64>> {
+    let Some(value) = table.value(name) else { return Ok(None) };
     let text = value.get(Kind { expected: "a size in quotes, such as \"300MiB\"", ..TEXT })?;
     parse_bytes(&text).map(Some).map_err(|error| value.error(error))
 }

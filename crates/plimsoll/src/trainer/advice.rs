@@ -47,7 +47,7 @@ impl fmt::Display for Alternative {
 
 /// Training that would fit is looked for within these bytes of what there is: other plans have other kernels, whose code takes
 /// a little more or less.
-const SLACK: u64 = 16 << 20;
+pub(super) const SLACK: u64 = 16 << 20;
 
 impl Training<'_> {
     /// What would fit the device, where this training does not: less memory for the same training, then changes to it, each
@@ -78,6 +78,14 @@ impl Training<'_> {
             if alternatives.is_empty() { "; nothing that was tried would" } else { "\nwhat would fit:" };
         alternatives.iter().for_each(|of| message += &format!("\n  {of}"));
         Ok(Some(Error::new(ErrorKind::OutOfMemory, message)))
+    }
+
+    /// Refuses to go on where training does not fit its device.
+    ///
+    /// # Errors
+    /// The [refusal](Training::refusal), or if something cannot be planned.
+    pub fn must_fit(&self) -> Result<()> {
+        self.refusal()?.map_or(Ok(()), Err)
     }
 
     fn that_fit(&self, forecast: &Forecast, memory: u64) -> Result<Vec<Alternative>> {
@@ -139,7 +147,7 @@ impl Training<'_> {
 }
 
 /// So many bytes with the three digits that they are printed with, or a little less.
-fn rounded_down(bytes: u64) -> u64 {
+pub(super) fn rounded_down(bytes: u64) -> u64 {
     let unit = 1u64 << (10 * (bytes.max(1).ilog2() / 10));
     let whole = bytes / unit;
     let step = match whole {
@@ -167,9 +175,17 @@ impl Trainer {
     ) -> Result<Error> {
         let (Some(budget), Some(least)) = (self.budget, refused.least_bytes()) else { return Ok(refused) };
         let mut message = refused.to_string();
-        for Change { words, bytes } in self.changes(data, held_out, target, [budget, least])? {
-            let verdict = if bytes <= budget { "fits, with" } else { "not alone, with" };
-            message += &format!("\n  {words}: {verdict} {} ({bytes} bytes) at least", format_bytes(bytes));
+        let changes = self.changes(data, held_out, target, [budget, least])?;
+        let (enough, others): (Vec<Change>, Vec<Change>) =
+            changes.into_iter().partition(|c| c.bytes <= budget);
+        for Change { words, bytes } in enough {
+            message += &format!("\n  {words}: fits, with {} ({bytes} bytes) at least", format_bytes(bytes));
+        }
+        if !others.is_empty() {
+            message += "\nwhat would help, but not be enough:";
+        }
+        for Change { words, bytes } in others {
+            message += &format!("\n  {words}: {} ({bytes} bytes) at least", format_bytes(bytes));
         }
         Ok(Error::new(refused.kind(), message).at_least(least))
     }
@@ -179,7 +195,7 @@ impl Trainer {
         self.clone().batch(batch).micro_batches(self.micro_batches.min(batch))
     }
 
-    /// Changes that need less than `least`, those that fit first.
+    /// Changes that need less than `least`.
     fn changes(
         &self,
         data: &Dataset,
@@ -228,9 +244,10 @@ impl Trainer {
             let smallest = plain.precision(Precision::Bf16).batch(1).micro_batches(1);
             let bytes = smallest.run(data, held_out)?.roughly_least(target, budget)?;
             let words = "batch 1, bf16 and plain SGD together".into();
-            changes.push(Change { words, bytes });
+            if bytes < least {
+                changes.push(Change { words, bytes });
+            }
         }
-        changes.sort_by_key(|c| c.bytes > budget);
         Ok(changes)
     }
 

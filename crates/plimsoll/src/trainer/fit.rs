@@ -88,8 +88,9 @@ impl<'t, 'a, 'o> Fitting<'t, 'a, 'o> {
             peak: forecast.ledger,
             mean: memory_trace::mean_ledger(training.run.most()),
             arena_bytes: training.run.reserved_bytes().unwrap_or(0),
-            host_bytes: forecast.host_bytes,
+            host_bytes: forecast.host_use.map_or(forecast.host_bytes, |of| of.bytes()),
             budget_bytes: trainer.budget,
+            host_budget_bytes: trainer.host_budget,
             grown_bytes: 0,
         };
         let measures = Measures::new(trainer.metrics.iter().cloned());
@@ -346,6 +347,7 @@ impl<'t, 'a, 'o> Fitting<'t, 'a, 'o> {
         };
         let steps_per_second = self.clock.steps_per_second();
         let mut final_metrics = BTreeMap::new();
+        self.training.run.let_go_of_memory();
         let interrupted = matches!(ended, Ended::Interrupted(_));
         if !interrupted && self.training.held_out.is_some() {
             self.validate()?;
@@ -391,6 +393,8 @@ impl<'t, 'a, 'o> Fitting<'t, 'a, 'o> {
             budget_bytes: trainer.budget,
             remedies: forecast.remedies,
             host_bytes: forecast.host_bytes,
+            host_use: forecast.host_use,
+            host_budget_bytes: trainer.host_budget,
             seed: trainer.seed,
             device: trainer.device.to_string(),
             threads: training.threads(),

@@ -79,6 +79,7 @@ pub struct Trainer {
     seed: u64,
     precision: Precision,
     budget: Option<u64>,
+    host_budget: Option<u64>,
     limit: Option<u64>,
     spill: Option<PathBuf>,
     exact: bool,
@@ -130,10 +131,12 @@ pub struct RunMemory {
     pub mean: Ledger,
     /// The bytes of the arena now.
     pub arena_bytes: u64,
-    /// Host memory for what is kept there between its uses.
+    /// What is taken elsewhere: on a GPU the memory of the host that is pinned, on the CPU a file.
     pub host_bytes: u64,
     /// The budget, if there is one.
     pub budget_bytes: Option<u64>,
+    /// The budget of the host, if there is one.
+    pub host_budget_bytes: Option<u64>,
     /// By how much the arena has grown since the first step.
     pub grown_bytes: u64,
 }
@@ -152,6 +155,7 @@ impl Trainer {
             seed: 0,
             precision: Precision::F32,
             budget: None,
+            host_budget: None,
             limit: None,
             spill: None,
             exact: false,
@@ -228,9 +232,26 @@ impl Trainer {
         self
     }
 
-    /// Takes as many bytes as it needs, whatever budget was set before.
+    /// The most bytes of the host's memory that training on a GPU may pin: for states and activations that rest there between
+    /// their uses, and to stage inputs and results. What data and the program itself take of RAM is not pinned and comes
+    /// beside it. On the CPU there is no such memory, and this is refused.
+    ///
+    /// ```
+    /// use plimsoll::{Spec, devices};
+    /// let trainer = Spec::find("gpt2-124m")?.trainer().profile(devices::find("h200")?);
+    /// let (data, _) = Spec::find("gpt2-124m")?.datasets()?;
+    /// let forecast = trainer.budget(3 << 30).host_budget(1 << 30).forecast(&data, None)?;
+    /// assert!(forecast.host_use.is_some_and(|of| of.bytes() <= 1 << 30));
+    /// # Ok::<(), plimsoll::Error>(())
+    /// ```
+    pub fn host_budget(mut self, bytes: u64) -> Self {
+        self.host_budget = Some(bytes);
+        self
+    }
+
+    /// Takes as many bytes as it needs, of the device and of the host, whatever budgets were set before.
     pub fn without_budget(mut self) -> Self {
-        self.budget = None;
+        (self.budget, self.host_budget) = (None, None);
         self
     }
 
@@ -460,10 +481,12 @@ impl Trainer {
     /// As [`Trainer::compile`].
     pub fn summary(&self, data: &Dataset, depth: usize) -> Result<Summary> {
         let mut training = self.compile(data, None)?;
+        let forecast = training.forecast();
         let run = training.run();
         let traced = self.cut_to(data).traced(data)?.take_unfinished()?;
         let summary = Summary::new(&traced, run.main(), &run.states(), depth);
-        Ok(Summary { micro_batches: run.main_parts(), ..summary })
+        let (answer, fits) = (forecast.answer(), forecast.fits());
+        Ok(Summary { micro_batches: run.main_parts(), answer, fits, ..summary })
     }
 
     /// Trains on `data`; `held_out` is only measured, at the end. `observer` is told of every step. The weights are copied to

@@ -4,7 +4,7 @@ use crate::forecast::memory_trace::{MEMORY_TRACE, memory_trace_bytes};
 use crate::forecast::remedy::Remedy;
 use crate::save::RunFolder;
 use crate::tensor_file::{Described, ShowTensor, write_tensors};
-use crate::{DType, Error, ErrorKind, PredictedVsActual, Result, Run};
+use crate::{DType, Error, ErrorKind, HostUse, PredictedVsActual, Result, Run};
 use plimsoll_data::Epoch;
 use plimsoll_graph::scaling;
 use plimsoll_memory::{Ledger, TraceFile};
@@ -54,6 +54,10 @@ pub struct TrainingReport {
     pub remedies: Vec<Remedy>,
     /// Host memory for what was kept there between its uses.
     pub host_bytes: u64,
+    /// What was pinned of the host's memory in all, where the device is a GPU.
+    pub host_use: Option<HostUse>,
+    /// The budget of that, if there was one.
+    pub host_budget_bytes: Option<u64>,
     /// What the run's random numbers were drawn from.
     pub seed: u64,
     /// The device it ran on.
@@ -193,6 +197,9 @@ impl TrainingReport {
             "budget_bytes": self.budget_bytes,
             "remedies": self.remedies.iter().map(Remedy::to_json).collect::<Vec<_>>(),
             "host_bytes": self.host_bytes,
+            "host_use_bytes": self.host_use.map(|of| of.bytes()),
+            "host_use": self.host_use.map(|of| of.to_json()),
+            "host_budget_bytes": self.host_budget_bytes,
             "seed": self.seed,
             "device": self.device,
             "threads": self.threads,

@@ -33,6 +33,9 @@ impl Trainer {
             ("threads", threads),
             ("budget", self.budget.map_or("none".into(), format_bytes)),
         ];
+        if let Some(bytes) = self.host_budget {
+            settings.push(("host budget", format_bytes(bytes)));
+        }
         if self.micro_batches > 1 {
             settings.push(("micro-batches", self.micro_batches.to_string()));
         }

@@ -30,7 +30,7 @@ const LENGTHS: u64 = 1 << 30;
 const BATCHES: u64 = LENGTHS + 1;
 
 /// Bytes of RAM beside the arena: of data that is kept, and of the batch that is read.
-pub(super) struct HostUse {
+pub(super) struct DataUse {
     pub(super) data: u64,
     pub(super) batch: u64,
 }
@@ -79,9 +79,10 @@ impl Trainer {
         run.settings.profile.clone_from(&self.profile);
         run.settings.threads = self.threads;
         run.settings.budget = self.budget;
+        run.settings.host_budget = self.host_budget;
         run.settings.limit = self.limit;
         run.settings.spill.clone_from(&self.spill);
-        run.settings.beside = self.host_use(data, held_out).map_or(0, |of| of.data + of.batch);
+        run.settings.beside = self.data_use(data, held_out).map_or(0, |of| of.data + of.batch);
         run
     }
 
@@ -91,7 +92,7 @@ impl Trainer {
     }
 
     /// What training takes of RAM beside its arena, where RAM is what its budget bounds.
-    pub(super) fn host_use(&self, data: &Dataset, held_out: Option<&Dataset>) -> Option<HostUse> {
+    pub(super) fn data_use(&self, data: &Dataset, held_out: Option<&Dataset>) -> Option<DataUse> {
         let elsewhere = self.profile.as_ref().is_some_and(|profile| profile.name != CPU);
         if !self.device.is_cpu() || elsewhere {
             return None;
@@ -101,7 +102,7 @@ impl Trainer {
         let ahead = |data: &Dataset| data.batches(samples.max(1)).map_or(0, |batches| batches.ahead_bytes());
         let ahead = ahead(data).max(held_out.map_or(0, ahead));
         let held = data.held_bytes_with(held_out).saturating_add(ahead);
-        Some(HostUse { data: held, batch: batch as u64 })
+        Some(DataUse { data: held, batch: batch as u64 })
     }
 
     fn inputs(&self, fields: &[Field; 2], samples: usize) -> Vec<Input> {

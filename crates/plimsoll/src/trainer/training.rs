@@ -82,7 +82,7 @@ impl<'a> Training<'a> {
         let later = self.later_kernels(&forecast);
         let device_use = forecast.device_use.map(|of| of.with_later_kernels(later));
         let (data_bytes, batch_bytes) =
-            self.trainer.host_use(self.data, self.held_out).map_or((0, 0), |of| (of.data, of.batch));
+            self.trainer.data_use(self.data, self.held_out).map_or((0, 0), |of| (of.data, of.batch));
         let process_use = forecast.process_use.map(|of| ProcessUse { data_bytes, batch_bytes, ..of });
         let process_use = process_use.map(|of| of.with_later_kernels(later));
         let notes = [&self.notes[..], &forecast.notes].concat();
@@ -243,6 +243,7 @@ impl<'a> Training<'a> {
     /// # Errors
     /// If a file cannot be written, or the device fails.
     pub fn save(&mut self, report: &TrainingReport, folder: &mut RunFolder) -> Result<()> {
+        self.run.let_go_of_memory();
         let (tensors, memory) = (self.saved(), self.memory_trace());
         let run = &mut self.run;
         save(folder, report, &memory, &tensors, &mut |index, write| {
