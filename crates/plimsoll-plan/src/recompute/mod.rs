@@ -4,6 +4,7 @@
 //! be made again as well, down to what is there. A recomputation is the cheapest such tree.
 
 pub(crate) mod descent;
+pub(crate) mod far;
 pub(crate) mod offers;
 mod segments;
 
