@@ -89,8 +89,11 @@ pub(crate) struct Variant {
     pub(super) ends: Vec<Lowered>,
     pub(super) main: Key,
     pub(super) lowered: Lowered,
-    /// The modelled seconds of the main step without any remedy, all parts included.
-    least_seconds: f64,
+    pub(super) bound: OnceCell<Bound>,
+    /// How many parts the main step is run in.
+    main_parts: usize,
+    /// The modelled seconds of the end of the main step's window without any remedy.
+    end_seconds: f64,
     /// The other programs of training steps.
     pub(super) others: Vec<Key>,
     plain: RefCell<HashMap<Key, Rc<Compiled>>>,
@@ -367,15 +370,19 @@ impl<'a> Planner<'a> {
             }
             Offload::Nothing | Offload::Values => StateParts::default(),
         };
-        let ends = beside.into_iter().filter(|(key, ..)| key.kind == Kind::Apply);
-        let ends = ends.map(|(_, step, program)| {
-            Lowered::of(cut_updates(program, &cut)?, &step, self.target, None, offload, start)
-        });
-        let ends = ends.collect::<Result<Vec<Lowered>>>()?;
+        let main_parts = if main.kind == Kind::Accumulate { parts[main_step] } else { 1 };
+        let (mut ends, mut end_seconds) = (vec![], 0.0);
+        for (key, step, program) in beside.into_iter().filter(|(key, ..)| key.kind == Kind::Apply) {
+            let end = Lowered::of(cut_updates(program, &cut)?, &step, self.target, None, offload, start)?;
+            if main_parts > 1 && key == self.declared.end_of_window(main_step, main_parts)? {
+                end_seconds = end.seconds();
+            }
+            ends.push(end);
+        }
         let lowered = Lowered::of(cut_updates(program, &cut)?, &step, self.target, None, offload, start)?;
-        let count_of_main = if main.kind == Kind::Accumulate { parts[main_step] } else { 1 };
         let variant = Rc::new(Variant {
-            least_seconds: lowered.seconds() * count_of_main as f64,
+            main_parts,
+            end_seconds,
             parts,
             chunked,
             table,
@@ -383,6 +390,7 @@ impl<'a> Planner<'a> {
             ends,
             main,
             lowered,
+            bound: OnceCell::new(),
             others,
             plain: RefCell::default(),
             searched: RefCell::default(),
@@ -414,10 +422,11 @@ impl<'a> Planner<'a> {
         let mut best: Option<Candidate> = None;
         for count in self.split_counts() {
             let variant = self.variant(count, self.target.offload())?;
-            if best.as_ref().is_some_and(|best| variant.least_seconds >= best.seconds) {
+            if best.as_ref().is_some_and(|best| variant.seconds(variant.lowered.seconds()) >= best.seconds) {
                 continue;
             }
-            let candidate = self.within(&variant, budget)?;
+            let fastest = best.as_ref().map_or(f64::INFINITY, |best| best.seconds);
+            let candidate = self.within(&variant, budget, fastest)?;
             if let Some(candidate) = candidate
                 && best.as_ref().is_none_or(|best| candidate.seconds < best.seconds)
             {
@@ -453,7 +462,7 @@ impl<'a> Planner<'a> {
         let Some(least) = cheap.map(|point| point.0).min() else { return Ok(plain) };
         // Placement may need a little more than what lives at once.
         let aim = least + least / 200;
-        match self.within(&variant, aim)? {
+        match self.within(&variant, aim, f64::INFINITY)? {
             Some(candidate) if candidate.peak_bytes < plain.peak_bytes => {
                 Ok(Rc::new(self.fit_of(candidate)?))
             }
@@ -461,21 +470,26 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The fastest point of a variant that fits with all other programs. Where states rest decides how long the end of a
-    /// window takes, so a point that is slower by itself may be faster with it.
-    fn within(&self, variant: &Rc<Variant>, budget: u64) -> Result<Option<Candidate>> {
+    /// The fastest point of a variant that fits with all other programs, if it is faster than `fastest`. Where states rest
+    /// decides how long the end of a window takes, so a point that is slower by itself may be faster with it.
+    fn within(&self, variant: &Rc<Variant>, budget: u64, fastest: f64) -> Result<Option<Candidate>> {
+        if self.bound_of_variant(variant).bytes > budget {
+            return Ok(None);
+        }
         let frontier = variant.lowered.frontier(self.target);
-        let main_parts =
-            if variant.main.kind == Kind::Accumulate { variant.parts[variant.main.step] } else { 1 };
         let mut tried: HashSet<Rc<[Home]>> = HashSet::new();
         let mut best: Option<Candidate> = None;
         for point in 0.. {
-            // Far down is searched only where nothing else fits.
+            // Far down is searched only where nothing else fits, and as far as it may be of use.
             if point == frontier.near() && best.is_some() {
                 break;
             }
+            let fastest = best.as_ref().map_or(fastest, |best| best.seconds);
+            if variant.seconds(frontier.seconds_from(point)) >= fastest {
+                break;
+            }
             let Some((live, seconds)) = frontier.point(point) else { break };
-            if best.as_ref().is_some_and(|best| seconds * main_parts as f64 >= best.seconds) {
+            if variant.seconds(seconds) >= fastest {
                 break;
             }
             if live > budget {
@@ -491,7 +505,7 @@ impl<'a> Planner<'a> {
             }
             if let Some((others, parts)) = self.others_within(variant, &homes, budget)? {
                 let candidate = self.candidate_of(variant, fitted, homes, others, parts)?;
-                if best.as_ref().is_none_or(|best| candidate.seconds < best.seconds) {
+                if candidate.seconds < fastest {
                     best = Some(candidate);
                 }
             }
@@ -662,6 +676,13 @@ impl<'a> Planner<'a> {
                 Err(Error::new(ErrorKind::Budget, message))
             }
         }
+    }
+}
+
+impl Variant {
+    /// The least that the main step takes if a part of it takes so long.
+    fn seconds(&self, part: f64) -> f64 {
+        part * self.main_parts as f64 + self.end_seconds
     }
 }
 
