@@ -105,9 +105,10 @@ impl Far {
         self.points.iter().map(|point| Point::clone(point)).chain(self.found).collect()
     }
 
-    /// Goes down to the next target. What is above it is as good as it gets then: who has found a way to less memory that is
-    /// faster as well has found it one target further at most.
+    /// Goes down to the next target. What is above the one before is as good as it gets then: a way to less memory that is
+    /// faster as well is found two targets further at most, or does not count.
     fn go_on(&mut self, context: &SearchContext<'_>) {
+        let before = self.target;
         self.target -= (self.target / TARGET_SHARE).max(1);
         if self.target <= 0 {
             self.walks.clear();
@@ -118,7 +119,7 @@ impl Far {
             self.found.extend(points.into_iter().filter(|point| point.live_bytes < self.below));
             self.walks.extend(walk);
         }
-        let least = if self.walks.is_empty() { 0 } else { target as u64 + 1 };
+        let least = if self.walks.is_empty() { 0 } else { before as u64 + 1 };
         self.found = frontier(None, std::mem::take(&mut self.found));
         let settled = self.found.partition_point(|point| point.live_bytes >= least);
         for point in self.found.drain(..settled) {

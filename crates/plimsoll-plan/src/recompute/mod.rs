@@ -15,7 +15,7 @@ use plimsoll_ir::{BufferIndex, Home, Keep, LaunchSource};
 use std::cell::Cell;
 
 /// Longer chains are broken into several decisions.
-const DEEPEST: usize = 24;
+const DEEPEST: usize = 48;
 
 /// Buffers that are looked into for one recomputation. Where nearly all has been dropped there are more ways than can be
 /// tried.
