@@ -85,6 +85,11 @@ fn in_ticks(seconds: f64) -> f64 {
     (seconds * TICKS).round() / TICKS
 }
 
+/// The least that takes longer than so many seconds.
+pub(crate) fn just_over(seconds: f64) -> f64 {
+    in_ticks(seconds) + 1.0 / TICKS
+}
+
 impl Profile {
     /// What a kernel would take if it came as near to the rates and the bandwidth as can be.
     fn ideal(&self, kernel: &Kernel) -> Ideal {

@@ -1,23 +1,24 @@
 //! Making it fit: the frontier between memory and time, and the plan for a budget.
 //!
 //! Each descent goes through all budgets, and the best points of all descents are the frontier; a budget picks its
-//! fastest point that fits. Far down, where few budgets are, is searched only for a budget that is there. So a larger budget never gives a slower plan and a smaller one never a larger plan, by
-//! construction: both choose from one list.
+//! fastest point that fits. So a larger budget never gives a slower plan and a smaller one never a larger plan, by
+//! construction: both choose from one list. Far down, where few budgets are, the list is made as far as a budget asks: what
+//! is on it is the same for all.
 //! Offsets come last. If packing needs a little more than the live bytes, the next point is taken.
 
 use crate::Error;
 use crate::costs::{Copies, Costs};
 use crate::plan::{Options, orders, plan_in_order};
-use crate::recompute::descent::{
-    Beginnings, Offload, Point, descend, descend_by_segments, is_brief, priced, prices,
-};
+use crate::recompute::descent::{Beginnings, Offload, Point, descend, is_brief, priced, prices};
+use crate::recompute::far::Far;
 use crate::schedule::Schedule;
 use crate::schedule::order::{
     Dependencies, Turn, early_copies, freeing_early, late_updates, patient_updates,
 };
 use crate::schedule::search_context::SearchContext;
 use plimsoll_ir::{BufferIndex, Home, Keep, LaunchSource, Plan, Work};
-use std::cell::OnceCell;
+use std::cell::RefCell;
+use std::rc::Rc;
 
 /// Work with remedies applied, and its plan.
 #[derive(Debug, Clone)]
@@ -62,11 +63,11 @@ pub struct Frontier {
     options: Options,
     offload: Offload,
     /// What is searched at once, but for its end.
-    near: Vec<Point>,
+    near: Vec<Rc<Point>>,
     /// Its end, which points that are searched for later may beat.
     end: Vec<Point>,
     /// What is below `near`, once it is asked for.
-    far: OnceCell<Vec<Point>>,
+    far: RefCell<Option<Far>>,
     /// How many prices of copies have been tried.
     tried: usize,
 }
@@ -94,7 +95,7 @@ impl Frontier {
             offload,
             near: vec![],
             end: vec![],
-            far: OnceCell::new(),
+            far: RefCell::default(),
             tried: 0,
         };
         let tries =
@@ -122,7 +123,7 @@ impl Frontier {
         let from = self.beginnings(&supposed);
         let mut found = descend(&supposed, &from, self.offload, 0..1, vec![]);
         if let Some(above) = found.first().cloned() {
-            found = descend_by_segments(&supposed, &from, self.offload, &above, found);
+            found = Far::new(&supposed, from.in_turn, self.offload, &above, found).all(&supposed);
         }
         let known = found.into_iter().map(|point| priced(&context, point.schedule));
         let known = known.chain(before).collect();
@@ -143,23 +144,29 @@ impl Frontier {
         let least = found.last().map_or(0, |point| point.live_bytes);
         let near = found.partition_point(|point| point.live_bytes >= least + least / END_SHARE).max(1);
         self.end = found.split_off(near.min(found.len()));
-        self.near = found;
+        self.near = found.into_iter().map(Rc::new).collect();
     }
 
     fn take_known(&mut self) -> Vec<Point> {
-        let mut known = std::mem::take(&mut self.near);
         let end = std::mem::take(&mut self.end);
-        known.extend(self.far.take().unwrap_or(end));
-        known
+        let known = std::mem::take(&mut self.near).into_iter().map(Rc::unwrap_or_clone);
+        known.chain(self.far.take().map_or(end, Far::into_found)).collect()
     }
 
-    /// The points below `near`. None is faster than those, so that a budget which one of those fits need not know them.
-    fn far(&self) -> &[Point] {
-        self.far.get_or_init(|| {
-            let Some(above) = self.near.last() else { return vec![] };
-            let context = SearchContext::new(&self.work, &self.costs, self.options.alignment);
-            descend_by_segments(&context, &self.beginnings(&context), self.offload, above, self.end.clone())
-        })
+    /// A point below `near`, by its number there. None is faster than those above it, so that a budget which one of those fits
+    /// need not know it.
+    fn far(&self, point: usize) -> Option<Rc<Point>> {
+        let above = self.near.last()?;
+        let mut far = self.far.borrow_mut();
+        if let Some(far) = far.as_ref().filter(|far| far.is_done() || far.known(point).is_some()) {
+            return far.known(point);
+        }
+        let context = SearchContext::new(&self.work, &self.costs, self.options.alignment);
+        let far = far.get_or_insert_with(|| {
+            let start = self.beginnings(&context).in_turn;
+            Far::new(&context, start, self.offload, above, self.end.clone())
+        });
+        far.point(&context, point)
     }
 
     /// The schedules that descents begin with.
@@ -187,7 +194,8 @@ impl Frontier {
         &self.work
     }
 
-    /// The most bytes that live at once and the seconds of a step, from the most memory to the least.
+    /// The most bytes that live at once and the seconds of a step, from the most memory to the least. Those far down are
+    /// searched for as they come.
     pub fn points(&self) -> impl Iterator<Item = (u64, f64)> {
         (0..).map_while(|point| self.point(point))
     }
@@ -202,8 +210,21 @@ impl Frontier {
         self.known(point).map(|of| (of.live_bytes, of.seconds))
     }
 
-    fn known(&self, point: usize) -> Option<&Point> {
-        self.near.get(point).or_else(|| self.far().get(point - self.near.len()))
+    /// Seconds that this point and those after it take at least, as far as that is known without a search.
+    pub fn seconds_from(&self, point: usize) -> f64 {
+        let far = self.far.borrow();
+        let near = || self.near.get(point).or(self.near.last()).map_or(0.0, |point| point.seconds);
+        match (point.checked_sub(self.near.len()), &*far) {
+            (Some(beyond), Some(far)) => far.seconds_from(beyond),
+            _ => near(),
+        }
+    }
+
+    fn known(&self, point: usize) -> Option<Rc<Point>> {
+        match self.near.get(point) {
+            Some(near) => Some(Rc::clone(near)),
+            None => self.far(point - self.near.len()),
+        }
     }
 
     /// The fastest plan within a budget; `None` if none is.
@@ -212,7 +233,7 @@ impl Frontier {
     /// If the work needs more bytes than can be addressed.
     pub fn within(&self, budget: u64) -> Result<Option<Fitted>, Error> {
         for point in (0..).map_while(|point| self.known(point)).filter(|p| p.live_bytes <= budget) {
-            let fitted = self.fit(point)?;
+            let fitted = self.fit(&point)?;
             if fitted.plan.peak_bytes <= budget {
                 return Ok(Some(fitted));
             }
@@ -225,7 +246,7 @@ impl Frontier {
     /// # Errors
     /// If the work needs more bytes than can be addressed.
     pub fn at(&self, point: usize) -> Result<Option<Fitted>, Error> {
-        self.known(point).map(|p| self.fit(p)).transpose()
+        self.known(point).map(|p| self.fit(&p)).transpose()
     }
 
     fn fit(&self, point: &Point) -> Result<Fitted, Error> {

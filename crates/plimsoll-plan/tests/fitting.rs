@@ -201,6 +201,26 @@ proptest! {
         }
     }
 
+    /// Far down is searched as far as it is asked for, and what is found there is the same however it was asked.
+    #[test]
+    fn what_a_budget_gets_does_not_depend_on_what_was_asked_before(
+        (work, costs) in step(),
+        offload in offload(),
+        budgets in prop::collection::vec(0u64..20_000, 1..4),
+    ) {
+        let all: Vec<(u64, f64)> = Frontier::new(work.clone(), costs.clone(), &OPTIONS, offload).points().collect();
+        let asked = Frontier::new(work.clone(), costs.clone(), &OPTIONS, offload);
+        for budget in budgets {
+            let fresh = Frontier::new(work.clone(), costs.clone(), &OPTIONS, offload).within(budget).unwrap();
+            let plan = |fitted: Option<Fitted>| fitted.map(|of| (of.plan.peak_bytes, of.seconds, of.sources));
+            prop_assert_eq!(plan(asked.within(budget).unwrap()), plan(fresh));
+            for (point, (_, seconds)) in all.iter().enumerate() {
+                prop_assert!(asked.seconds_from(point) <= *seconds);
+            }
+        }
+        prop_assert_eq!(asked.points().collect::<Vec<_>>(), all);
+    }
+
     #[test]
     fn no_plan_takes_more_of_the_host_than_it_may(
         (work, costs) in step(),

@@ -20,6 +20,9 @@ use super::{parallel, valley};
 /// Larger parts are not searched, which would take memory quadratic in their items, but repacked with shaken
 /// orders.
 const SEARCHED_ITEMS: usize = 2048;
+/// Where such a part is over the target by no more than this part of it, a few rounds do: more gain next to nothing.
+const LITTLE: u64 = 32;
+const ROUNDS_FOR_LITTLE: u32 = 5;
 /// The steps of an attempt, if the part is not so large that one descent takes more: with a plain order in the
 /// first round, and with a shaken one in any. Most that succeed do so in few, so the first look is a short one.
 const PROBE: u64 = 1 << 18;
@@ -60,7 +63,9 @@ impl Improver<'_> {
         for round in 0.. {
             let mut done = true;
             for (part, offsets) in parts.iter().zip(&mut *offsets) {
-                if part.height(offsets) <= target {
+                let height = part.height(offsets);
+                let little = height - target.min(height) <= target / LITTLE;
+                if height <= target || (part.len() > SEARCHED_ITEMS && round >= ROUNDS_FOR_LITTLE && little) {
                     continue;
                 }
                 if self.steps == 0 || !(self.keep_going)() {

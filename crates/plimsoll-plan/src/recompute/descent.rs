@@ -13,7 +13,7 @@ use crate::schedule::search_context::SearchContext;
 use crate::schedule::simulate::Simulation;
 use crate::schedule::{LaunchId, Schedule};
 use crate::transfer::time_copies;
-use plimsoll_ir::{BufferIndex, Home, Keep, LaunchSource, Role};
+use plimsoll_ir::{BufferIndex, Home, Keep, LaunchSource};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
@@ -34,7 +34,7 @@ pub(crate) struct Point {
 
 /// What a second of copying is priced at beside kernels that run meanwhile, in the descents that are made. Where
 /// lanes are idle nearly nothing is right; where they are busy, copies are for what would take long to make again.
-const COPY_PRICES: [f64; 8] = [0.03, 0.2, 0.01, 0.05, 0.1, 0.005, 0.4, 0.02];
+pub(crate) const COPY_PRICES: [f64; 8] = [0.03, 0.2, 0.01, 0.05, 0.1, 0.005, 0.4, 0.02];
 
 /// What is done for a target, as far as that goes.
 #[derive(Debug, Clone, Copy)]
@@ -55,24 +55,8 @@ pub(crate) enum Waits {
     AlsoWithin,
 }
 
-/// The stages of a descent that begins with states on the host. Copies that cost no time are taken first, those that kernels
-/// wait for next, and then a second of copying costs a second, as on lanes that are always busy. What cannot be reached so is
-/// by copying what would rather be made again, and what not even so, by fetching weights twice.
-const STATES_AWAY: [Stage; 4] = [
-    Stage { copy_price: COPY_PRICES[4], waits: Waits::ForSome },
-    Stage { copy_price: 1.0, waits: Waits::ForAll },
-    Stage { copy_price: COPY_PRICES[0], waits: Waits::ForAll },
-    Stage { copy_price: COPY_PRICES[0], waits: Waits::AlsoWithin },
-];
-
-/// Each target of such a descent is below the one before by this part of it.
-const TARGET_SHARE: i64 = 12;
-
 /// The part of a target that may be left to copies on their way when states are brought back to device memory.
 const ROOM_FOR_COPIES: i64 = 16;
-
-/// How many shares of the optimizers' slots descents begin with on the host: one, two and so on up to all.
-const SHARES_AWAY: usize = 2;
 
 /// How many rounds may come to nothing before a target is given up, and how many where there is no other way down.
 const FAILURES: [usize; 2] = [16, 64];
@@ -121,73 +105,23 @@ pub(crate) fn descend(
     let from = if offload == Offload::Nothing { [written, early] } else { [early, patient] };
     let prices = &COPY_PRICES[prices];
     let starts = from.into_iter().flat_map(|schedule| prices.iter().map(move |&price| (schedule, price)));
-    let mut points = side_by_side(starts.map(|(schedule, copy_price)| {
+    let descents = side_by_side(starts.map(|(schedule, copy_price)| {
         let stage = Stage { copy_price, waits: Waits::ForSome };
         move || walk(Descent::new(context, schedule.clone(), offload, stage))
     }));
-    points.extend(known);
+    let points = descents.into_iter().flatten().chain(known).collect();
     frontier(plain, points)
 }
 
-/// The schedules of a frontier below a point of it, those that are known there among them. What is taken one by one makes some
-/// values twice, and stops where the lanes are full: so these descents begin where every [segment](super::segments) is
-/// recomputed and, where that may be, some or all states are on the host. None is said to be faster than the point: who has
-/// room for that has no need to know these.
-pub(crate) fn descend_by_segments(
-    context: &SearchContext<'_>,
-    from: &Beginnings,
-    offload: Offload,
-    below: &Point,
-    known: Vec<Point>,
-) -> Vec<Point> {
-    let may_go_away = offload == Offload::ValuesAndStates && context.costs.copies.overlap;
-    let (away, stages) = match may_go_away {
-        true => (states_to_send_away(context, &from.in_turn), &STATES_AWAY[..]),
-        false => (vec![vec![]], &STATES_AWAY[..1]),
-    };
-    let mut points = side_by_side(away.into_iter().map(|states| {
-        let descent = Descent::new(context, from.in_turn.clone(), offload, stages[0]);
-        move || walk_by_segments(descent, &states, &stages[1..], below.live_bytes)
-    }));
-    points.extend(known);
-    points.retain(|point| point.live_bytes < below.live_bytes);
-    let points = frontier(None, points).into_iter();
-    points.map(|point| Point { seconds: point.seconds.max(below.seconds), ..point }).collect()
-}
-
-/// The points of several descents.
-fn side_by_side<F: FnOnce() -> Vec<Point> + Send>(descents: impl Iterator<Item = F>) -> Vec<Point> {
+/// What several descents come to.
+pub(crate) fn side_by_side<T: Send, F: FnOnce() -> T + Send>(descents: impl Iterator<Item = F>) -> Vec<T> {
     std::thread::scope(|scope| {
         let running: Vec<_> = descents.map(|descent| scope.spawn(descent)).collect();
-        let points = running
+        let results = running
             .into_iter()
             .map(|descent| descent.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        points.flatten().collect()
+        results.collect()
     })
-}
-
-/// Which states are on the host where a descent begins: a share of those that are used but once a step, as optimizers'
-/// slots are, then all of these, then all states. Each is the best for some budgets: what is on the host takes its time on the
-/// lanes, what is not takes room in which values could be kept.
-fn states_to_send_away(context: &SearchContext<'_>, schedule: &Schedule) -> Vec<Vec<BufferIndex>> {
-    let states = (0..context.work.buffers.len() as BufferIndex).filter(|&buffer| {
-        let of = &context.work.buffers[buffer as usize];
-        // Where inputs of the next step arrive has to be there all the time.
-        of.keep == Keep::Always && of.home == Home::Device && of.role != Role::Input
-    });
-    let uses = |state: BufferIndex| &schedule.instances[state as usize].uses;
-    let (mut once, often): (Vec<_>, Vec<_>) = states.partition(|&state| uses(state).len() == 1);
-    once.sort_by_key(|&state| schedule.span(state));
-    // Those of one launch go together, and launches take turns, so that lanes are as busy early as late.
-    let launches: Vec<&[BufferIndex]> = once.chunk_by(|&a, &b| uses(a) == uses(b)).collect();
-    let goes =
-        |launch: usize, share: usize| launch * share / SHARES_AWAY < (launch + 1) * share / SHARES_AWAY;
-    let shares = (1..=SHARES_AWAY).map(|share| {
-        let going = launches.iter().enumerate().filter(|&(launch, _)| goes(launch, share));
-        going.flat_map(|(_, states)| states.iter().copied()).collect()
-    });
-    let all = once.iter().chain(&often).copied().collect();
-    shares.chain([all]).collect()
 }
 
 /// A schedule, and what it takes at the costs of a context.
@@ -223,41 +157,8 @@ fn walk(mut descent: Descent<'_>) -> Vec<Point> {
     points
 }
 
-/// A descent that begins where segments are recomputed and some states are on the host, for targets below so many bytes.
-fn walk_by_segments(
-    mut descent: Descent<'_>,
-    away: &[BufferIndex],
-    mut later_stages: &[Stage],
-    below: u64,
-) -> Vec<Point> {
-    descent.recompute_segments();
-    descent.send_away(away);
-    let mut points = vec![];
-    let mut target = below as i64;
-    loop {
-        target -= (target / TARGET_SHARE).max(1);
-        if target <= 0 {
-            return points;
-        }
-        loop {
-            let reached = descent.reach(target);
-            // What is taken back for one target is none of the next one's business.
-            let kept = (descent.schedule.clone(), descent.simulation.clone());
-            let met = (descent.simulation.peak() as i64).max(target);
-            descent.take_back(met);
-            points.push(descent.point());
-            (descent.schedule, descent.simulation) = kept;
-            if reached {
-                break;
-            }
-            let Some((&stage, rest)) = later_stages.split_first() else { return points };
-            (descent.stage, later_stages) = (stage, rest);
-        }
-    }
-}
-
 /// The points below the plain one, if there is one, that no other one beats in both memory and time.
-fn frontier(plain: Option<Point>, mut points: Vec<Point>) -> Vec<Point> {
+pub(crate) fn frontier(plain: Option<Point>, mut points: Vec<Point>) -> Vec<Point> {
     points.retain(|point| plain.as_ref().is_none_or(|plain| point.live_bytes < plain.live_bytes));
     points.sort_by(|a, b| a.live_bytes.cmp(&b.live_bytes).then(a.seconds.total_cmp(&b.seconds)));
     let mut fastest = f64::INFINITY;
@@ -293,18 +194,29 @@ struct Round {
 }
 
 impl<'a> Descent<'a> {
-    fn new(
+    pub(crate) fn new(
         context: &'a SearchContext<'a>,
         mut schedule: Schedule,
         offload: Offload,
         stage: Stage,
     ) -> Descent<'a> {
         let simulation = Simulation::new(context, &mut schedule);
+        Descent::resume(context, schedule, simulation, offload, stage)
+    }
+
+    /// A descent from a schedule that was simulated.
+    pub(crate) fn resume(
+        context: &'a SearchContext<'a>,
+        schedule: Schedule,
+        simulation: Simulation,
+        offload: Offload,
+        stage: Stage,
+    ) -> Descent<'a> {
         let (refused, stalls) = (HashSet::new(), HashMap::new());
         Descent { context, schedule, simulation, offload, stage, refused, stalls }
     }
 
-    fn point(&self) -> Point {
+    pub(crate) fn point(&self) -> Point {
         Point {
             schedule: self.schedule.clone(),
             live_bytes: self.simulation.peak(),
@@ -335,7 +247,7 @@ impl<'a> Descent<'a> {
     }
 
     /// Takes offers until no more than `target` bytes live at once. Returns whether that was possible.
-    fn reach(&mut self, target: i64) -> bool {
+    pub(crate) fn reach(&mut self, target: i64) -> bool {
         self.refused.clear();
         self.stalls.clear();
         self.schedule.launches.iter_mut().for_each(|l| l.hurried = false);
@@ -429,7 +341,7 @@ impl<'a> Descent<'a> {
     }
 
     /// Takes back what is not needed to stay within `target`, the dearest first.
-    fn take_back(&mut self, target: i64) {
+    pub(crate) fn take_back(&mut self, target: i64) {
         self.schedule.sweep_all();
         self.simulate();
         self.bring_states_home_where_faster(target);
@@ -459,7 +371,7 @@ impl<'a> Descent<'a> {
     }
 
     /// Lets states rest on the host, as far as there is room.
-    fn send_away(&mut self, states: &[BufferIndex]) {
+    pub(crate) fn send_away(&mut self, states: &[BufferIndex]) {
         let mut room = self.context.costs.host_bytes.saturating_sub(self.simulation.host_bytes);
         for &state in states {
             let Some(left) = room.checked_sub(self.context.bytes(state)) else { continue };

@@ -4,6 +4,7 @@
 //! be made again as well, down to what is there. A recomputation is the cheapest such tree.
 
 pub(crate) mod descent;
+pub(crate) mod far;
 pub(crate) mod offers;
 mod segments;
 
@@ -14,7 +15,7 @@ use plimsoll_ir::{BufferIndex, Home, Keep, LaunchSource};
 use std::cell::Cell;
 
 /// Longer chains are broken into several decisions.
-const DEEPEST: usize = 24;
+const DEEPEST: usize = 48;
 
 /// Buffers that are looked into for one recomputation. Where nearly all has been dropped there are more ways than can be
 /// tried.

@@ -6,24 +6,23 @@
 //! computes the same, and undoing one is another.
 
 pub(crate) mod expand;
+mod list;
 pub(crate) mod live;
+mod neighbours;
 pub(crate) mod order;
 pub(crate) mod search_context;
 pub(crate) mod simulate;
 
+use crate::schedule::list::List;
+use crate::schedule::neighbours::Neighbours;
 use crate::schedule::search_context::SearchContext;
 use plimsoll_ir::{Buffer, BufferIndex, Home, Keep, Kernel, KernelIndex, LaunchSource};
-use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// A launch of a [`Schedule`]; it keeps its number when others are inserted.
 pub(crate) type LaunchId = u32;
 
 /// One life of a buffer. Instance `b` is the first of buffer `b`.
 pub(crate) type InstanceId = u32;
-
-/// Launches or instances. Most are the same in most schedules of a search, so copies of a schedule share them.
-pub(crate) type List = Arc<Vec<u32>>;
 
 /// One launch.
 #[derive(Debug, Clone)]
@@ -50,13 +49,20 @@ pub(crate) struct Instance {
 /// The distance between the keys of neighbours: that many halvings find room for another launch.
 const ROOM: u32 = 40;
 
+/// Where a launch can be inserted: the key it gets, and the launch it comes right before.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    key: u64,
+    next: Option<LaunchId>,
+}
+
 /// Launches in an order, and the instances they work on.
 #[derive(Debug, Clone)]
 pub(crate) struct Schedule {
     pub(crate) launches: Vec<Launch>,
     pub(crate) instances: Vec<Instance>,
-    /// The launches by key.
-    order: BTreeMap<u64, LaunchId>,
+    /// The launches in the order of their keys, without those that were removed.
+    order: Neighbours,
     /// The instances of each buffer, in the order of their first use.
     of_buffer: Vec<List>,
 }
@@ -74,13 +80,13 @@ impl Schedule {
         let mut schedule = Schedule {
             launches: Vec::with_capacity(order.len()),
             instances: work.buffers.iter().enumerate().map(instance).collect(),
-            order: BTreeMap::new(),
-            of_buffer: (0..work.buffers.len() as u32).map(|b| Arc::new(vec![b])).collect(),
+            order: Neighbours::default(),
+            of_buffer: (0..work.buffers.len() as u32).map(|b| vec![b].into()).collect(),
         };
         for (position, &k) in order.iter().enumerate() {
             let kernel = &work.kernels[k as usize];
-            let key = key_of(position);
-            schedule.insert(key, LaunchSource::Kernel(k), kernel.reads.clone(), kernel.writes.clone());
+            let place = Place { key: key_of(position), next: None };
+            schedule.insert(place, LaunchSource::Kernel(k), kernel.reads.clone(), kernel.writes.clone());
         }
         for b in 0..work.buffers.len() as u32 {
             let buffer = &work.buffers[b as usize];
@@ -93,7 +99,7 @@ impl Schedule {
 
     /// The launches, in the order they run.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = LaunchId> {
-        self.order.values().copied()
+        self.order.iter()
     }
 
     /// How many launches there are.
@@ -111,7 +117,6 @@ impl Schedule {
         for (position, &launch) in order.iter().enumerate() {
             self.launches[launch as usize].key = key_of(position);
         }
-        self.order = order.iter().map(|&l| (self.key(l), l)).collect();
         order
     }
 
@@ -150,9 +155,9 @@ impl Schedule {
         let Some((copy, wait)) = self.arrival(instance, self.key(launch)) else { return Some(()) };
         for moved in [copy, wait].into_iter().filter(|&l| self.key(l) > self.key(launch)).collect::<Vec<_>>()
         {
-            let key = self.key_before(launch)?;
-            self.order.remove(&self.key(moved));
-            self.order.insert(key, moved);
+            let Place { key, next } = self.before(launch)?;
+            self.order.remove(moved);
+            self.order.insert(moved, next);
             self.launches[moved as usize].key = key;
             let Launch { reads, writes, .. } = self.launches[moved as usize].clone();
             for instance in touched_instances(&reads, &writes) {
@@ -196,9 +201,9 @@ impl Schedule {
         reads: Vec<InstanceId>,
         writes: &[BufferIndex],
     ) -> Option<LaunchId> {
-        let key = self.key_before(anchor)?;
-        let writes = writes.iter().map(|&b| self.begin(b, key)).collect();
-        Some(self.insert(key, source, reads, writes))
+        let place = self.before(anchor)?;
+        let writes = writes.iter().map(|&b| self.begin(b, place.key)).collect();
+        Some(self.insert(place, source, reads, writes))
     }
 
     /// Copies an instance to the host after one use and back before the next. Both transfers are as short as they
@@ -209,8 +214,8 @@ impl Schedule {
             return None;
         }
         let host = self.fresh(buffer, Home::Host, Keep::WhileUsed);
-        let copy = self.insert(self.key_after(after)?, LaunchSource::Copy, vec![instance], vec![host]);
-        self.insert(self.key_after(copy)?, LaunchSource::Wait, vec![instance, host], vec![]);
+        let copy = self.insert(self.after(after)?, LaunchSource::Copy, vec![instance], vec![host]);
+        self.insert(self.after(copy)?, LaunchSource::Wait, vec![instance, host], vec![]);
         self.fetch(host, buffer, before)
     }
 
@@ -221,7 +226,7 @@ impl Schedule {
         }
         let copy = self.insert_before(before, LaunchSource::Copy, vec![host], &[buffer])?;
         let fetched = self.launches[copy as usize].writes[0];
-        self.insert(self.key_before(before)?, LaunchSource::Wait, vec![host, fetched], vec![]);
+        self.insert(self.before(before)?, LaunchSource::Wait, vec![host, fetched], vec![]);
         self.sort_instances(buffer);
         Some(())
     }
@@ -245,12 +250,12 @@ impl Schedule {
         self.rename(&moved, later, earlier);
         let keep = self.instances[later as usize].keep;
         let into = &mut self.instances[earlier as usize];
-        Arc::make_mut(&mut into.uses).extend(moved);
+        into.uses.edit(|uses| uses.extend(moved));
         if keep == Keep::ToEnd {
             into.keep = keep;
         }
         self.sort_uses(earlier);
-        self.instances[later as usize].uses = Arc::new(kept);
+        self.instances[later as usize].uses = kept.into();
         if let Some(maker) = maker {
             self.sweep(maker);
         }
@@ -271,11 +276,11 @@ impl Schedule {
         self.instances[buffer as usize].uses = List::default();
         self.rename(&uses, buffer, device);
         self.instances[device as usize].uses = uses;
-        self.insert(self.key_before(first)?, LaunchSource::Copy, vec![buffer], vec![device]);
-        self.insert(self.key_before(first)?, LaunchSource::Wait, vec![buffer, device], vec![]);
+        self.insert(self.before(first)?, LaunchSource::Copy, vec![buffer], vec![device]);
+        self.insert(self.before(first)?, LaunchSource::Wait, vec![buffer, device], vec![]);
         if let Some(writer) = last_writer {
-            let copy = self.insert(self.key_after(writer)?, LaunchSource::Copy, vec![device], vec![buffer]);
-            self.insert(self.key_after(copy)?, LaunchSource::Wait, vec![device, buffer], vec![]);
+            let copy = self.insert(self.after(writer)?, LaunchSource::Copy, vec![device], vec![buffer]);
+            self.insert(self.after(copy)?, LaunchSource::Wait, vec![device, buffer], vec![]);
         }
         Some(())
     }
@@ -283,20 +288,17 @@ impl Schedule {
     /// Lets a state that was moved to the host be in device memory again.
     pub(crate) fn bring_home(&mut self, buffer: BufferIndex) {
         for &copy in std::mem::take(&mut self.instances[buffer as usize].uses).iter() {
-            self.order.remove(&self.key(copy));
+            self.order.remove(copy);
         }
         let mut uses = vec![];
-        for &instance in
-            std::mem::replace(&mut self.of_buffer[buffer as usize], Arc::new(vec![buffer])).iter()
-        {
+        for &instance in std::mem::replace(&mut self.of_buffer[buffer as usize], vec![buffer].into()).iter() {
             let of = std::mem::take(&mut self.instances[instance as usize].uses);
-            let of: Vec<LaunchId> =
-                of.iter().copied().filter(|&u| self.order.get(&self.key(u)) == Some(&u)).collect();
+            let of: Vec<LaunchId> = of.iter().copied().filter(|&u| self.order.contains(u)).collect();
             self.rename(&of, instance, buffer);
             uses.extend(of);
         }
         self.instances[buffer as usize].home = Home::Device;
-        self.instances[buffer as usize].uses = Arc::new(uses);
+        self.instances[buffer as usize].uses = uses.into();
         self.sort_uses(buffer);
     }
 
@@ -314,7 +316,7 @@ impl Schedule {
         for (position, &launch) in order.iter().enumerate() {
             self.launches[launch as usize].key = key_of(position);
         }
-        self.order = order.iter().map(|&l| (self.key(l), l)).collect();
+        self.order.arrange(order);
         for instance in 0..self.instances.len() as InstanceId {
             if self.instances[instance as usize].uses.len() > 1 {
                 self.sort_uses(instance);
@@ -333,20 +335,20 @@ impl Schedule {
         for &user in users.iter() {
             let device = self.fresh(buffer, Home::Device, Keep::WhileUsed);
             self.rename(&[user], buffer, device);
-            self.instances[device as usize].uses = Arc::new(vec![user]);
+            self.instances[device as usize].uses = vec![user].into();
             let launch = &self.launches[user as usize];
             let (read, written) = (launch.reads.contains(&device), launch.writes.contains(&device));
             // Room is left here: a kernel of the step has few states, and keys are fresh.
-            if read && let Some(key) = self.key_before(user) {
-                self.insert(key, LaunchSource::Copy, vec![buffer], vec![device]);
-                if let Some(key) = self.key_before(user) {
-                    self.insert(key, LaunchSource::Wait, vec![buffer, device], vec![]);
+            if read && let Some(place) = self.before(user) {
+                self.insert(place, LaunchSource::Copy, vec![buffer], vec![device]);
+                if let Some(place) = self.before(user) {
+                    self.insert(place, LaunchSource::Wait, vec![buffer, device], vec![]);
                 }
             }
-            if written && let Some(key) = self.key_after(user) {
-                let copy = self.insert(key, LaunchSource::Copy, vec![device], vec![buffer]);
-                if let Some(key) = self.key_after(copy) {
-                    self.insert(key, LaunchSource::Wait, vec![device, buffer], vec![]);
+            if written && let Some(place) = self.after(user) {
+                let copy = self.insert(place, LaunchSource::Copy, vec![device], vec![buffer]);
+                if let Some(place) = self.after(copy) {
+                    self.insert(place, LaunchSource::Wait, vec![device, buffer], vec![]);
                 }
             }
         }
@@ -362,9 +364,9 @@ impl Schedule {
             let uses = std::mem::take(&mut self.instances[old as usize].uses);
             let (before, after): (Vec<LaunchId>, Vec<LaunchId>) =
                 uses.iter().partition(|&&u| self.key(u) < key);
-            self.instances[old as usize].uses = Arc::new(before);
+            self.instances[old as usize].uses = before.into();
             self.rename(&after, old, fresh);
-            self.instances[fresh as usize].uses = Arc::new(after);
+            self.instances[fresh as usize].uses = after.into();
         }
         fresh
     }
@@ -372,26 +374,26 @@ impl Schedule {
     fn fresh(&mut self, buffer: BufferIndex, home: Home, keep: Keep) -> InstanceId {
         let id = self.instances.len() as InstanceId;
         self.instances.push(Instance { buffer, home, keep, uses: List::default() });
-        Arc::make_mut(&mut self.of_buffer[buffer as usize]).push(id);
+        self.of_buffer[buffer as usize].edit(|instances| instances.push(id));
         id
     }
 
     fn insert(
         &mut self,
-        key: u64,
+        Place { key, next }: Place,
         source: LaunchSource,
         reads: Vec<InstanceId>,
         writes: Vec<InstanceId>,
     ) -> LaunchId {
         let id = self.launches.len() as LaunchId;
-        self.order.insert(key, id);
+        self.order.insert(id, next);
         let touched: Vec<InstanceId> = touched_instances(&reads, &writes);
-        let (reads, writes) = (Arc::new(reads), Arc::new(writes));
+        let (reads, writes) = (reads.into(), writes.into());
         self.launches.push(Launch { key, source, reads, writes, hurried: false });
         for instance in touched {
             let uses = &self.instances[instance as usize].uses;
             let at = uses.partition_point(|&u| self.launches[u as usize].key < key);
-            Arc::make_mut(&mut self.instances[instance as usize].uses).insert(at, id);
+            self.instances[instance as usize].uses.edit(|uses| uses.insert(at, id));
         }
         if !matches!(source, LaunchSource::Kernel(_)) {
             for i in 0..self.launches[id as usize].writes.len() {
@@ -412,8 +414,7 @@ impl Schedule {
     pub(crate) fn sweep_all(&mut self) {
         let order: Vec<LaunchId> = self.in_order().collect();
         for launch in order.into_iter().rev() {
-            let Launch { key, source, .. } = self.launches[launch as usize];
-            if self.order.get(&key) == Some(&launch) && source != LaunchSource::Wait {
+            if self.order.contains(launch) && self.launches[launch as usize].source != LaunchSource::Wait {
                 self.sweep(launch);
             }
         }
@@ -421,7 +422,7 @@ impl Schedule {
 
     /// Removes an inserted launch that makes nothing that is used, the waits for it, and what only it needed.
     fn sweep(&mut self, launch: LaunchId) {
-        let Launch { key, source, reads, writes, .. } = self.launches[launch as usize].clone();
+        let Launch { source, reads, writes, .. } = self.launches[launch as usize].clone();
         let useless = |&w: &InstanceId| {
             let instance = &self.instances[w as usize];
             instance.keep == Keep::WhileUsed
@@ -436,19 +437,19 @@ impl Schedule {
             .filter(|&u| u != launch)
             .collect();
         for wait in waits {
-            let Launch { key, reads, .. } = self.launches[wait as usize].clone();
-            self.order.remove(&key);
+            let reads = self.launches[wait as usize].reads.clone();
+            self.order.remove(wait);
             for &instance in reads.iter() {
-                Arc::make_mut(&mut self.instances[instance as usize].uses).retain(|&u| u != wait);
+                self.instances[instance as usize].uses.edit(|uses| uses.retain(|&u| u != wait));
             }
         }
-        self.order.remove(&key);
+        self.order.remove(launch);
         for instance in touched_instances(&reads, &writes) {
-            Arc::make_mut(&mut self.instances[instance as usize].uses).retain(|&u| u != launch);
+            self.instances[instance as usize].uses.edit(|uses| uses.retain(|&u| u != launch));
         }
         for &w in writes.iter() {
             let buffer = self.instances[w as usize].buffer;
-            Arc::make_mut(&mut self.of_buffer[buffer as usize]).retain(|&i| i != w);
+            self.of_buffer[buffer as usize].edit(|instances| instances.retain(|&i| i != w));
         }
         for &read in reads.iter() {
             if let Some(maker) = self.inserted_maker(read) {
@@ -460,9 +461,8 @@ impl Schedule {
     fn rename(&mut self, launches: &[LaunchId], from: InstanceId, to: InstanceId) {
         for &launch in launches {
             let Launch { reads, writes, .. } = &mut self.launches[launch as usize];
-            for list in [reads, writes].into_iter().filter(|list| list.contains(&from)) {
-                Arc::make_mut(list).iter_mut().filter(|i| **i == from).for_each(|i| *i = to);
-            }
+            reads.replace(from, to);
+            writes.replace(from, to);
         }
     }
 
@@ -472,7 +472,7 @@ impl Schedule {
             let mut uses = uses.to_vec();
             uses.sort_by_key(|&u| self.key(u));
             uses.dedup();
-            self.instances[instance as usize].uses = Arc::new(uses);
+            self.instances[instance as usize].uses = uses.into();
         }
     }
 
@@ -482,7 +482,7 @@ impl Schedule {
         if !instances.is_sorted_by_key(first) {
             let mut instances = instances.to_vec();
             instances.sort_by_key(first);
-            self.of_buffer[buffer as usize] = Arc::new(instances);
+            self.of_buffer[buffer as usize] = instances.into();
         }
     }
 
@@ -490,29 +490,28 @@ impl Schedule {
     fn has_room(&self, launch: LaunchId) -> bool {
         const FEW: u64 = 1 << 8;
         let key = self.key(launch);
-        let before = self.order.range(..key).next_back().map_or(0, |(&k, _)| k);
-        let after = self.order.range(key + 1..).next().map_or(u64::MAX, |(&k, _)| k);
+        let before = self.order.before(launch).map_or(0, |l| self.key(l));
+        let after = self.order.after(launch).map_or(u64::MAX, |l| self.key(l));
         key - before > FEW && after - key > FEW
     }
 
-    /// A key between a launch and the one before it.
-    fn key_before(&self, launch: LaunchId) -> Option<u64> {
+    /// A place between a launch and the one before it.
+    fn before(&self, launch: LaunchId) -> Option<Place> {
         let key = self.key(launch);
-        let before = self.order.range(..key).next_back().map_or(0, |(&k, _)| k);
-        (key - before > 1).then(|| before.midpoint(key))
+        let before = self.order.before(launch).map_or(0, |l| self.key(l));
+        (key - before > 1).then(|| Place { key: before.midpoint(key), next: Some(launch) })
     }
 
-    /// A key between a launch and the one after it.
-    fn key_after(&self, launch: LaunchId) -> Option<u64> {
+    /// A place between a launch and the one after it.
+    fn after(&self, launch: LaunchId) -> Option<Place> {
         let key = self.key(launch);
-        match self.order.range(key + 1..).next() {
-            Some((&after, _)) => (after - key > 1).then(|| key.midpoint(after)),
-            None => Some(self.key_at_end()),
+        match self.order.after(launch) {
+            Some(next) => {
+                let after = self.key(next);
+                (after - key > 1).then(|| Place { key: key.midpoint(after), next: Some(next) })
+            }
+            None => Some(Place { key: key + (1 << ROOM), next: None }),
         }
-    }
-
-    fn key_at_end(&self) -> u64 {
-        self.order.last_key_value().map_or(0, |(&k, _)| k) + (1 << ROOM)
     }
 
     /// The instance of the same buffer, in device memory, that ends before this one begins.

@@ -139,10 +139,14 @@ pub(crate) fn time_copies(context: &SearchContext<'_>, schedule: &mut Schedule, 
         places.push((transfer.slots.0, 2, n, transfer.copy));
         places.push((transfer.slots.1, 3, n, transfer.wait));
     }
-    places.extend(ground.fixed.iter().enumerate().map(|(slot, &launch)| (slot, 4, 0, launch)));
     places.sort_unstable();
-    let order: Vec<LaunchId> = places.into_iter().map(|(.., launch)| launch).collect();
-    schedule.reorder(&order);
+    let mut places = places.into_iter().peekable();
+    let mut arranged = Vec::with_capacity(order.len());
+    for (slot, launch) in ground.fixed.iter().map(Some).chain([None]).enumerate() {
+        arranged.extend(std::iter::from_fn(|| places.next_if(|place| place.0 <= slot)).map(|place| place.3));
+        arranged.extend(launch);
+    }
+    schedule.reorder(&arranged);
 }
 
 fn transfer(
@@ -232,7 +236,8 @@ fn time_back(ground: &mut Ground, transfers: &mut [Transfer], target: i64) {
 /// The first time from `moment` on at which a lane is free for so long.
 pub(crate) fn first_free(lane: &[(f64, f64)], moment: f64, seconds: f64) -> (f64, f64) {
     let mut begin = moment;
-    for &(from, to) in lane {
+    let past = lane.partition_point(|&(_, to)| to <= moment);
+    for &(from, to) in &lane[past..] {
         if from >= begin + seconds {
             break;
         }
@@ -244,7 +249,8 @@ pub(crate) fn first_free(lane: &[(f64, f64)], moment: f64, seconds: f64) -> (f64
 /// The last time up to `moment` for which a lane is free for so long.
 pub(crate) fn last_free(lane: &[(f64, f64)], moment: f64, seconds: f64) -> Option<(f64, f64)> {
     let mut end = moment;
-    for &(from, to) in lane.iter().rev() {
+    let before = lane.partition_point(|&(from, _)| from < moment);
+    for &(from, to) in lane[..before].iter().rev() {
         if to <= end - seconds {
             break;
         }

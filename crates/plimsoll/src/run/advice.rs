@@ -1,7 +1,7 @@
 //! What to say when nothing fits: the floor, which is a plan, and the lower bound, which proves that no plan takes less.
 
 use super::compile::Lowered;
-use super::fit::Planner;
+use super::fit::{Planner, Variant};
 use crate::{Error, ErrorKind, Result};
 use plimsoll_graph::Program;
 use plimsoll_graph::program::Home;
@@ -49,15 +49,23 @@ impl Planner<'_> {
         let mut lowest = Bound { bytes: plain.peak_bytes, because: "as much as without remedies".into() };
         for &count in counts {
             let variant = self.variant(count, self.target.offload())?;
+            let bound = self.bound_of_variant(&variant);
+            lowest = if bound.bytes < lowest.bytes { bound.clone() } else { lowest };
+        }
+        Ok(lowest)
+    }
+
+    /// What no plan of a run that is split so takes less than.
+    pub(super) fn bound_of_variant<'v>(&self, variant: &'v Variant) -> &'v Bound {
+        variant.bound.get_or_init(|| {
             let mut highest = variant.lowered.lower_bound(self.target);
             // Parts of other sizes need less than the largest; the end of a window may need more.
             for end in &variant.ends {
                 let bound = end.lower_bound(self.target);
                 highest = if bound.bytes > highest.bytes { bound } else { highest };
             }
-            lowest = if highest.bytes < lowest.bytes { highest } else { lowest };
-        }
-        Ok(lowest)
+            highest
+        })
     }
 
     /// The least memory that any candidate takes. A budget of as much is met.

@@ -94,8 +94,11 @@ pub(crate) struct Variant {
     pub(super) ends: Vec<Lowered>,
     pub(super) main: Key,
     pub(super) lowered: Lowered,
-    /// The modelled seconds of the main step without any remedy, all parts included.
-    least_seconds: f64,
+    pub(super) bound: OnceCell<Bound>,
+    /// How many parts the main step is run in.
+    main_parts: usize,
+    /// The modelled seconds of the end of the main step's window without any remedy.
+    end_seconds: f64,
     /// The other programs of training steps.
     pub(super) others: Vec<Key>,
     plain: RefCell<HashMap<Key, Rc<Compiled>>>,
@@ -390,15 +393,19 @@ impl<'a> Planner<'a> {
             }
             Offload::Nothing | Offload::Values => StateParts::default(),
         };
-        let ends = beside.into_iter().filter(|(key, ..)| key.kind == Kind::Apply);
-        let ends = ends.map(|(_, step, program)| {
-            Lowered::of(cut_updates(program, &cut)?, &step, self.target, None, offload, start)
-        });
-        let ends = ends.collect::<Result<Vec<Lowered>>>()?;
+        let main_parts = if main.kind == Kind::Accumulate { parts[main_step] } else { 1 };
+        let (mut ends, mut end_seconds) = (vec![], 0.0);
+        for (key, step, program) in beside.into_iter().filter(|(key, ..)| key.kind == Kind::Apply) {
+            let end = Lowered::of(cut_updates(program, &cut)?, &step, self.target, None, offload, start)?;
+            if main_parts > 1 && key == self.declared.end_of_window(main_step, main_parts)? {
+                end_seconds = end.seconds();
+            }
+            ends.push(end);
+        }
         let lowered = Lowered::of(cut_updates(program, &cut)?, &step, self.target, None, offload, start)?;
-        let count_of_main = if main.kind == Kind::Accumulate { parts[main_step] } else { 1 };
         let variant = Rc::new(Variant {
-            least_seconds: lowered.seconds() * count_of_main as f64,
+            main_parts,
+            end_seconds,
             parts,
             chunked,
             table,
@@ -406,6 +413,7 @@ impl<'a> Planner<'a> {
             ends,
             main,
             lowered,
+            bound: OnceCell::new(),
             others,
             plain: RefCell::default(),
             searched: RefCell::default(),
@@ -462,15 +470,14 @@ impl<'a> Planner<'a> {
                 Some(_) => HostShare::within(room, share_bytes).collect(),
             };
             for share in shares {
-                let may_be_faster = best.as_ref().is_none_or(|best| variant.least_seconds < best.seconds);
+                let fastest = best.as_ref().map_or(f64::INFINITY, |best| best.seconds);
                 // What states there is no room for on the host has to be on the device.
                 let of_states = lowered.state_bytes().saturating_sub(share_bytes(share));
-                if !may_be_faster || of_states > budget {
+                if variant.seconds(lowered.seconds()) >= fastest || of_states > budget {
                     continue;
                 }
-                let candidate = self.within(&variant, budget, share, host)?;
-                if let Some(candidate) = candidate
-                    && best.as_ref().is_none_or(|best| candidate.seconds < best.seconds)
+                if let Some(candidate) =
+                    self.within(&variant, [budget, host.unwrap_or(u64::MAX)], share, fastest)?
                 {
                     best = Some(candidate);
                 }
@@ -510,7 +517,7 @@ impl<'a> Planner<'a> {
         let Some(least) = cheap.map(|point| point.0).min() else { return Ok(plain) };
         // Placement may need a little more than what lives at once.
         let aim = least + least / 200;
-        match self.within(&variant, aim, HostShare::All, None)? {
+        match self.within(&variant, [aim, u64::MAX], HostShare::All, f64::INFINITY)? {
             Some(candidate) if candidate.peak_bytes < plain.peak_bytes => {
                 Ok(Rc::new(self.fit_of(candidate)?))
             }
@@ -518,29 +525,35 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The fastest point of a variant that fits with all other programs. Where states rest decides how long the end of a
-    /// window takes, so a point that is slower by itself may be faster with it.
+    /// The fastest point of a variant that fits with all other programs within a budget of the device and one of the host, if it
+    /// is faster than `fastest`. Where states rest decides how long the end of a window takes, so a point that is slower by
+    /// itself may be faster with it.
     fn within(
         &self,
         variant: &Rc<Variant>,
-        budget: u64,
+        [budget, host]: [u64; 2],
         share: HostShare,
-        host: Option<u64>,
+        fastest: f64,
     ) -> Result<Option<Candidate>> {
+        if self.bound_of_variant(variant).bytes > budget {
+            return Ok(None);
+        }
         let frontier = variant.lowered.frontier_with(self.target, share);
         let staged = self.target.host_use(0, 0, variant.lowered.staging()).bytes();
-        let room = [budget, host.map_or(u64::MAX, |host| host.saturating_sub(staged))];
-        let main_parts =
-            if variant.main.kind == Kind::Accumulate { variant.parts[variant.main.step] } else { 1 };
+        let room = [budget, if host == u64::MAX { host } else { host.saturating_sub(staged) }];
         let mut tried: HashSet<Rc<[Home]>> = HashSet::new();
         let mut best: Option<Candidate> = None;
         for point in 0.. {
-            // Far down is searched only where nothing else fits.
+            // Far down is searched only where nothing else fits, and as far as it may be of use.
             if point == frontier.near() && best.is_some() {
                 break;
             }
+            let fastest = best.as_ref().map_or(fastest, |best| best.seconds);
+            if variant.seconds(frontier.seconds_from(point)) >= fastest {
+                break;
+            }
             let Some((live, seconds)) = frontier.point(point) else { break };
-            if best.as_ref().is_some_and(|best| seconds * main_parts as f64 >= best.seconds) {
+            if variant.seconds(seconds) >= fastest {
                 break;
             }
             if live > budget {
@@ -553,13 +566,10 @@ impl<'a> Planner<'a> {
                 continue;
             }
             // Other programs take no more of the host than the main one does.
-            let host_bytes = host.map(|_| fitted.plan.host_bytes);
+            let host_bytes = (host != u64::MAX).then_some(fitted.plan.host_bytes);
             if let Some((others, parts)) = self.others_within(variant, &homes, budget, host_bytes)? {
                 let candidate = self.candidate_of(variant, fitted, homes, others, parts)?;
-                if host.is_some_and(|host| candidate.host_use.bytes() > host) {
-                    continue;
-                }
-                if best.as_ref().is_none_or(|best| candidate.seconds < best.seconds) {
+                if candidate.host_use.bytes() <= host && candidate.seconds < fastest {
                     best = Some(candidate);
                 }
             }
@@ -767,6 +777,13 @@ impl<'a> Planner<'a> {
                 Err(Error::new(ErrorKind::Budget, message))
             }
         }
+    }
+}
+
+impl Variant {
+    /// The least that the main step takes if a part of it takes so long.
+    fn seconds(&self, part: f64) -> f64 {
+        part * self.main_parts as f64 + self.end_seconds
     }
 }
 
