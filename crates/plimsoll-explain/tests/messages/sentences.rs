@@ -209,6 +209,20 @@ pub(super) const CASES: &[Case] = &[
         "        XLA Label: fusion\n        Shape: f32[64,1080,1920]\n        ==========================\n\n    Buffer 9:\n        Size: 506.25MiB\n        \
          XLA Label: custom-call\n        Shape: f32[1,64,1080,1920]\n        ==========================\n",
     ),
+    case(
+        "a callback that failed",
+        Full,
+        &["nvidia-smi"],
+        &[],
+        "Exception in callback step(): GPU out of memory",
+    ),
+    case(
+        "what is to be tried again",
+        Full,
+        &[],
+        &[],
+        "error: not enough memory, close programs and try again",
+    ),
     // What is no failure, or no failure of memory.
     case(
         "freed and went on",
