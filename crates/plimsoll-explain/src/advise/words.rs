@@ -11,7 +11,7 @@ use crate::explanation::{Advice, VerdictKind};
 use crate::program::{Backend, Job, Platform, Server, buffers};
 use crate::recording::Framework;
 use crate::sign::{Sign, SignKind};
-use plimsoll_memory::format_bytes;
+use plimsoll_memory::{format_bytes, quoted};
 
 /// Lines of change and reason.
 type Lines = Vec<(String, String)>;
@@ -34,7 +34,9 @@ pub(crate) fn advice(facts: &Facts<'_>, kind: VerdictKind) -> Vec<Advice> {
         VerdictKind::NotMemory => not_memory(sign.map_or(SignKind::CorruptedSize, |sign| sign.kind), facts),
         VerdictKind::RefusedWithRoom => refused_with_room(facts, sign),
         VerdictKind::Full if sign.is_some_and(|sign| sign.kind == SignKind::NoContext) => look(facts),
-        VerdictKind::Full if sign.is_some_and(|sign| sign.kind == SignKind::Unspecified) => look_everywhere(),
+        VerdictKind::Full if sign.is_some_and(|sign| sign.kind == SignKind::Unspecified) => {
+            look_everywhere(facts)
+        }
         VerdictKind::Full => look(facts).into_iter().chain(smaller(facts)).collect(),
         VerdictKind::LimitLow => sign.map_or_else(Vec::new, |_| limits(facts)),
         VerdictKind::OtherProcess => sign.map_or_else(Vec::new, |sign| others(facts, sign)),
@@ -47,18 +49,53 @@ pub(crate) fn smaller_work(facts: &Facts<'_>) -> Vec<Advice> {
     told(smaller(facts))
 }
 
-/// The commands that show what ran out.
-fn look_everywhere() -> Lines {
-    vec![
-        line(
-            "run `free -h` and `nvidia-smi` (or the tool of your device's vendor) while the program runs",
-            "they tell whether the host or the device runs full, and who holds it",
-        ),
-        line(
-            "look at `sudo dmesg -T`, and at the lines of the log above this one",
-            "they may say which request was refused",
-        ),
-    ]
+/// What the program that ran out advises itself, and the commands that show what ran out.
+fn look_everywhere(facts: &Facts<'_>) -> Lines {
+    let program = &facts.device.program;
+    let device = match (program.backend, program.platform) {
+        (None, Some(Platform::MacOs)) => String::new(),
+        (None, _) => ", and `nvidia-smi` (or the tool of your device's vendor),".into(),
+        _ => format!(", and {},", program.process_list()),
+    };
+    let mut lines = own_words(facts);
+    lines.push(line(
+        format!("look at {}{device} while the program runs", host::table(program)),
+        "they tell whether the host or the device runs full, and who holds it",
+    ));
+    lines.extend(one_tensor(facts));
+    lines.push(line(
+        format!("look at {}, and at the lines of the log above this one", host::records(program)),
+        "they may say which request was refused",
+    ));
+    lines
+}
+
+/// The advice that stands in the message itself: who wrote it knows the program's settings.
+fn own_words(facts: &Facts<'_>) -> Lines {
+    const STARTS: [&str; 10] = [
+        "Please ",
+        "please ",
+        "Try ",
+        "try ",
+        "Consider ",
+        "You need to ",
+        "You can ",
+        "Increase ",
+        "Reduce ",
+        "Decrease ",
+    ];
+    let Some(sign) = &facts.device.sign else { return Vec::new() };
+    let start = STARTS.iter().filter_map(|start| sign.quote.find(start)).min();
+    let Some(words) = start.map(|start| &sign.quote[start..]) else { return Vec::new() };
+    let end = [". ", "\n", "; "].iter().filter_map(|end| words.find(end)).min().unwrap_or(words.len());
+    let words = words[..end].trim_end_matches(['.', '`', '"', '\'', ' ']);
+    if words.split(' ').count() < 3 {
+        return Vec::new();
+    }
+    vec![line(
+        format!("the message itself says: {}", quoted(words)),
+        "who wrote it knows this program's settings",
+    )]
 }
 
 /// The commands that show who holds the device.
@@ -150,7 +187,7 @@ fn smaller(facts: &Facts<'_>) -> Lines {
             ),
         ];
     }
-    if says(&["[TRT]", "GPU memory (", "resizePhysical"]) {
+    if says(&["[TRT]", "[TensorRT]", "GPU memory (", "resizePhysical"]) {
         return vec![
             line(
                 "build with less workspace: --memPoolSize=workspace:… of trtexec (IBuilderConfig::setMemoryPoolLimit; setMaxWorkspaceSize before 8.4)",
@@ -167,6 +204,18 @@ fn smaller(facts: &Facts<'_>) -> Lines {
             "use fewer bins and shallower trees (max_bin, max_depth; CatBoost: border_count, depth; XGBoost: QuantileDMatrix), or a part of the rows",
             "histograms of all features and nodes, and the binned data, lie on the device",
         )];
+    }
+    if says(&["rmm", "RMM_", "cudf"]) {
+        return vec![
+            line(
+                "work in pieces: read fewer columns or rows at once, or let dask_cudf partition the frame",
+                "a file takes several times its size while it is parsed, and results lie beside their operands",
+            ),
+            line(
+                "let RAPIDS use the host's memory too: rmm.reinitialize(managed_memory=True), or cudf.set_option(\"spill\", True) from 23.02 on",
+                "what does not fit on the device is then kept in the host's memory, and slower",
+            ),
+        ];
     }
     let mut lines = one_tensor(facts);
     if program.loads_checkpoint {

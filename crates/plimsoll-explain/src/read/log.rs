@@ -11,12 +11,14 @@ mod broken;
 mod clues;
 mod conclude;
 mod cuda;
+mod figures;
 mod found;
 mod ggml;
 mod host;
 mod lines;
 mod parse;
 mod pools;
+mod refusal;
 mod scratch;
 mod server;
 mod smi;
@@ -127,21 +129,38 @@ fn read_lines(input: impl BufRead, short: &[u8], budget: &Budget) -> Result<Reco
     }
     // A sentence may be broken between two of its words.
     let joined = in_pairs(short);
-    match (read_texts(budget, joined.iter().map(String::as_str)), recording) {
-        (Ok(joined), Ok(recording)) if without_figures(&joined) => Ok(recording),
+    let joined = log_of(budget, joined.iter().map(String::as_str));
+    let causes = joined.0.best_found().is_some_and(|found| found.weight == Weight::Cause);
+    let guessed = joined.0.is_a_guess();
+    match (joined.0.finish(joined.1), recording) {
+        (Ok(_), Ok(recording)) if guessed => Ok(recording),
+        (Ok(joined), Ok(recording)) if without_figures(&joined) && !causes => Ok(recording),
+        (Ok(mut joined), Err(_)) if guessed => {
+            // Figures of one line are none of the sentence in the next.
+            for device in &mut joined.devices {
+                (device.failure, device.device_free) = (None, None);
+            }
+            Ok(joined)
+        }
         (joined, recording) => joined.or(recording),
     }
 }
 
 /// Reads texts that something else has kept apart, each as lines of one log.
 pub(super) fn read_texts<'t>(budget: &Budget, texts: impl Iterator<Item = &'t str>) -> Result<Recording> {
+    let (log, lines) = log_of(budget, texts);
+    log.finish(lines)
+}
+
+/// What is found in texts, and how many lines they have.
+fn log_of<'t>(budget: &Budget, texts: impl Iterator<Item = &'t str>) -> (Log, u64) {
     let mut log = Log::new(budget);
     let mut number = 0;
     for line in texts.flat_map(str::lines) {
         number += 1;
         log.take(&lines::plain(line.into()), &WORDS, number);
     }
-    log.finish(number)
+    (log, number)
 }
 
 /// What was found so far.
@@ -225,7 +244,7 @@ impl Log {
             return;
         }
         self.time = parse::time(line).or(self.time.take());
-        if words.families.is_match(line) {
+        if words.families.is_match(line) || refusal::may_be_in(line) {
             self.outright(line, at);
         }
         let goes_on = self.dumps.is_open() || self.messages.is_gathering() || self.runtime.is_listing();
@@ -327,6 +346,6 @@ impl Log {
             || self.refused_at > 0
             || self.runtime.exhausted.is_some()
             || self.runtime.without_size.is_some();
-        !told && self.best_found().is_none_or(|found| found.weight == Weight::Hint)
+        !told && self.best_found().is_none_or(|found| found.weight <= Weight::Hint)
     }
 }

@@ -12,6 +12,7 @@ mod host;
 mod jax;
 mod libraries;
 mod rare;
+mod sentences;
 mod servers;
 mod tables;
 mod tensorflow;
@@ -36,7 +37,7 @@ const fn case(
     Case { name, text, kind, advised, never }
 }
 
-const FAMILIES: [&[Case]; 9] = [
+const FAMILIES: [&[Case]; 10] = [
     torch::CASES,
     drivers::CASES,
     tensorflow::CASES,
@@ -46,6 +47,7 @@ const FAMILIES: [&[Case]; 9] = [
     host::CASES,
     tables::CASES,
     rare::CASES,
+    sentences::CASES,
 ];
 
 fn cases() -> impl Iterator<Item = &'static Case> {

@@ -3,10 +3,28 @@
 use super::{Lines, line, one_tensor};
 use crate::analyse::facts::Facts;
 use crate::analyse::verdict::is_of_ray;
-use crate::program::{Backend, Job, Platform};
+use crate::program::{Backend, Job, Platform, Program};
 use crate::recording::Framework;
 use crate::sign::{Sign, SignKind};
 use plimsoll_memory::format_bytes;
+
+/// What shows how much of the host's memory is in use.
+pub(super) fn table(program: &Program) -> &'static str {
+    match program.platform {
+        Some(Platform::Windows) => "Task Manager (Performance, Memory)",
+        Some(Platform::MacOs) => "Activity Monitor (Memory)",
+        _ => "`free -h`",
+    }
+}
+
+/// What keeps a record of processes that were ended and requests that were refused.
+pub(super) fn records(program: &Program) -> &'static str {
+    match program.platform {
+        Some(Platform::Windows) => "Event Viewer (Windows Logs, System: Resource-Exhaustion-Detector)",
+        Some(Platform::MacOs) => "Console (Crash Reports: JetsamEvent)",
+        _ => "`sudo dmesg -T`",
+    }
+}
 
 /// What to change where the host refused a request.
 pub(super) fn request(facts: &Facts<'_>) -> Lines {
@@ -25,7 +43,15 @@ pub(super) fn request(facts: &Facts<'_>) -> Lines {
             "Windows refuses what it could not keep, even if memory is free",
         ));
     }
-    if facts.refused.is_some_and(|bytes| bytes >= 4 << 30) && facts.framework == Framework::Unknown {
+    let says = |words: &str| facts.device.sign.as_ref().is_some_and(|sign| sign.quote.contains(words));
+    let large = facts.refused.is_some_and(|bytes| bytes >= 4 << 30) && facts.framework == Framework::Unknown;
+    if says("annot allocate vector of size") {
+        lines.push(line(
+            "work on fewer rows or columns at once (fread(select = …), arrow::open_dataset), remove what is not needed (rm(), gc()), or keep \
+             zeros out of matrices (Matrix)",
+            "R copies an object when it is changed, and its numbers take eight bytes each",
+        ));
+    } else if large {
         lines.push(line(
             "make the array smaller: chunks of rows, a smaller type (float32 for float64), or numpy.memmap",
             format!("it alone is {}", format_bytes(facts.refused.unwrap_or(0))),
@@ -53,10 +79,20 @@ pub(super) fn request(facts: &Facts<'_>) -> Lines {
         ));
     }
     lines.push(line(
-        "run `free -h` (Windows: Task Manager) while the program runs",
+        match facts.device.program.platform {
+            Some(Platform::Windows | Platform::MacOs) => {
+                format!("look at {} while the program runs", table(&facts.device.program))
+            }
+            _ => "run `free -h` (Windows: Task Manager) while the program runs".into(),
+        },
         "it tells whether the host is full, or only this program's limit",
     ));
     lines
+}
+
+/// Whether a process was ended on macOS: its shells print the number of the signal.
+fn is_of_mac(facts: &Facts<'_>, sign: &Sign) -> bool {
+    facts.device.program.platform == Some(Platform::MacOs) || sign.quote.contains("Killed: 9")
 }
 
 /// What to change where the host's memory ran out, by the words that say so.
@@ -106,6 +142,10 @@ pub(super) fn advice(facts: &Facts<'_>, sign: &Sign) -> Lines {
                     "give each worker more memory: dask worker --memory-limit (LocalCluster(memory_limit=…)), and run fewer workers",
                     "Dask ends a worker that reaches 95 % of its limit, an equal share of the machine by default",
                 ),
+                () if has(&["your notebook", "your session"]) => line(
+                    "use a session with more memory: another kind of machine (Colab: Runtime, Change runtime type; Kaggle: Settings, Accelerator)",
+                    "a hosted notebook's memory is fixed when it starts",
+                ),
                 () if has(&["pbs"]) => line(
                     "ask for more memory: qsub -l select=1:mem=… (or -l mem=…)",
                     "the job's limit was reached",
@@ -148,6 +188,13 @@ pub(super) fn advice(facts: &Facts<'_>, sign: &Sign) -> Lines {
                 "cut the work into more partitions, and collect less on the driver",
                 "each task holds its partition on the heap",
             ),
+        ],
+        SignKind::Killed if is_of_mac(facts, sign) => vec![
+            line(
+                "look into Console (Crash Reports: JetsamEvent), and at Activity Monitor (Memory) while the program runs",
+                "they tell whether memory was the reason, and how much the process held",
+            ),
+            workers,
         ],
         SignKind::Killed => vec![
             line(
@@ -225,7 +272,15 @@ pub(super) fn advice(facts: &Facts<'_>, sign: &Sign) -> Lines {
                 "use a smaller model or quantization, or a shorter context",
                 "weights that are not on a device are in the host's memory",
             ),
-            line("run `free -h`", "it tells what others hold"),
+            line(
+                match facts.device.program.platform {
+                    Some(Platform::Windows | Platform::MacOs) => {
+                        format!("look at {}", table(&facts.device.program))
+                    }
+                    _ => "run `free -h`".into(),
+                },
+                "it tells what others hold",
+            ),
         ],
         _ => request(facts).into_iter().chain([workers]).collect(),
     }

@@ -187,6 +187,11 @@ fn said(facts: &Facts<'_>, sign: &Sign, kind: SignKind) -> (VerdictKind, String)
         SignKind::Crashed if sign.quote.contains("assert") => {
             (NotMemory, "Not memory: a check in a kernel failed, most often of an index that is out of range.".into())
         }
+        SignKind::Crashed if sign.quote.contains("Aborted") => (
+            NotMemory,
+            "Not memory: a process ended itself (abort), as programs do when a check fails. What it wrote before says which."
+                .into(),
+        ),
         SignKind::Crashed => (
             NotMemory,
             "Not memory: a process crashed by itself (a segmentation fault). A lack of memory ends processes with an error or with signal 9."
@@ -202,7 +207,7 @@ fn said(facts: &Facts<'_>, sign: &Sign, kind: SignKind) -> (VerdictKind, String)
         }
         _ => (
             VerdictKind::Healthy,
-            "Healthy: no failure is shown, only a warning or a request that is tried again with less.".into(),
+            "Healthy: no failure of memory is shown, only a warning or a request that is tried again with less.".into(),
         ),
     };
     (kind, sentence)
@@ -308,7 +313,10 @@ pub(crate) fn full(facts: &Facts<'_>) -> Verdict {
             "Full: not even a context could be made on the device, so others hold its memory, or it is kept for one of them.".into()
         }
         _ if kind == Some(SignKind::Unspecified) => {
-            "Full: memory ran out; what was read says neither whether it was the device's or the host's, nor who held it.".into()
+            let asked = facts.refused.map_or(String::new(), |bytes| format!(" ({} were refused)", format_bytes(bytes)));
+            format!(
+                "Full: memory ran out{asked}; what was read says neither whether it was the device's or the host's, nor who held it."
+            )
         }
         // Its CPU provider has an arena, too.
         _ if facts.framework == Framework::OnnxRuntime && device.name == "arena" => format!(
@@ -322,7 +330,7 @@ pub(crate) fn full(facts: &Facts<'_>) -> Verdict {
         Some(_) => "Full: a library could not be set up on the device, most often because its memory is full; what was read does \
                     not say who held it."
             .into(),
-        None if device.sign.as_ref().is_some_and(|sign| sign.quote.contains("OUT_OF_RESOURCES")) => {
+        None if device.sign.as_ref().is_some_and(|sign| ["OUT_OF_RESOURCES", "out of GPU resources"].iter().any(|words| sign.quote.contains(words))) => {
             "Full: the driver ran out of resources, most often of the device's memory; what was read does not say who held it.".into()
         }
         None => format!("Full: the device's memory ran out ({asked}{free}); what was read does not say who held it."),
@@ -337,6 +345,11 @@ pub(crate) fn full(facts: &Facts<'_>) -> Verdict {
     if let Some(bytes) = facts.live {
         let held = if facts.framework == Framework::CuPy { "held by the pool" } else { "in use" };
         proof.push(format!("{held}: {}", facts.told(bytes)));
+    }
+    let others = device.others.iter();
+    proof.extend(others.map(|(name, bytes)| format!("{}: {}", quoted(name), facts.told(*bytes))));
+    if !device.others.is_empty() && device.process.is_none() {
+        proof.push("one of them may be this program itself: compare the numbers".into());
     }
     if let (Some(refused), Some(largest)) = (facts.refused, facts.largest_free()) {
         proof.push(format!(

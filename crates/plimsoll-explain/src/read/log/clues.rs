@@ -4,7 +4,7 @@
 //! one that is hardest to have by accident counts.
 
 use super::parse::{after, number};
-use crate::program::{Job, Platform, Program, Server};
+use crate::program::{Backend, Job, Platform, Program, Server};
 use crate::recording::Framework;
 use aho_corasick::AhoCorasick;
 use std::sync::LazyLock;
@@ -36,6 +36,10 @@ enum Clue {
     Torch,
     Paddle,
     CuPy,
+    Hip,
+    Xpu,
+    Npu,
+    Dml,
 }
 
 const CLUES: &[(&str, Clue)] = &[
@@ -99,6 +103,7 @@ const CLUES: &[(&str, Clue)] = &[
     ("local_rank", Clue::Ranks),
     ("torchrun", Clue::Ranks),
     ("VllmWorker", Clue::Vllm),
+    ("RayWorkerVllm", Clue::Vllm),
     ("dataloader.py", Clue::Loading),
     ("DataLoader worker", Clue::Loading),
     ("WinError", Clue::Windows),
@@ -142,6 +147,20 @@ const CLUES: &[(&str, Clue)] = &[
     ("torch.", Clue::Torch),
     ("paddle", Clue::Paddle),
     ("cupy", Clue::CuPy),
+    ("rocm_driver", Clue::Hip),
+    ("HIP_ERROR", Clue::Hip),
+    ("hipError", Clue::Hip),
+    ("/opt/rocm", Clue::Hip),
+    ("HIPCachingAllocator", Clue::Hip),
+    ("level_zero", Clue::Xpu),
+    ("intel_gpu", Clue::Xpu),
+    ("openvino", Clue::Xpu),
+    ("torch_npu", Clue::Npu),
+    ("rtMalloc", Clue::Npu),
+    ("Ascend", Clue::Npu),
+    ("DmlExecutionProvider", Clue::Dml),
+    ("DirectML", Clue::Dml),
+    ("directml", Clue::Dml),
 ];
 
 static SEARCH: LazyLock<AhoCorasick> =
@@ -150,7 +169,7 @@ static SEARCH: LazyLock<AhoCorasick> =
 /// What was seen so far.
 #[derive(Debug, Default)]
 pub(super) struct Clues {
-    seen: [u32; 24],
+    seen: [u32; 28],
     torch: Option<(u32, u32)>,
     tensorflow: Option<(u32, u32)>,
     /// Whether a frame locks the host's memory.
@@ -237,6 +256,17 @@ impl Clues {
         of.into_iter().find(|(clue, _)| self.has(*clue)).map(|(_, server)| server)
     }
 
+    /// What drives the device, where only the rest of the log gives it away.
+    fn backend(&self) -> Option<Backend> {
+        let of = [
+            (Clue::Hip, Backend::Hip),
+            (Clue::Npu, Backend::Npu),
+            (Clue::Xpu, Backend::Xpu),
+            (Clue::Dml, Backend::Other),
+        ];
+        of.into_iter().find(|(clue, _)| self.has(*clue)).map(|(_, backend)| backend)
+    }
+
     fn platform(&self) -> Option<Platform> {
         let of = [
             (Clue::Windows, Platform::Windows),
@@ -278,7 +308,8 @@ impl Clues {
     pub(super) fn of_any(&self) -> Program {
         Program {
             job: self.job(),
-            platform: self.platform(),
+            platform: self.platform().or(self.has(Clue::Dml).then_some(Platform::Windows)),
+            backend: self.backend(),
             server: self.server(),
             loads_checkpoint: self.has(Clue::LoadsCheckpoint),
             ranks: self.has(Clue::Ranks),

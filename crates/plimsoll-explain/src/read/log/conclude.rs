@@ -142,6 +142,13 @@ impl Log {
             ));
         }
         let Some(shown) = self.tables.devices.get(&device.index.unwrap_or(0)) else { return };
+        if shown.total > 0 && shown.used < shown.total / 20 && shown.processes.is_empty() {
+            self.gaps.push(format!(
+                "A table beside the error shows {} of the device's {} in use: if the program did not run then, it fills the device by itself.",
+                plimsoll_memory::format_bytes(shown.used),
+                plimsoll_memory::format_bytes(shown.total)
+            ));
+        }
         if device.others.is_empty() && device.failure.is_none() {
             device.capacity = device.capacity.or(Some(shown.total)).filter(|&total| total > 0);
             device.others = shown.processes.clone();

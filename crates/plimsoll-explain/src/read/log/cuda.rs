@@ -50,6 +50,7 @@ pub(super) const WORDS: &[&str] = &[
     "initialization failed",
     "cuDNN failed to initialize",
     "kipping tactic",
+    "to use tactic",
     "equested size was ",
     "PrimaryCtxRetain",
     "cuCtxCreate",
@@ -57,6 +58,7 @@ pub(super) const WORDS: &[&str] = &[
     "cudaSuccess (2 vs. 0)",
     "malloc_or_wait",
     "[metal::malloc]",
+    "create metal resource",
 ];
 
 /// Statuses of libraries that got no memory for their handle or workspace.
@@ -85,7 +87,8 @@ const LIBRARIES: [&str; 20] = [
 ];
 
 /// Words that say that the device refused memory.
-const DEVICES: [&str; 38] = [
+const DEVICES: [&str; 39] = [
+    "Failed to create metal resource: Buffer",
     "CUDA error: out of memory",
     "CUDA error:out of memory",
     "CUDA Error: out of memory",
@@ -131,11 +134,15 @@ const DEVICES: [&str; 38] = [
 /// What a line says, if it is one of these.
 pub(super) fn read(line: &str, at: u64) -> Option<Found> {
     // TensorFlow's reservation, which is tried again for less, is read with what TensorFlow says besides.
-    if line.contains("from device: CUDA_ERROR_OUT_OF_MEMORY") || line.contains("not a failure") {
+    if line.contains("from device: ") && super::xla::is_of_a_pool(line) || line.contains("not a failure") {
+        return None;
+    }
+    // Locking memory of the host fails with the same code.
+    if has(line, &LOCKING) {
         return None;
     }
     // TensorRT tries another implementation.
-    if line.contains("kipping tactic") {
+    if line.contains("kipping tactic") || line.contains("insufficient to use tactic") {
         return Some(Found::sign(SignKind::Warning, "GPU", line, at));
     }
     if let Some(found) = mlx(line, at) {
@@ -206,18 +213,25 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
         () if has(line, &["onnxruntime", "CUDA failure 2"]) => Framework::OnnxRuntime,
         () if line.contains("Dst tensor") => Framework::TensorFlow,
         () if line.contains("cuMemAllocAsync failed") => Framework::TensorFlowOrJax,
-        () if line.contains("rmm") => Framework::CuPy,
+        () if line.contains("cupy") => Framework::CuPy,
         () => Framework::Unknown,
     };
     let bare =
         has(line, &["CUDA out of memory", "HIP out of memory", "XPU out of memory", "cuda out of memory"])
             || line.trim_end().ends_with("OutOfMemoryError") && !line.contains("java");
-    (bare || has(line, &DEVICES)).then(|| {
+    let known = has(line, &DEVICES);
+    // Advice and conditions have the words, too.
+    if bare && !known && super::refusal::read(line).is_none() {
+        return None;
+    }
+    (bare || known).then(|| {
         let mut found = Found::sign(SignKind::DeviceFull, "GPU", line, at).by(framework);
         // People write about the error in its words, too.
         let written = line.trim_start().starts_with(['C', 'c', 'H', 'X', '`', '>', '#', '|'])
             || has(line, &["rror:", "Error", "xception"]);
-        if bare && !written && !has(line, &DEVICES) {
+        // A class by itself says less than its message, which may stand beside it.
+        let name = line.trim_end().ends_with("OutOfMemoryError");
+        if (name || bare && !written) && !known {
             found.weight = Weight::Hint;
         }
         found.device.program.backend = backend(line);
@@ -263,11 +277,33 @@ fn mlx(line: &str, at: u64) -> Option<Found> {
     })
 }
 
-fn backend(line: &str) -> Option<Backend> {
+/// What drives the device that a line is of.
+pub(super) fn backend(line: &str) -> Option<Backend> {
     match () {
-        () if has(line, &["HIP", "hip", "HSA_STATUS"]) => Some(Backend::Hip),
-        () if has(line, &["XPU", "UR_RESULT", "PI_ERROR", "level_zero"]) => Some(Backend::Xpu),
-        () if has(line, &["CommandBuffer", "Metal"]) => Some(Backend::Mps),
+        () if has(line, &["HIP", "hipE", "hipM", "hip error", "hip_", "rocm", "ROCm", "HSA_STATUS"]) => {
+            Some(Backend::Hip)
+        }
+        () if has(
+            line,
+            &[
+                "XPU",
+                "xpu",
+                "UR_RESULT",
+                "PI_ERROR",
+                "level_zero",
+                "evel Zero",
+                "intel_gpu",
+                "openvino",
+                "OpenVINO",
+            ],
+        ) =>
+        {
+            Some(Backend::Xpu)
+        }
+        () if has(line, &["NPU", "npu", "rtMalloc", "aclrt", "scend"]) => Some(Backend::Npu),
+        () if has(line, &["DirectML", "DmlExecution", "dml_", "\\dml\\", "D3D12"]) => Some(Backend::Other),
+        () if has(line, &["TPU", "tpu_"]) => Some(Backend::Tpu),
+        () if has(line, &["CommandBuffer", "Metal", "metal resource"]) => Some(Backend::Mps),
         () if has(line, &["vk::", "ulkan", "wgpu", "MEM_OBJECT"]) => Some(Backend::Other),
         () if has(line, &["CUDA", "cuda", "Cuda"]) => Some(Backend::Cuda),
         () => None,
@@ -287,8 +323,18 @@ fn told_free(line: &str, at: u64) -> Option<Found> {
 /// A CUDA error of PyTorch's that comes from locking the host's memory, not from the device: the frames say so.
 pub(super) fn is_of_pinned_memory(line: &str) -> bool {
     has(line, &["pin memory thread", "_utils/pin_memory.py", "_utils\\pin_memory.py", ".pin_memory()"])
-        || has(
-            line,
-            &["cudaHostAlloc", "cudaHostRegister", "cuMemHostAlloc", "hipHostMalloc", "cudaMallocHost"],
-        ) && size(line).is_none()
+        || has(line, &LOCKING) && size(line).is_none()
 }
+
+/// Functions that lock memory of the host for a device.
+pub(super) const LOCKING: [&str; 9] = [
+    "cudaHostAlloc",
+    "cudaMallocHost",
+    "cudaHostRegister",
+    "cuMemHostAlloc",
+    "cuMemAllocHost",
+    "cuMemHostRegister",
+    "hipHostMalloc",
+    "hipHostAlloc",
+    "hipHostRegister",
+];

@@ -9,6 +9,8 @@ use crate::sign::{Sign, SignKind};
 pub(super) enum Weight {
     /// A warning, or a request that was tried again.
     Warning,
+    /// Words of a refusal in a line that does not call itself an error.
+    Words,
     /// An error that speaks of memory, in words that no family is known by.
     Hint,
     /// The end of a process, which something above it may explain.
@@ -30,7 +32,7 @@ pub(super) struct Found {
 impl Found {
     /// A finding that a line says outright, of the device called `name`.
     pub(super) fn sign(kind: SignKind, name: &str, line: &str, at: u64) -> Found {
-        let sign = Sign { kind, quote: short(line.trim()), line: at, needed: None, available: None };
+        let sign = Sign { kind, quote: quote(line), line: at, needed: None, available: None };
         let weight = match kind {
             SignKind::Warning => Weight::Warning,
             SignKind::Killed | SignKind::Crashed => Weight::End,
@@ -64,6 +66,20 @@ impl Found {
         self
     }
 }
+
+/// What is quoted of a line: all of it, or of a long one the part that says what happened.
+fn quote(line: &str) -> String {
+    let line = line.trim();
+    let words = if line.len() > MOST_QUOTED { super::refusal::begins(line) } else { None };
+    // A few words before tell who says it.
+    let from = words.filter(|&at| at > MOST_QUOTED / 2).map_or(0, |at| at - MOST_QUOTED / 4);
+    let from =
+        (from..line.len()).find(|&at| line.is_char_boundary(at) && (at == 0 || line[..at].ends_with(' ')));
+    short(&line[from.unwrap_or(0)..])
+}
+
+/// Longer lines are cut.
+const MOST_QUOTED: usize = 400;
 
 /// Whether a line has any of some words.
 pub(super) fn has(line: &str, words: &[&str]) -> bool {

@@ -31,6 +31,8 @@ pub(super) const WORDS: &[&str] = &[
     "code -9",
     "=9/KILL",
     "annot allocate vector",
+    "too large for system",
+    "Array buffer alloc",
     "vector memory exhausted",
     "runtime: out of memory",
     "nsufficient memory",
@@ -72,6 +74,7 @@ pub(super) const WORDS: &[&str] = &[
     "pinned",
     "HostAlloc",
     "HostRegister",
+    "AllocHost",
     "MallocHost",
     "HostMalloc",
     "alloc host",
@@ -105,6 +108,7 @@ pub(super) const WORDS: &[&str] = &[
     "systemd-oomd",
     "total-vm:",
     "egmentation fault",
+    "killed by signal",
     "SIGSEGV",
     "= -11",
     ": -11",
@@ -165,7 +169,7 @@ fn killed(line: &str, at: u64) -> Option<Found> {
         "running beyond physical memory limits",
         "exceeding memory limits",
         "of the memory on node",
-        "workers killed due to memory pressure",
+        "killed due to memory pressure",
         "killed due to the node running low on memory",
         "running low on memory",
         "was killed due to low memory",
@@ -345,6 +349,10 @@ fn crashed(line: &str, at: u64) -> Option<Found> {
             "exit code 139",
             "exited with code 139",
             "device-side assert triggered",
+            "is killed by signal: Aborted",
+            "is killed by signal: Segmentation",
+            "is killed by signal: Illegal",
+            "is killed by signal: Floating",
         ],
     );
     said.then(|| Found::sign(SignKind::Crashed, "program", line, at))
@@ -423,11 +431,15 @@ fn pinned(line: &str, at: u64) -> Option<Found> {
         // llama.cpp goes on with memory that is not locked.
         return Some(Found::sign(SignKind::Warning, "host", line, at).by(Framework::LlamaCpp));
     }
-    let torch =
-        has(line, &["cudaHostAlloc", "cudaHostRegister", "hipHostMalloc"]) && has(line, &["rror", "fail"]);
+    let locks = has(line, &super::cuda::LOCKING) && has(line, &["rror", "fail"]);
     let thread = line.contains("in pin memory thread");
-    (tensorflow || torch || thread).then(|| {
-        let framework = if tensorflow { Framework::TensorFlow } else { Framework::PyTorch };
+    (tensorflow || locks || thread).then(|| {
+        let torch = thread || has(line, &["torch", "c10", "RuntimeError: "]);
+        let framework = match () {
+            () if tensorflow => Framework::TensorFlow,
+            () if torch => Framework::PyTorch,
+            () => Framework::Unknown,
+        };
         let asked =
             size_after(line, "host memory of size: ").or_else(|| size_after(line, "failed to alloc "));
         let found = Found::sign(SignKind::PinnedMemory, "host", line, at).by(framework);
@@ -501,6 +513,12 @@ fn refused(line: &str, at: u64) -> Option<Found> {
         let found = Found::sign(SignKind::HostFull, "host", line, at).by(Framework::LlamaCpp);
         return Some(found.bytes(need, there));
     }
+    if line.contains("model request too large for system") {
+        // Ollama, before it refuses.
+        let figure = |marker: &str| size_after(line, marker).map(|size| size.bytes);
+        let found = Found::sign(SignKind::HostFull, "host", line, at).by(Framework::LlamaCpp);
+        return Some(found.bytes(figure("requested=\""), figure("available=\"")));
+    }
     if let Some(rest) = after(line, "annot allocate vector of size ") {
         // R's units are powers of 1024.
         let bits = [(" Gb", " GB"), (" Mb", " MB"), (" Kb", " KB")];
@@ -542,6 +560,8 @@ fn refused(line: &str, at: u64) -> Option<Found> {
                 // A compiler runs on the host.
                 "LLVM ERROR: out of memory",
                 "Failed to allocate CPU Memory",
+                // A browser's page.
+                "Array buffer allocation failed",
             ],
         );
     if said && !device { sized(None, Framework::Unknown) } else { None }

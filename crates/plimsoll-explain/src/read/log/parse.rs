@@ -69,6 +69,10 @@ pub(super) fn size(text: &str) -> Option<(Size, &str)> {
         let rest = unit_text.strip_prefix(name)?;
         ends_word(rest).then_some((factor, rest))
     });
+    // Of bytes there are no parts: `1.00-1.09 GiB` is no size at its start.
+    if unit.is_none() && figure.contains('.') {
+        return None;
+    }
     let (factor, rest) = unit.unwrap_or((1, rest));
     if let Ok(whole) = figure.parse::<u64>() {
         return Some((Size { bytes: whole.checked_mul(factor)?, exact: factor == 1 }, rest));

@@ -4,77 +4,36 @@
 //! memory, and quoting it with the next command to run is worth more than no answer. Such a finding counts for less than
 //! any other, and its verdict claims no more than the words do.
 
-use super::found::{Found, Weight, has};
+use super::cuda::backend;
+use super::figures;
+use super::found::{Found, Weight};
 use super::parse::size_after;
+use super::refusal::{self, Kind, Tone};
+use crate::program::Backend;
 use crate::recording::Framework;
 use crate::sign::SignKind;
 
-/// Words of which one is in every line of interest.
-pub(super) const WORDS: &[&str] = &[
-    "ut of memory",
-    "ut Of Memory",
-    "ut of Memory",
-    "ot enough space to allocate",
-    "UT OF MEMORY",
-    "OutOfMemory",
-    "ot enough memory",
-    "ot enough VRAM",
-    "nsufficient memory",
-    "nsufficient Memory",
-    "nsufficient VRAM",
-    "nsufficient GPU",
-    "emory exhausted",
-    "out of VRAM",
-    "out of GPU memory",
-    "ailed to allocate",
-    "ailed to alloc ",
-    "nable to allocate",
-    "annot allocate",
-    "ould not allocate",
-    "llocation failed",
-    "llocation failure",
-];
-
-/// Words of lines that give advice, describe options or only warn.
-const NO_ERRORS: [&str; 16] = [
-    "warn",
-    "Warn",
-    "WARN",
-    "[W]",
-    ": W ",
-    "Hint",
-    "hint",
-    "try ",
-    "Try ",
-    "avoid",
-    "If you",
-    "if you",
-    "in case",
-    "retry",
-    "prevent",
-    "not a failure",
-];
-
 /// What a line says, if it is an error that speaks of memory.
 pub(super) fn read(line: &str, at: u64) -> Option<Found> {
-    let error = has(
-        line,
-        &[
-            "rror", "ERROR", " err", "ail", "FAIL", "xception", "FATAL", "fatal", "critical", "CRITICAL",
-            "abort", "[E]", ": E ",
-        ],
-    );
-    if !error || !has(line, WORDS) || has(line, &NO_ERRORS) {
-        return None;
-    }
-    let device = ["CUDA", "cuda", "Cuda", "GPU", "gpu", "VRAM", "HIP", "hipM", "ulkan", "evice", "DML"];
-    let host = ["malloc", "mmap", "host memory", "system memory", "CPU memory", " RAM"];
-    let (kind, name) = match () {
-        () if has(line, &device) => (SignKind::DeviceFull, "GPU"),
-        () if has(line, &host) => (SignKind::HostFull, "host"),
-        () => (SignKind::Unspecified, "memory"),
+    let refusal = refusal::read(line)?;
+    let (kind, name) = match refusal.kind {
+        _ if refusal.tone == Tone::Warning => (SignKind::Warning, "memory"),
+        Kind::Device => (SignKind::DeviceFull, "GPU"),
+        Kind::Host => (SignKind::HostFull, "host"),
+        Kind::Ended => (SignKind::Killed, "host"),
+        Kind::Unsaid => (SignKind::Unspecified, "memory"),
     };
     let mut found = Found::sign(kind, name, line, at);
+    if kind == SignKind::Warning {
+        return Some(found);
+    }
+    found.weight = if refusal.tone == Tone::Error { Weight::Hint } else { Weight::Words };
+    if refusal.kind == Kind::Device {
+        found.device.program.backend = backend(line);
+        if found.device.program.backend == Some(Backend::Npu) {
+            found.device.name = "NPU".into();
+        }
+    }
     // PyTorch's allocator warns with figures before it gives up.
     let asked = size_after(line, "trying to allocate ");
     if let (Some(asked), Some(free), Some(total)) =
@@ -82,7 +41,14 @@ pub(super) fn read(line: &str, at: u64) -> Option<Found> {
     {
         found = found.by(Framework::PyTorch).refused(Some(asked.bytes), asked.exact);
         (found.device.device_free, found.device.capacity) = (Some(free.bytes), Some(total.bytes));
+        return Some(found);
     }
-    found.weight = Weight::Hint;
+    let told = figures::read(line, refusal.at);
+    if let Some(asked) = told.asked {
+        found = found.refused(Some(asked), told.exact);
+        // A figure of something else is no figure of what was free.
+        let less = |bytes: &u64| *bytes < asked;
+        found.device.device_free = told.free.filter(less).filter(|_| kind == SignKind::DeviceFull);
+    }
     Some(found)
 }

@@ -2,17 +2,20 @@
 //! again.
 
 use super::xla::FRAMEWORKS;
-use super::{accelerator, arena, cuda, ggml, host, scratch, server, smi, unspecified};
+use super::{accelerator, arena, cuda, ggml, host, scratch, server, smi};
 use aho_corasick::AhoCorasick;
 use std::sync::LazyLock;
 
-/// Words that every line of interest has one of, outside of dumps.
-const TELLING: [&str; 57] = [
-    "emory",
+/// Words that every line of interest has one of, outside of dumps. With two bytes beside them they are 64, the most that are
+/// searched for with vectors.
+const TELLING: [&str; 62] = [
+    "too large for system",
+    "intel_gpu",
+    "emor",
+    "MEMORY",
     "OOM",
-    "bfc_allocator",
     "bytes_in_use",
-    "alloc",
+    "lloc",
     "File ",
     "Traceback",
     "jax",
@@ -34,13 +37,10 @@ const TELLING: [&str; 57] = [
     "STATUS_",
     "NCCL",
     "resource",
-    "cudaMalloc",
     "KV cache",
     "cache blocks",
     "MiB",
     " MB |",
-    "VRAM%",
-    "allocating <= available",
     "RAM",
     "OUT_OF",
     "MEMLIMIT",
@@ -53,7 +53,6 @@ const TELLING: [&str; 57] = [
     "exitcode",
     "SIGBUS",
     "135",
-    "VRAM",
     "已杀死",
     "已砍掉",
     "強制終了",
@@ -64,11 +63,20 @@ const TELLING: [&str; 57] = [
     "Ucciso",
     "Morto",
     "Java heap",
-    "ALLOCATION_FAIL",
+    "ALLOC",
+    "存",
+    "不足",
+    "памят",
+    "メモリ",
+    "메모리",
+    "peicher",
+    "moire",
 ];
 
 /// Words of which every line has one that begins anything; others only go on with what was begun.
-const BEGINNING: [&str; 29] = [
+const BEGINNING: [&str; 31] = [
+    "XLA Label: ",
+    "from device: ",
     "ut of memory",
     "OUT_OF_MEMORY",
     "OOM when",
@@ -127,7 +135,6 @@ impl Words {
             scratch::WORDS,
             server::WORDS,
             smi::WORDS,
-            unspecified::WORDS,
         ];
         let families = search(&families.concat());
         Words { telling: search(&telling), beginning: search(&BEGINNING), frameworks, families }

@@ -99,7 +99,7 @@ impl RuntimeMessages {
         self.pool(line);
         self.figures(line);
         self.error(line, at);
-        self.lists(line);
+        self.lists(line, at);
     }
 
     /// Takes note that one of [`FRAMEWORKS`] occurs, by its number.
@@ -186,7 +186,7 @@ impl RuntimeMessages {
     fn device_error(&mut self, line: &str, at: u64) {
         let exhausted =
             |asked| Exhausted { asked, elements: None, allocator: None, device: None, op: None, at };
-        let wrote = line.contains("CUDA_ERROR_OUT_OF_MEMORY") && line.contains("failed to allocate ");
+        let wrote = is_of_a_pool(line);
         if wrote {
             self.tensorflow |= !line.contains("external/") && line.contains("tensorflow/");
             // Without its head a line does not say how grave it is.
@@ -198,7 +198,7 @@ impl RuntimeMessages {
         if let Some((used, rest)) = after(line, "out of memory in memory space hbm. Used ").and_then(size) {
             self.capacity = size_after(rest, " of ");
             self.exhausted = Some(Exhausted { allocator: Some("TPU hbm".into()), ..exhausted(used) });
-        } else if line.contains("CUDA_ERROR_OUT_OF_MEMORY") && self.driver.is_none() {
+        } else if wrote && self.driver.is_none() {
             // Asked again and again for less and less: the first is what was wanted.
             let asked = after(line, "failed to allocate ").and_then(size);
             let exact = asked.and_then(|(_, rest)| rest.trim_start().strip_prefix('(').and_then(size));
@@ -295,7 +295,12 @@ impl RuntimeMessages {
         }
     }
 
-    fn lists(&mut self, line: &str) {
+    fn lists(&mut self, line: &str, at: u64) {
+        // Buffers are listed when a program's memory was refused; what comes before may be lost.
+        if line.trim_start().starts_with("XLA Label: ") && self.list != ListUnderWay::Buffers {
+            self.list = ListUnderWay::Buffers;
+            self.without_size.get_or_insert_with(|| (short(line.trim()), at));
+        }
         if line.contains("Peak buffers:") {
             self.list = ListUnderWay::Buffers;
             self.buffers.clear();
@@ -345,6 +350,13 @@ impl RuntimeMessages {
             }
         }
     }
+}
+
+/// Whether CUDA's or HIP's driver refuses a share of the device to the pool: `failed to allocate 2.12G (2282521344 bytes) from
+/// device: CUDA_ERROR_OUT_OF_MEMORY`, `HIP_ERROR_OutOfMemory` or a number.
+pub(super) fn is_of_a_pool(line: &str) -> bool {
+    let told = ["CUDA_ERROR_OUT_OF_MEMORY", "HIP_ERROR_OutOfMemory", "hipErrorOutOfMemory", "hipError_t("];
+    line.contains("failed to allocate ") && told.iter().any(|told| line.contains(told))
 }
 
 fn index_after(text: &str, marker: &str) -> Option<u32> {
