@@ -5,6 +5,7 @@
 
 mod advice;
 mod builder;
+mod candidate;
 mod compile;
 mod declared;
 mod examine;
