@@ -83,12 +83,19 @@ fn a_workload_is_written_for_a_table_and_predicts_rows_without_an_answer() {
 fn numbers_are_predicted_in_their_own_units() {
     let place = Place::new();
     let price = |row: u32| 250_000.0 + 3000.0 * f64::from(row * 7 % 50) + 20_000.0 * f64::from(row % 3);
-    let rows = (0..150u32)
-        .map(|row| format!("{};{};{},5\n", row * 7 % 50, ["a", "b", "c"][(row % 3) as usize], price(row)));
-    place.write("homes.csv", &format!("area;town;price\n{}", rows.collect::<String>()));
+    let town = |row: u32| ["a", "b", "c"][(row % 3) as usize];
+    let rows = (0..150u32).map(|row| {
+        format!("{};{};{}.{}.2024;{},5\n", row * 7 % 50, town(row), 1 + row % 28, 1 + row % 2, price(row))
+    });
+    place.write("homes.csv", &format!("area;town;sold;price\n{}", rows.collect::<String>()));
     place.succeed(&["new", "homes", "--data", "homes.csv", "--target", "price", "--quiet"]);
     let workload = place.read("homes.toml");
-    for line in ["delimiter = \";\"", "decimal = \",\"", "rescale = "] {
+    for line in [
+        "delimiter = \";\"",
+        "decimal = \",\"",
+        "rescale = ",
+        "not among them: sold, which holds dates or times",
+    ] {
         assert!(workload.contains(line), "{line}\n{workload}");
     }
     place.succeed(&["train", "homes.toml", "--quiet"]);

@@ -161,6 +161,9 @@ fn column_of(column: &ColumnSurvey, rows: u64) -> Column<'_> {
     if column.is_numbers() {
         return Column::Number(column);
     }
+    if column.values.as_ref().is_some_and(|values| values.keys().all(|text| is_moment(text))) {
+        return Column::LeftOut(column, "holds dates or times".to_string());
+    }
     match &column.values {
         Some(values) if values.len() <= MOST_CATEGORIES && values.len() as u64 * 2 <= rows.max(4) => {
             let empty = (column.missing > 0).then(String::new);
@@ -169,6 +172,15 @@ fn column_of(column: &ColumnSurvey, rows: u64) -> Column<'_> {
         Some(values) => Column::LeftOut(column, format!("has {} different texts", values.len())),
         None => Column::LeftOut(column, "has very many different texts".to_string()),
     }
+}
+
+/// Whether a text is a date or a time, such as 2024-05-31, 31.5.24 or 2024-05-31T12:00:00Z: a network that is given one as a
+/// category learns nothing of the others.
+fn is_moment(text: &str) -> bool {
+    let digits = text.bytes().filter(u8::is_ascii_digit).count();
+    let between = text.matches(['-', '/', '.', ':']).count();
+    let is_part = |c: char| c.is_ascii_digit() || matches!(c, '-' | '/' | '.' | ':' | ' ' | 'T' | 'Z' | '+');
+    text.starts_with(|c: char| c.is_ascii_digit()) && digits >= 4 && between >= 2 && text.chars().all(is_part)
 }
 
 fn write_table(
