@@ -172,6 +172,24 @@ fn compressed_members_that_become_something_else_are_refused() {
 }
 
 #[test]
+fn names_of_members_are_shown_without_what_acts_on_a_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bytes = std::fs::read(file("stored.npz")).unwrap();
+    let places: Vec<usize> = (0..bytes.len() - 5).filter(|&at| bytes[at..].starts_with(b"x.npy")).collect();
+    assert_eq!(places.len(), 2, "with the member and in the list");
+    places.into_iter().for_each(|at| bytes[at] = 0x1b);
+    let path = folder.path().join("odd.npz");
+    std::fs::write(&path, bytes).unwrap();
+    for asked in [path.clone(), PathBuf::from(format!("{}:z", path.display()))] {
+        let message = refusal(npy(asked, file("labels.npy"), PLAIN, CLASSES));
+        assert!(
+            message.contains("there are: \"\\u{1b}\", \"y\"") && !message.contains('\u{1b}'),
+            "{message:?}"
+        );
+    }
+}
+
+#[test]
 fn arrays_that_cannot_be_samples_are_refused_with_what_to_do() {
     let labels = file("labels.npy");
     for (name, told) in [

@@ -75,9 +75,9 @@ pub(super) fn refuse_unnamed(file: &Bytes) -> crate::Error {
     let names = || -> Result<Vec<String>> { List::read(file)?.map(|entry| Ok(entry?.name)).collect() };
     match names() {
         Ok(names) => {
-            let first = names.first().map_or("x", |name| name);
+            let example = format!("data.npz:{}", names.first().map_or("x", |name| name));
             let reason = format!(
-                "it is a .npz file: name one of its members, as in \"data.npz:{first}\"; there are: {}",
+                "it is a .npz file: name one of its members, as in {example:?}; there are: {}",
                 listed(&names)
             );
             file.error(None, None, reason)
