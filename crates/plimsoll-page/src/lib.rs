@@ -22,6 +22,8 @@
 //! ```
 
 use plimsoll_memory::quoted;
+use serde::Serialize;
+use serde_json::ser::{CharEscape, Formatter, Serializer};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
@@ -93,11 +95,52 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-/// JSON for the body of a script element: no `<` can end it, no line separator can break it, and what is in it can be
-/// seen, as [`quoted`] has it.
-pub fn script_json(value: Value) -> String {
-    let json = quoted_json(value).to_string();
-    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+/// Writes JSON for the body of a script element: no `<` can end it, no line separator can break it, and what is in it can
+/// be seen, as [`quoted`] has it. Nothing is copied: what a page shows may be most of the memory there is.
+///
+/// # Errors
+/// If `out` cannot be written to.
+pub fn write_script_json(value: &Value, out: &mut dyn Write) -> io::Result<()> {
+    Ok(value.serialize(&mut Serializer::with_formatter(out, InScript))?)
+}
+
+/// How JSON is written into a script.
+struct InScript;
+
+impl Formatter for InScript {
+    fn write_string_fragment<W: ?Sized + Write>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
+        // The fragment has no backslash of its own: those seen here are what stands for something unprintable.
+        let safe = quoted(fragment);
+        let mut rest = &*safe;
+        while let Some(at) = rest.find(['<', '>', '&', '\\']) {
+            out.write_all(rest[..at].as_bytes())?;
+            match rest.as_bytes()[at] {
+                b'<' => out.write_all(b"\\u003c")?,
+                b'>' => out.write_all(b"\\u003e")?,
+                b'&' => out.write_all(b"\\u0026")?,
+                _ => out.write_all(b"\\\\")?,
+            }
+            rest = &rest[at + 1..];
+        }
+        out.write_all(rest.as_bytes())
+    }
+
+    fn write_char_escape<W: ?Sized + Write>(&mut self, out: &mut W, escape: CharEscape) -> io::Result<()> {
+        let control = match escape {
+            CharEscape::Quote => return out.write_all(b"\\\""),
+            CharEscape::ReverseSolidus => return out.write_all(b"\\\\"),
+            CharEscape::Solidus => return out.write_all(b"/"),
+            CharEscape::Backspace => "\u{8}",
+            CharEscape::FormFeed => "\u{c}",
+            CharEscape::LineFeed => "\n",
+            CharEscape::CarriageReturn => "\r",
+            CharEscape::Tab => "\t",
+            CharEscape::AsciiControl(byte) => {
+                return self.write_string_fragment(out, char::from(byte).encode_utf8(&mut [0]));
+            }
+        };
+        self.write_string_fragment(out, control)
+    }
 }
 
 /// The same value with its texts [`quoted`]: JSON is shown to people too, and it escapes only some controls.
@@ -135,6 +178,7 @@ pub fn base64_group(group: &[u8]) -> [u8; 4] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn base64_is_as_the_standard_gives_it() {
@@ -145,15 +189,29 @@ mod tests {
         }
     }
 
+    fn in_script(value: &Value) -> String {
+        let mut out = vec![];
+        write_script_json(value, &mut out).expect("a vector");
+        String::from_utf8(out).expect("text")
+    }
+
     #[test]
     fn nothing_in_json_ends_the_script_it_stands_in() {
         let hostile = "</script><!--\u{2028}\u{202e}&";
-        let json = script_json(Value::from(
-            [(hostile.to_string(), Value::from(hostile))].into_iter().collect::<serde_json::Map<_, _>>(),
-        ));
+        let json = in_script(&json!({ hostile: hostile }));
         assert!(!json.contains(['<', '>', '&', '\u{2028}', '\u{202e}']), "{json}");
         let back: Value = serde_json::from_str(&json).expect("JSON still");
         assert!(back.as_object().is_some_and(|map| map.keys().all(|key| key.starts_with("</script>"))));
+    }
+
+    #[test]
+    fn json_in_a_script_reads_back_as_quoted_texts() {
+        let every: String = (0..0x3000).filter_map(char::from_u32).collect();
+        for text in ["", "plain", "a\\b\"c/d", "\u{8}\u{c}\n\r\t\0\u{1f}\u{7f}\u{9f}", "größer <b>", &every] {
+            let value = json!({ text: [text, 1.5, null, { "deep": text }] });
+            let back: Value = serde_json::from_str(&in_script(&value)).expect("JSON");
+            assert_eq!(back, quoted_json(value), "{text:?}");
+        }
     }
 
     #[test]

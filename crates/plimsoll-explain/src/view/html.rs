@@ -15,7 +15,7 @@ use crate::explanation::Explanation;
 use crate::recording::{Device, Recording};
 use blob::Blob;
 use plimsoll_memory::quoted;
-use plimsoll_page::{Page, escape, script_json};
+use plimsoll_page::{Page, escape, write_script_json};
 use serde_json::json;
 use std::io::{self, Write};
 
@@ -61,14 +61,14 @@ pub fn write_html(recording: &Recording, explanation: &Explanation, out: &mut dy
     let devices: Vec<_> = views.iter().map(|view| device::describe(view, &mut blob)).collect();
     let files = recording.origin.files.join(", ");
     let files = quoted(&files);
-    let mut meta = json!({ "framework": recording.origin.framework.name(), "devices": devices });
+    let meta = json!({ "framework": recording.origin.framework.name(), "devices": devices });
 
     let style = [plimsoll_page::STYLE, STYLE, &header::widths()].concat();
     let page = Page { template: PAGE, style, script: SCRIPT.concat() };
     page.write(out, |slot, out| match slot {
         "title" => out.write_all(escape(&files).as_bytes()),
         "header" => header::write(recording, &views, out),
-        "meta" => out.write_all(script_json(meta.take()).as_bytes()),
+        "meta" => write_script_json(&meta, out),
         "blob" => blob.write(out),
         _ => Ok(()),
     })

@@ -2,7 +2,7 @@
 
 use crate::forecast::plan_picture::PlanPicture;
 use plimsoll_memory::quoted;
-use plimsoll_page::{Page, escape, script_json};
+use plimsoll_page::{Page, escape, write_script_json};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
@@ -29,7 +29,7 @@ pub(crate) fn write_plan_page(picture: &PlanPicture, title: &str, out: &mut dyn 
         "plan" => out.write_all(PLAN.as_bytes()),
         "meta" => {
             let about = json!({ "title": title, "plan": picture.to_json() });
-            out.write_all(script_json(about).as_bytes())
+            write_script_json(&about, out)
         }
         _ => Ok(()),
     })
@@ -42,7 +42,7 @@ pub(super) fn write_run_page(about: &Value, out: &mut dyn Write) -> io::Result<(
         "title" => out.write_all(text(about["title"].as_str().unwrap_or_default()).as_bytes()),
         "connect" => out.write_all(if about["data"].is_null() { b"'self'" } else { b"'none'" }),
         "plan" => out.write_all(PLAN.as_bytes()),
-        "meta" => out.write_all(script_json(about.clone()).as_bytes()),
+        "meta" => write_script_json(about, out),
         _ => Ok(()),
     })
 }
