@@ -25,6 +25,10 @@ pub(crate) struct Args {
     /// The column of your table that has the numbers to predict
     #[arg(long, value_name = "COLUMN", conflicts_with = "label")]
     target: Option<String>,
+    /// The column of your table whose text is read; if it is not given, the other columns are, or the longest text if there is
+    /// nothing else
+    #[arg(long, value_name = "COLUMN")]
+    text: Option<String>,
     /// Print nothing but errors
     #[arg(long, conflicts_with = "json")]
     quiet: bool,
@@ -75,8 +79,10 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
         (None, Some(column)) => Predict::Target(column.clone()),
         (None, None) => Predict::Last,
     };
-    if predict != Predict::Last && !matches!(args.data, Data::Own(_)) {
-        return Err("--label and --target are columns of a table of yours: name it by --data FILE".into());
+    if (predict != Predict::Last || args.text.is_some()) && !matches!(args.data, Data::Own(_)) {
+        return Err(
+            "--label, --target and --text are columns of a table of yours: name it by --data FILE".into()
+        );
     }
     let mut files = Vec::new();
     match &args.data {
@@ -85,7 +91,10 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
             files.push((beside(".toml"), include_str!("../templates/csv.toml").replace("NAME", name)));
             files.push((beside(".csv"), example_table()));
         }
-        Data::Own(file) => files.push((beside(".toml"), propose(file, &seen_from(&stem, file)?, &predict)?)),
+        Data::Own(file) => {
+            let text = propose(file, &seen_from(&stem, file)?, &predict, args.text.as_deref())?;
+            files.push((beside(".toml"), text));
+        }
     }
     if let Some((taken, _)) = files.iter().find(|(path, _)| path.symlink_metadata().is_ok()) {
         return Err(

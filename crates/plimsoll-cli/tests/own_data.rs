@@ -108,6 +108,70 @@ fn numbers_are_predicted_in_their_own_units() {
     place.succeed(&["export", "runs/homes", "--out", "homes.onnx"]);
 }
 
+/// Reviews, some over several lines, of which two words tell.
+fn reviews(rows: u32) -> String {
+    let review = |n: u32| {
+        let (word, kind) = [("wonderful", "good"), ("dreadful", "bad")][(n * 7 / 3 % 2) as usize];
+        let before = ["The film, all of it,", "\"\"Well\"\", she said", "On\nthe whole"][(n % 3) as usize];
+        format!(
+            "{n},\"{before} was {word} to me the {n}th time {}\",{kind}\n",
+            "and more ".repeat((n % 5) as usize)
+        )
+    };
+    "id,review,kind\n".to_string() + &(0..rows).map(review).collect::<String>()
+}
+
+#[test]
+fn texts_are_told_apart_by_their_words() {
+    let place = Place::new();
+    place.write("reviews.csv", &reviews(120));
+    place.succeed(&["new", "reviews", "--data", "reviews.csv"]);
+    let workload = place.read("reviews.toml");
+    for line in
+        ["text = \"review\"\nlength = ", "words = 20000 ", "classes = [\"bad\", \"good\"]", "# not read: id"]
+    {
+        assert!(workload.contains(line), "{line}\n{workload}");
+    }
+    place.write("reviews.toml", &workload.replace("epochs = ", "epochs = 12 #"));
+    place.succeed(&["train", "reviews.toml", "--quiet"]);
+    place.write("new.csv", "review\n\"It was\ndreadful\"\nSo wonderful\n");
+    place.succeed(&["predict", "runs/reviews", "new.csv", "--out", "new-out.csv"]);
+    let predicted = place.read("new-out.csv");
+    let classes: Vec<&str> = predicted.lines().filter_map(|line| line.split(',').next()).collect();
+    assert_eq!(classes, ["class", "bad", "good"]);
+
+    let lines =
+        workload.replace("kind = \"csv\"", "kind = \"jsonl\"").replace("reviews.csv", "reviews.jsonl");
+    place.write("lines.toml", &lines.replace("epochs = ", "epochs = 1 #"));
+    let bad = "{\"kind\": \"bad\", \"review\": \"dreadful\"}\n";
+    let good = "{\"review\": \"fine\", \"kind\": \"good\"}\n";
+    place.write("reviews.jsonl", &[bad, good].concat().repeat(20));
+    place.succeed(&["train", "lines.toml", "--quiet"]);
+    place.write("new.jsonl", "{\"review\": \"wonderful\"}\n{\"review\": \"\"}\n");
+    place.succeed(&["predict", "runs/lines", "new.jsonl", "--out", "lines.csv"]);
+    assert_eq!(place.read("lines.csv").lines().count(), 3);
+}
+
+#[test]
+fn a_text_is_read_in_place_of_other_columns_where_that_is_asked_for() {
+    let place = Place::new();
+    place.write("birds.csv", &penguins());
+    place.succeed(&["new", "birds", "--data", "birds.csv", "--text", "note", "--target", "mass"]);
+    let workload = place.read("birds.toml");
+    assert!(
+        workload.contains("text = \"note\"\nlength = 8 ") && workload.contains("rescale = "),
+        "{workload}"
+    );
+    let shown = place.succeed(&["summary", "birds.toml"]).stdout;
+    assert!(shown.contains("32×8×64") && shown.contains("global_mean_pool"), "{shown}");
+    let wrong =
+        [("mass", "is what is to be predicted, and not the text"), ("colour", "there is no column `colour`")];
+    for (text, expected) in wrong {
+        let error = place.fail(&["new", "b", "--data", "birds.csv", "--text", text, "--target", "mass"]);
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
 #[test]
 fn what_cannot_be_predicted_is_said_and_nothing_is_written() {
     let place = Place::new();

@@ -36,6 +36,7 @@ mod table_columns;
 mod table_kinds;
 mod table_survey;
 mod text;
+mod text_tokens;
 mod tfrecord;
 #[cfg(feature = "tokenizers")]
 mod tokens;
@@ -58,6 +59,7 @@ pub use table::{Table, arrow, parquet};
 pub use table_columns::TableColumn;
 pub use table_survey::{ColumnSurvey, MOST_VALUES, TableSurvey};
 pub use text::Text;
+pub use text_tokens::TextTokens;
 pub use tfrecord::TfRecord;
 #[cfg(feature = "tokenizers")]
 pub use tokens::{TokenizedText, Tokenizer};
@@ -155,6 +157,8 @@ pub struct Tokens {
 
 /// What a workload says of its data, by key. An error of these names the key and its place in the file.
 pub trait Options {
+    /// Whether the key is there.
+    fn has(&self, key: &'static str) -> bool;
     /// Text, if the key is there.
     fn find_text(&self, key: &'static str) -> Result<Option<String>>;
     /// Text.

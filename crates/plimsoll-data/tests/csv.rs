@@ -159,7 +159,7 @@ fn wrong_cells_are_named_by_line_and_column() {
         ("x,y\n1,0,5\n", "line 2: it has 3 cells where the header has 2"),
         (
             "x,y\n\"1,0\n",
-            "line 2, column `x`: the quotes of `\"1,0` do not end on the line; cells over several lines cannot be read",
+            "line 2, column `x`: the quotes of `\"1,0` are not closed: write a quote that is part of a cell twice",
         ),
     ];
     for (text, message) in cases {

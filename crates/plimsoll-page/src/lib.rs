@@ -23,8 +23,8 @@
 
 use plimsoll_memory::quoted;
 use serde::Serialize;
-use serde_json::ser::{CharEscape, Formatter, Serializer};
 use serde_json::Value;
+use serde_json::ser::{CharEscape, Formatter, Serializer};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -113,7 +113,7 @@ impl Formatter for InScript {
         let safe = quoted(fragment);
         let mut rest = &*safe;
         while let Some(at) = rest.find(['<', '>', '&', '\\']) {
-            out.write_all(rest[..at].as_bytes())?;
+            out.write_all(&rest.as_bytes()[..at])?;
             match rest.as_bytes()[at] {
                 b'<' => out.write_all(b"\\u003c")?,
                 b'>' => out.write_all(b"\\u003e")?,
@@ -207,7 +207,8 @@ mod tests {
     #[test]
     fn json_in_a_script_reads_back_as_quoted_texts() {
         let every: String = (0..0x3000).filter_map(char::from_u32).collect();
-        for text in ["", "plain", "a\\b\"c/d", "\u{8}\u{c}\n\r\t\0\u{1f}\u{7f}\u{9f}", "größer <b>", &every] {
+        for text in ["", "plain", "a\\b\"c/d", "\u{8}\u{c}\n\r\t\0\u{1f}\u{7f}\u{9f}", "größer <b>", &every]
+        {
             let value = json!({ text: [text, 1.5, null, { "deep": text }] });
             let back: Value = serde_json::from_str(&in_script(&value)).expect("JSON");
             assert_eq!(back, quoted_json(value), "{text:?}");

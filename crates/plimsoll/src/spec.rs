@@ -37,8 +37,8 @@
 //! |---|---|
 //! | (top) | `about`; `name`, the file's if left out; `loss`; `metrics`, a list |
 //! | `[data]` digits | none |
-//! | `[data]` csv | `path`, relative to the file; `label` with `classes`, or `target`; `delimiter`; `decimal`, `","` if fractions follow one; `features`, `ignore`, `columns` |
-//! | `[data]` parquet, arrow | `path`; `label` with `classes`, or `target`; `features`, `ignore`, `columns` |
+//! | `[data]` csv | `path`, relative to the file; `label` with `classes`, or `target`; `delimiter`; `decimal`, `","` if fractions follow one; `features`, `ignore`, `columns`; or `text`, `length`, `words`, `tokenizer` |
+//! | `[data]` parquet, arrow | `path`; `label` with `classes`, or `target`; `features`, `ignore`, `columns`; or `text`, `length`, `words`, `tokenizer` |
 //! | `[data]` npy | `inputs`, `targets`, .npy files or `"data.npz:x"`; `classes`; `scale`, `channels` |
 //! | `[data]` idx | `path`; `labels`, if not named as the images; `classes`; `scale`, `channels`; `missing` |
 //! | `[data]` safetensors | `path`; `inputs`, `targets`, names of tensors; `classes`; `scale`, `channels` |
@@ -61,6 +61,10 @@
 //! among them; `age = { missing = 30, mean = 29.7, deviation = 14.5 }` says what an empty cell stands for, and what numbers
 //! are measured in. A file to predict from may lack the column that is predicted. `plimsoll new NAME --data FILE` writes all
 //! this for a file.
+//!
+//! `text = "review"` reads the text in this column or key, of csv, parquet, arrow, jsonl and tfrecord, in place of features: as
+//! `length` tokens, cut or filled up by the token 0. Tokens are bytes; or words, in lower case, hashed into `words` numbers,
+//! the vocabulary of an `embedding`; or those of a `tokenizer`, a tokenizer.json. Cells of csv files may go over several lines.
 //!
 //! Files of npy, idx, safetensors and text are read in place and not held, except idx files that gzip packed. Samples are
 //! the first axis; with `classes` whole numbers are predicted, else floats. `scale` makes floats from 0 to 1 of bytes,

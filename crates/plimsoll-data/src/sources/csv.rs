@@ -12,10 +12,10 @@ use std::sync::Arc;
 use super::csv_rows::{Header, Rows, row_error};
 use super::files::Paths;
 use super::predicted::Predicted;
-use super::records::format::{Fault, Format, Frame, Out, frame_line};
+use super::records::format::{Fault, Format, Frame, MOST_QUOTED_BYTES, Out, frame_row};
 use super::records::{self, RecordFiles, Streamed};
 use super::table_columns::{Selection, TableColumn};
-use super::{Answer, Classes, Columns, Description, Options, SourceKind, skips_errors};
+use super::{Answer, Classes, Columns, Description, Options, SourceKind, TextTokens, Tokens, skips_errors};
 use crate::{Dataset, Error, ErrorKind, RamBudget, Record, Result};
 
 /// How to read a csv file: which column is to be predicted, and from the others.
@@ -58,7 +58,21 @@ struct CsvFile {
 
 pub(super) const KIND: SourceKind = SourceKind {
     name: "csv",
-    keys: &["path", "label", "classes", "target", "delimiter", "decimal", "features", "ignore", "columns"],
+    keys: &[
+        "path",
+        "label",
+        "classes",
+        "target",
+        "delimiter",
+        "decimal",
+        "features",
+        "ignore",
+        "columns",
+        "text",
+        "length",
+        "words",
+        "tokenizer",
+    ],
     describe,
 };
 
@@ -88,6 +102,10 @@ fn describe(options: &dyn Options) -> Result<Box<dyn Description>> {
 impl Description for CsvFile {
     fn answer(&self) -> Answer {
         self.answer
+    }
+
+    fn tokens(&self) -> Option<Tokens> {
+        self.csv.selection.tokens()
     }
 
     fn open(&self) -> Result<Dataset> {
@@ -141,6 +159,12 @@ impl Csv {
     /// What becomes of a column that is not a feature as it stands.
     pub fn column(mut self, name: &str, column: TableColumn) -> Csv {
         self.selection.columns.push((name.to_string(), column));
+        self
+    }
+
+    /// Gives `tokens`, `i32`, those of the text in this column, in place of `features`. All other columns are ignored.
+    pub fn text(mut self, column: &str, tokens: TextTokens) -> Csv {
+        self.selection.text = Some((column.to_string(), tokens));
         self
     }
 
@@ -201,7 +225,8 @@ impl Csv {
             "use fewer rows or columns, raise the budget, or read the text from a file, which is not held";
         self.budget.admit(what, extent.longest_line, remedy)?;
 
-        let mut lines = Lines { text, number: 0, line: reserve(extent.longest_line, what)? };
+        let mut lines =
+            Lines { text, number: 0, line: reserve(extent.longest_line, what)?, given: 0, more_lines: 0 };
         let Some(header) = lines.next().map_err(failed)? else {
             return Err(ErrorKind::Empty { what: format!("{what} has no header line") }.into());
         };
@@ -215,7 +240,11 @@ impl Csv {
         let bytes = rows.saturating_mul(4 * (features + 1)).saturating_add(extent.longest_line);
         self.budget.admit(what, bytes, remedy)?;
 
-        let mut all_features: Vec<f32> = reserve(rows.saturating_mul(features), what)?;
+        let (mut all_features, mut tokens): (Vec<f32>, Vec<i32>) = (vec![], vec![]);
+        match self.selection.text {
+            None => all_features = reserve(rows.saturating_mul(features), what)?,
+            Some(_) => tokens = reserve(rows.saturating_mul(features), what)?,
+        }
         let (mut labels, mut targets): (Vec<i32>, Vec<f32>) = (vec![], vec![]);
         let (is_label, is_target) = match table.fields().len() {
             1 => (false, false),
@@ -236,7 +265,10 @@ impl Csv {
                 Err(Fault::new(0, "the text grew while it was read; read it again"))
             };
             parsed.map_err(|fault| row_error(None, lines.number, fault))?;
-            all_features.extend_from_slice(record.get("features")?);
+            match self.selection.text {
+                None => all_features.extend_from_slice(record.get("features")?),
+                Some(_) => tokens.extend_from_slice(record.get("tokens")?),
+            }
             if is_label {
                 labels.extend_from_slice(record.get("label")?);
             } else if is_target {
@@ -247,7 +279,11 @@ impl Csv {
             return Err(ErrorKind::Empty { what: format!("{what} has a header but no rows") }.into());
         }
         drop(lines);
-        let columns = Columns::within(self.budget).column("features", &[features as usize], all_features)?;
+        let (columns, shape) = (Columns::within(self.budget), [features as usize]);
+        let columns = match self.selection.text {
+            None => columns.column("features", &shape, all_features)?,
+            Some(_) => columns.column("tokens", &shape, tokens)?,
+        };
         match (is_label, is_target) {
             (true, _) => columns.column("label", &[], labels),
             (_, true) => columns.column("target", &[], targets),
@@ -269,16 +305,16 @@ fn reserve<T>(elements: u64, what: &str) -> Result<Vec<T>> {
 
 /// What the first pass learns, in constant memory.
 struct Extent {
-    /// Lines that hold more than white space.
+    /// Lines that hold more than white space: there are no more rows.
     text_lines: u64,
-    /// Bytes of the longest line.
+    /// No row has more bytes.
     longest_line: u64,
 }
 
 impl Extent {
     fn measure(text: &mut impl BufRead) -> std::io::Result<Extent> {
         let mut extent = Extent { text_lines: 0, longest_line: 0 };
-        let (mut line, mut has_text) = (0u64, false);
+        let (mut line, mut has_text, mut is_quoted, mut may_go_on) = (0u64, false, false, false);
         loop {
             let bytes = text.fill_buf()?;
             if bytes.is_empty() {
@@ -287,8 +323,10 @@ impl Extent {
             for &byte in bytes {
                 line += 1;
                 extent.longest_line = extent.longest_line.max(line);
+                is_quoted ^= byte == b'"';
                 if byte == b'\n' {
-                    (line, has_text) = (0, false);
+                    may_go_on |= is_quoted;
+                    (line, has_text, is_quoted) = (0, false, false);
                 } else if !has_text && !byte.is_ascii_whitespace() {
                     has_text = true;
                     extent.text_lines += 1;
@@ -297,27 +335,50 @@ impl Extent {
             let read = bytes.len();
             text.consume(read);
         }
+        if may_go_on {
+            extent.longest_line += MOST_QUOTED_BYTES as u64;
+        }
         Ok(extent)
     }
 }
 
-/// The lines that hold more than white space, in one buffer that is used again.
+/// The rows of a text, in one buffer that is used again.
 struct Lines<R> {
     text: R,
+    /// The first line of the row that was read last.
     number: u64,
+    /// What was read, and how much of it was given.
     line: Vec<u8>,
+    given: usize,
+    more_lines: u64,
 }
 
 impl<R: BufRead> Lines<R> {
     fn next(&mut self) -> std::io::Result<Option<&[u8]>> {
+        self.number += std::mem::take(&mut self.more_lines);
+        self.line.drain(..std::mem::take(&mut self.given));
+        let mut is_end = false;
         loop {
-            self.line.clear();
-            if self.text.read_until(b'\n', &mut self.line)? == 0 {
-                return Ok(None);
-            }
-            self.number += 1;
-            if let Ok(Frame::Record { end, .. }) = frame_line(&self.line, true) {
-                return Ok(Some(&self.line[..end]));
+            match frame_row(&self.line[self.given..], is_end) {
+                Ok(Frame::Record { end, next, lines }) => {
+                    let row = self.given..self.given + end;
+                    self.given += next;
+                    (self.number, self.more_lines) = (self.number + 1, lines - 1);
+                    return Ok(Some(&self.line[row]));
+                }
+                Ok(Frame::Filling(bytes)) => {
+                    self.number += 1;
+                    self.given += bytes;
+                }
+                Ok(Frame::More) => {
+                    self.line.drain(..std::mem::take(&mut self.given));
+                    // Twice as much as was looked at in vain.
+                    let enough = (2 * self.line.len()).min(MOST_QUOTED_BYTES + 1);
+                    while !is_end && (self.line.is_empty() || self.line.len() < enough) {
+                        is_end = self.text.read_until(b'\n', &mut self.line)? == 0;
+                    }
+                }
+                Ok(Frame::End) | Err(_) => return Ok(None),
             }
         }
     }

@@ -7,7 +7,7 @@
 use super::Classes;
 use super::csv::Csv;
 use super::decimal::{parse_short, parse_single};
-use super::records::format::{Fault, Format, Framing, Out, Parsed, Place, frame_line};
+use super::records::format::{Fault, Format, Framing, Out, Parsed, Place, frame_row};
 use super::records::input::Input;
 use super::records::key::no_class;
 use super::table_columns::{Cells, Names, real};
@@ -31,6 +31,8 @@ pub(super) struct Rows {
     columns: Vec<Column>,
     /// The column that is to be predicted, if it is read.
     answer: Option<usize>,
+    /// How many different tokens there are, if features are tokens.
+    vocabulary: Option<usize>,
     labels: Labels,
     delimiter: Delimiter,
     /// Whether fractions follow a comma.
@@ -112,12 +114,12 @@ impl Rows {
         }
         let answer = found.filter(|_| !csv.is_without_answer);
         let columns = columns(csv, names, found)?;
-        let features = columns.iter().map(|column| column.cells.width()).sum();
+        let features: usize = columns.iter().map(|column| column.cells.width()).sum();
         if features == 0 {
             let reason = format!("it has no column to predict `{}` from", csv.answer);
             return Err(row_error(path, line, Fault::new(0, reason)));
         }
-        let features = Field::new("features", Element::F32, &[features])?;
+        let features = csv.selection.field(features)?;
         let (name, element) = if csv.is_label { ("label", Element::I32) } else { ("target", Element::F32) };
         let mut fields = vec![features];
         if answer.is_some() {
@@ -137,7 +139,8 @@ impl Rows {
         };
         let path = path.map(Path::to_path_buf).unwrap_or_default();
         let (delimiter, is_comma) = (Delimiter::new(delimiter), csv.is_comma);
-        Ok(Rows { fields, header, columns, answer, labels, delimiter, is_comma, path })
+        let vocabulary = csv.selection.tokens().map(|tokens| tokens.vocabulary);
+        Ok(Rows { fields, header, columns, answer, vocabulary, labels, delimiter, is_comma, path })
     }
 
     /// The features of a row.
@@ -274,7 +277,7 @@ impl Format for Rows {
     }
 
     fn framing(&self) -> Framing {
-        frame_line
+        frame_row
     }
 
     fn parse(&self, line: &[u8], out: &mut Out<'_>) -> Parsed<()> {
@@ -298,7 +301,7 @@ impl Format for Rows {
 
     fn classes(&self, position: usize) -> Option<usize> {
         match &self.labels {
-            _ if position != ANSWER => None,
+            _ if position != ANSWER => self.vocabulary,
             Labels::None => None,
             Labels::Numbered(classes) => *classes,
             Labels::Named(names) => Some(names.count()),
@@ -356,7 +359,7 @@ fn not_parted(header: &Header, asked: &str) -> Option<String> {
 }
 
 pub(super) fn read_header(input: &mut Input, delimiter: char) -> Result<Header> {
-    if !input.next(frame_line, 0)? {
+    if !input.next(frame_row, 0)? {
         return Err(
             ErrorKind::Empty { what: format!("{} has no header line", input.path().display()) }.into()
         );
@@ -466,7 +469,7 @@ pub(super) fn unquote(cell: &[u8], at: usize) -> Parsed<Cow<'_, str>> {
     let Some(opened) = cell.strip_prefix('"') else { return Ok(Cow::Borrowed(cell)) };
     let Some(inner) = opened.strip_suffix('"').map(str::trim) else {
         let reason =
-            format!("the quotes of `{cell}` do not end on the line; cells over several lines cannot be read");
+            format!("the quotes of `{cell}` are not closed: write a quote that is part of a cell twice");
         return Err(Fault::new(at, reason));
     };
     Ok(if inner.contains("\"\"") { Cow::Owned(inner.replace("\"\"", "\"")) } else { Cow::Borrowed(inner) })

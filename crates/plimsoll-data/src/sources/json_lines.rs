@@ -6,7 +6,7 @@ use super::json::{Json, Parsed};
 use super::records::format::{Fault, Format, Framing, Out, frame_line};
 use super::records::key::MOST_AXES;
 use super::records::{self, Key, RecordFiles, Streamed};
-use super::{Answer, Description, Options, SourceKind, skips_errors};
+use super::{Answer, Description, Options, SourceKind, Tokens, skips_errors};
 use crate::{Dataset, Element, Field, RamBudget, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -42,7 +42,18 @@ pub struct JsonLines {
 
 pub(super) const KIND: SourceKind = SourceKind {
     name: "jsonl",
-    keys: &["path", "features", "shape", "label", "classes", "target"],
+    keys: &[
+        "path",
+        "features",
+        "shape",
+        "label",
+        "classes",
+        "target",
+        "text",
+        "length",
+        "words",
+        "tokenizer",
+    ],
     describe,
 };
 
@@ -51,6 +62,7 @@ fn describe(options: &dyn Options) -> Result<Box<dyn Description>> {
     let (keys, answer) = Key::described(options, Element::F32)?;
     Ok(Box::new(Described {
         path,
+        tokens: Key::tokens(&keys),
         lines: JsonLines::new(&keys)?,
         answer,
         skips_errors: skips_errors(options)?,
@@ -62,12 +74,17 @@ struct Described {
     path: PathBuf,
     lines: JsonLines,
     answer: Answer,
+    tokens: Option<Tokens>,
     skips_errors: bool,
 }
 
 impl Description for Described {
     fn answer(&self) -> Answer {
         self.answer
+    }
+
+    fn tokens(&self) -> Option<Tokens> {
+        self.tokens
     }
 
     fn open(&self) -> Result<Dataset> {
@@ -178,6 +195,14 @@ fn take(json: &mut Json<'_>, key: &Key, position: usize, out: &mut Out<'_>) -> P
     let failed = |error: crate::Error, at| Fault::new(at, error.to_string());
     let first = json.peek();
     let start = json.at();
+    if let Some(text) = &key.text {
+        if first != Some(b'"') {
+            return json.fault("a text is expected, in quotes");
+        }
+        let room = out.room(position, field.shape()).map_err(|error| failed(error, start))?;
+        let written = json.text()?.look(|said| text.write(said, room.as_chunks_mut().0))?;
+        return written.map_err(|reason| Fault::new(start, reason));
+    }
     if axes == 1 && field.element() == Element::U8 && first == Some(b'"') {
         let text = json.text()?;
         let length = text.length()?;

@@ -3,9 +3,9 @@
 //!
 //! All of it is said before the table is read: a later file, with other rows, is read as the one that was trained on.
 
-use super::Options;
 use super::records::format::{Fault, Parsed};
-use crate::{Error, ErrorKind, Result};
+use super::{Options, TextTokens, Tokens};
+use crate::{Element, Error, ErrorKind, Field, Result};
 use std::collections::HashMap;
 use std::num::ParseFloatError;
 use std::sync::Arc;
@@ -100,6 +100,8 @@ pub(super) struct Selection {
     pub(super) features: Option<Vec<String>>,
     /// What is said of columns.
     pub(super) columns: Vec<(String, TableColumn)>,
+    /// The column whose text is read in place of features, and its tokens.
+    pub(super) text: Option<(String, TextTokens)>,
 }
 
 /// What can be said of a column.
@@ -114,7 +116,21 @@ impl Selection {
         for (name, section) in options.find_sections("columns", COLUMN_KEYS)? {
             columns.push((name, TableColumn::read(&*section)?));
         }
-        Ok(Selection { features: options.find_texts("features")?, columns })
+        let text = TextTokens::described(options)?;
+        Ok(Selection { features: options.find_texts("features")?, columns, text })
+    }
+
+    /// The tokens of a row, if it is read as a text.
+    pub(super) fn tokens(&self) -> Option<Tokens> {
+        self.text.as_ref().map(|(_, text)| text.tokens())
+    }
+
+    /// The field that so many features of a row are.
+    pub(super) fn field(&self, features: usize) -> Result<Field> {
+        match &self.text {
+            None => Field::new("features", Element::F32, &[features]),
+            Some((_, text)) => text.field(),
+        }
     }
 
     /// The columns among these that become features, in the order of these, and how. Those that nothing is said of do as
@@ -134,6 +150,13 @@ impl Selection {
         let refused = |at: usize, reason: &str| {
             Err(ErrorKind::Field { name: names[at].clone(), reason: reason.to_string() }.into())
         };
+        if let Some((name, text)) = &self.text {
+            let at = position(name)?;
+            return match Some(at) == answer {
+                true => refused(at, "it is what is to be predicted, and not the text"),
+                false => Ok(vec![(at, Cells::Text(text.clone()))]),
+            };
+        }
         let mut said: Vec<Option<&TableColumn>> = vec![None; names.len()];
         for (name, column) in &self.columns {
             let at = position(name)?;
@@ -198,6 +221,7 @@ pub(super) enum Cells {
     Answer,
     Ignored,
     Categories(Names),
+    Text(TextTokens),
     Number {
         missing: Option<[u8; 4]>,
         mean: f64,
@@ -234,7 +258,7 @@ impl Cells {
 
     /// Whether cells are numbers, rather than names.
     pub(super) fn are_numbers(&self) -> bool {
-        !matches!(self, Cells::Categories(_))
+        !matches!(self, Cells::Categories(_) | Cells::Text(_))
     }
 
     /// How many features a cell becomes.
@@ -243,6 +267,7 @@ impl Cells {
             Cells::Plain | Cells::Number { .. } => 1,
             Cells::Answer | Cells::Ignored => 0,
             Cells::Categories(names) => names.count(),
+            Cells::Text(text) => text.tokens().length,
         }
     }
 
@@ -254,6 +279,7 @@ impl Cells {
                 out.fill(0f32.to_ne_bytes());
                 out[category] = 1f32.to_ne_bytes();
             }
+            Cells::Text(text) => text.write(cell, out).map_err(|reason| Fault::new(at, reason))?,
             Cells::Number { missing: Some(missing), .. } if is_nothing(cell) => out[0] = *missing,
             Cells::Number { mean, deviation, .. } => {
                 let value = cell.parse().map(|value: f64| ((value - mean) / deviation) as f32);

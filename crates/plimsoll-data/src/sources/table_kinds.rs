@@ -13,7 +13,19 @@ pub(super) const PARQUET: SourceKind =
 pub(super) const ARROW: SourceKind =
     SourceKind { name: "arrow", keys: KEYS, describe: |options| describe(options, Form::Arrow) };
 
-const KEYS: &[&str] = &["path", "label", "classes", "target", "features", "ignore", "columns"];
+const KEYS: &[&str] = &[
+    "path",
+    "label",
+    "classes",
+    "target",
+    "features",
+    "ignore",
+    "columns",
+    "text",
+    "length",
+    "words",
+    "tokenizer",
+];
 
 /// The form of a file.
 #[derive(Clone, Copy, Debug)]

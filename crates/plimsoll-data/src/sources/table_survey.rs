@@ -5,9 +5,10 @@
 
 use super::csv_rows::{Delimiter, read_header, row_error, unquote, with_point};
 use super::files::Paths;
-use super::records::format::{Fault, frame_line};
+use super::records::format::{Fault, frame_row};
 use super::records::input::Input;
 use super::table_columns::is_nothing;
+use super::text_tokens::count_words;
 use crate::Result;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -46,6 +47,11 @@ pub struct ColumnSurvey {
     pub counts_rows: bool,
     /// A cell that is no number, if there is one.
     pub text: Option<String>,
+    /// How many words cells have that are no numbers, as [`TextTokens::words`](super::TextTokens::words) takes them: all
+    /// together, and the most in a cell.
+    pub words: u64,
+    /// See [`words`](ColumnSurvey::words).
+    pub most_words: u64,
     /// What its cells say, missing ones left out, and how often; `None` if that is more than [`MOST_VALUES`] things.
     pub values: Option<BTreeMap<String, u64>>,
 }
@@ -93,7 +99,7 @@ impl TableSurvey {
             if survey.columns.is_empty() {
                 survey.columns = header.names.iter().map(|name| ColumnSurvey::new(name)).collect();
             }
-            while input.next(frame_line, 0)? {
+            while input.next(frame_row, 0)? {
                 let added = survey.add(input.record(), Delimiter::new(delimiter));
                 added.map_err(|fault| row_error(Some(&path), input.line(), fault))?;
             }
@@ -139,6 +145,8 @@ impl ColumnSurvey {
             are_whole: true,
             counts_rows: true,
             text: None,
+            words: 0,
+            most_words: 0,
             values: Some(BTreeMap::new()),
         }
     }
@@ -161,6 +169,9 @@ impl ColumnSurvey {
             }
             None => {
                 self.counts_rows = false;
+                let words = count_words(cell);
+                self.words += words;
+                self.most_words = self.most_words.max(words);
                 self.text.get_or_insert_with(|| cell.chars().take(40).collect());
             }
         }
@@ -190,7 +201,7 @@ impl ColumnSurvey {
 /// What the first line has most of, outside of quotes.
 fn likely_delimiter(path: &Path) -> Result<char> {
     let mut input = Input::open(path, |_| false)?;
-    if !input.next(frame_line, 0)? {
+    if !input.next(frame_row, 0)? {
         return Ok(',');
     }
     let (mut counts, mut is_quoted) = ([(b',', 0), (b'\t', 0), (b';', 0), (b'|', 0)], false);
@@ -211,7 +222,7 @@ fn has_decimal_commas(path: &Path, delimiter: char) -> Result<bool> {
     let delimiter = Delimiter::new(delimiter);
     let (mut commas, mut points) = (0, 0);
     for _ in 0..=LOOKED_AT {
-        if !input.next(frame_line, 0)? {
+        if !input.next(frame_row, 0)? {
             break;
         }
         let (line, mut at) = (input.record(), 0);

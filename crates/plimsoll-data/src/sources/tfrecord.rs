@@ -8,7 +8,7 @@ use super::protobuf::{Message, Wire};
 use super::records::format::{Fault, Format, Frame, Framed, Framing, Out};
 use super::records::key::MOST_AXES;
 use super::records::{self, Key, RecordFiles, Streamed};
-use super::{Answer, Description, Options, SourceKind};
+use super::{Answer, Description, Options, SourceKind, Tokens};
 use crate::{Dataset, Element, ErrorKind, Field, RamBudget, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,7 +39,19 @@ pub struct TfRecord {
 
 pub(super) const KIND: SourceKind = SourceKind {
     name: "tfrecord",
-    keys: &["path", "features", "shape", "bytes", "label", "classes", "target"],
+    keys: &[
+        "path",
+        "features",
+        "shape",
+        "bytes",
+        "label",
+        "classes",
+        "target",
+        "text",
+        "length",
+        "words",
+        "tokenizer",
+    ],
     describe,
 };
 
@@ -47,7 +59,8 @@ fn describe(options: &dyn Options) -> Result<Box<dyn Description>> {
     let path = options.need_path("path")?;
     let is_bytes = options.find_flag("bytes")?.unwrap_or(false);
     let (keys, answer) = Key::described(options, if is_bytes { Element::U8 } else { Element::F32 })?;
-    Ok(Box::new(Described { path, examples: TfRecord::new(&keys)?, answer }))
+    let tokens = Key::tokens(&keys);
+    Ok(Box::new(Described { path, examples: TfRecord::new(&keys)?, answer, tokens }))
 }
 
 #[derive(Debug)]
@@ -55,11 +68,16 @@ struct Described {
     path: PathBuf,
     examples: TfRecord,
     answer: Answer,
+    tokens: Option<Tokens>,
 }
 
 impl Description for Described {
     fn answer(&self) -> Answer {
         self.answer
+    }
+
+    fn tokens(&self) -> Option<Tokens> {
+        self.tokens
     }
 
     fn open(&self) -> Result<Dataset> {
@@ -131,7 +149,7 @@ fn frame(bytes: &[u8], is_end: bool) -> Framed {
     }
     let length = u64::from_le_bytes(*length);
     match usize::try_from(length).ok().and_then(|length| length.checked_add(HEAD + TAIL)) {
-        Some(end) => Ok(Frame::Record { end, next: end }),
+        Some(end) => Ok(Frame::Record { end, next: end, lines: 1 }),
         None => Err(Fault::new(0, format!("a record of {length} bytes cannot be addressed"))),
     }
 }
@@ -225,10 +243,20 @@ fn take(mut feature: Message<'_>, key: &Key, position: usize, out: &mut Out<'_>)
     }
     let element = key.field.element();
     let size = element.bytes();
+    let fault = |reason| Fault::new(start, reason);
+    let text = || {
+        let value = std::str::from_utf8(only_value(list)?.bytes);
+        value.map_err(|_| fault("it is not UTF-8 text".to_string()))
+    };
+    if let Some(tokens) = &key.text {
+        if kind != BYTES {
+            return Err(fault("a text is expected, as a list of one value of bytes".to_string()));
+        }
+        let room = room(out, key, position, key.field.elements(), start)?;
+        return tokens.write(text()?, room.as_chunks_mut().0).map_err(fault);
+    }
     if let (BYTES, Some(names)) = (kind, &key.names) {
-        let fault = |reason| Fault::new(start, reason);
-        let name = std::str::from_utf8(only_value(list)?.bytes)
-            .map_err(|_| fault("it is not UTF-8 text".to_string()))?;
+        let name = text()?;
         let class = names.find(name.trim()).map_err(fault)?;
         return key.write_whole(class as i64, room(out, key, position, 1, start)?).map_err(fault);
     }

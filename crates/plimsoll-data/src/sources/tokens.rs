@@ -36,6 +36,7 @@ pub struct Tokenizer {
     path: PathBuf,
     inner: tokenizers::Tokenizer,
     vocabulary: usize,
+    padding: i32,
     /// A faster way to the same tokens, where there is one.
     words: Option<ByteLevelBpe>,
 }
@@ -56,14 +57,16 @@ impl Tokenizer {
         let path = path.as_ref().to_path_buf();
         let bytes = Bytes::open(&path)?;
         let json = bytes.read_vec(0, bytes.len())?;
-        let read = || -> std::result::Result<tokenizers::Tokenizer, tokenizers::Error> {
+        let read = || -> std::result::Result<(tokenizers::Tokenizer, u32), tokenizers::Error> {
             let mut inner = tokenizers::Tokenizer::from_bytes(&json)?;
+            let named = || ["[PAD]", "<pad>", "<|pad|>"].into_iter().find_map(|name| inner.token_to_id(name));
+            let padding = inner.get_padding().map(|padding| padding.pad_id).or_else(named).unwrap_or(0);
             inner.with_truncation(None)?;
             inner.with_padding(None);
-            Ok(inner)
+            Ok((inner, padding))
         };
         let inner = guard(|| read().map_err(|error| error.to_string()));
-        let mut inner =
+        let (mut inner, padding) =
             inner.map_err(|reason| bytes.error(None, None, format!("it is no tokenizer: {reason}")))?;
         // Numbers need not be without gaps.
         let most = inner.get_vocab(true).into_values().max().unwrap_or(0);
@@ -77,12 +80,19 @@ impl Tokenizer {
             model.resize_cache(0);
             inner.with_model(model);
         }
-        Ok(Tokenizer { path, inner, vocabulary, words })
+        // One that it has no token for is as good as any.
+        let padding = i32::try_from(padding).ok().filter(|&padding| (padding as usize) < vocabulary);
+        Ok(Tokenizer { path, inner, vocabulary, padding: padding.unwrap_or(0), words })
     }
 
     /// Tokens are below this.
     pub fn vocabulary(&self) -> usize {
         self.vocabulary
+    }
+
+    /// The token that shorter texts are filled up with: what it says itself, or one that is called so, or 0.
+    pub fn padding(&self) -> i32 {
+        self.padding
     }
 
     /// Adds the tokens of a text to `out`, with those that the tokenizer puts around every text, if any.

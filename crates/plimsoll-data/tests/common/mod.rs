@@ -17,6 +17,9 @@ fn refused(message: &str) -> Error {
 }
 
 impl Options for Section {
+    fn has(&self, key: &'static str) -> bool {
+        self.values.contains_key(key)
+    }
     fn find_text(&self, key: &'static str) -> Result<Option<String>> {
         Ok(self.values.get(key).map(|text| text.to_string()))
     }

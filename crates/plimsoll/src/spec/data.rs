@@ -291,6 +291,10 @@ fn of_option(error: impl Display) -> plimsoll_data::Error {
 }
 
 impl Options for Keys<'_> {
+    fn has(&self, key: &'static str) -> bool {
+        self.table.value(key).is_some()
+    }
+
     fn find_text(&self, key: &'static str) -> plimsoll_data::Result<Option<String>> {
         self.find(key, TEXT)
     }

@@ -36,7 +36,8 @@ enum Column<'a> {
 }
 
 /// The text of a workload for a file: a csv or tsv table, packed or not, or a folder of images with a folder for each class.
-/// `path` is what the workload will call it.
+/// `path` is what the workload will call it. `text` is the column whose text is read; without it the other columns are, or the
+/// longest text if there is nothing else.
 ///
 /// ```
 /// use plimsoll::Spec;
@@ -45,7 +46,7 @@ enum Column<'a> {
 /// # let folder = tempfile::tempdir()?;
 /// let table = folder.path().join("flowers.csv");
 /// std::fs::write(&table, "length,colour,kind\n5.1,red,a\n6.2,blue,b\n4.9,red,a\n6.0,blue,b\n")?;
-/// let text = propose(&table, "flowers.csv", &Predict::Last)?;
+/// let text = propose(&table, "flowers.csv", &Predict::Last, None)?;
 /// assert!(text.contains("classes = [\"a\", \"b\"]"));
 /// let spec = Spec::parse(&text, &folder.path().join("flowers.toml"))?;
 /// assert_eq!(spec.all_data()?.fields()[0].shape(), [3]);
@@ -54,13 +55,13 @@ enum Column<'a> {
 ///
 /// # Errors
 /// If the file cannot be read, is of no such kind, or has nothing to predict, or nothing to predict it from.
-pub fn propose(file: &Path, path: &str, predict: &Predict) -> Result<String> {
+pub fn propose(file: &Path, path: &str, predict: &Predict, text: Option<&str>) -> Result<String> {
     let failed =
         |error: plimsoll_data::Error| Error::new(ErrorKind::Data, error.to_string()).caused_by(error);
     if file.is_dir() {
-        if *predict != Predict::Last {
+        if *predict != Predict::Last || text.is_some() {
             let message =
-                "the classes of images are the folders they are in: leave out what is to be predicted";
+                "the classes of images are the folders they are in: leave out which columns are meant";
             return Err(Error::new(ErrorKind::Argument, message));
         }
         let images = ImageFolder::new(file).map_err(failed)?;
@@ -77,16 +78,22 @@ pub fn propose(file: &Path, path: &str, predict: &Predict) -> Result<String> {
         return Err(Error::new(ErrorKind::Argument, message));
     }
     let survey = TableSurvey::csv(file, None).map_err(failed)?;
-    for_table(&survey, file, path, predict)
+    for_table(&survey, file, path, predict, text)
 }
 
-fn for_table(survey: &TableSurvey, file: &Path, path: &str, predict: &Predict) -> Result<String> {
+fn for_table(
+    survey: &TableSurvey,
+    file: &Path,
+    path: &str,
+    predict: &Predict,
+    text: Option<&str>,
+) -> Result<String> {
     let refused = |message: String| Error::new(ErrorKind::Data, format!("{}: {message}", file.display()));
     if survey.rows == 0 {
         return Err(refused("it has a header but no rows".to_string()));
     }
-    let named = |name: &String| {
-        survey.columns.iter().find(|column| column.name == *name).ok_or_else(|| {
+    let named = |name: &str| {
+        survey.columns.iter().find(|column| column.name == name).ok_or_else(|| {
             let known: Vec<&str> = survey.columns.iter().map(|column| column.name.as_str()).collect();
             refused(format!("there is no column `{name}`; there are: {}", known.join(", ")))
         })
@@ -117,12 +124,44 @@ fn for_table(survey: &TableSurvey, file: &Path, path: &str, predict: &Predict) -
             answer.name
         )));
     }
-    let others = survey.columns.iter().filter(|column| column.name != answer.name);
-    let columns: Vec<Column<'_>> = others.map(|column| column_of(column, survey.rows)).collect();
-    if columns.iter().all(|column| matches!(column, Column::LeftOut(..))) {
-        return Err(refused(format!("there is no column to predict `{}` from", answer.name)));
-    }
-    Ok(write_table(survey, path, answer, classes.as_ref(), &columns))
+    let others = || survey.columns.iter().filter(|column| column.name != answer.name);
+    let columns: Vec<Column<'_>> = others().map(|column| column_of(column, survey.rows)).collect();
+    let of = Of { survey, path, answer, classes: classes.as_ref() };
+    let mut out = String::new();
+    let is_without_features = columns.iter().all(|column| matches!(column, Column::LeftOut(..)));
+    let text = match text {
+        Some(name) if name == answer.name => {
+            return Err(refused(format!("column `{name}` is what is to be predicted, and not the text")));
+        }
+        Some(name) => Some(named(name)?),
+        None if is_without_features => {
+            others().filter(|column| is_text(column, survey.rows)).max_by_key(|column| column.words)
+        }
+        None => None,
+    };
+    let written = match text {
+        Some(text) => write_text_to(&mut out, &of, text),
+        None if is_without_features => {
+            return Err(refused(format!("there is no column to predict `{}` from", answer.name)));
+        }
+        None => write_table_to(&mut out, &of, &columns),
+    };
+    debug_assert!(written.is_ok(), "writing to a string cannot fail");
+    Ok(out)
+}
+
+/// A table, and what is to be predicted of it.
+#[derive(Clone, Copy)]
+struct Of<'a> {
+    survey: &'a TableSurvey,
+    path: &'a str,
+    answer: &'a ColumnSurvey,
+    classes: Option<&'a Classes>,
+}
+
+/// Whether cells are texts of several words, rather than names.
+fn is_text(column: &ColumnSurvey, rows: u64) -> bool {
+    column.words >= 3 * (rows - column.missing).max(1)
 }
 
 /// The classes of a column: numbered if its cells are the whole numbers from 0.
@@ -170,6 +209,9 @@ fn column_of(column: &ColumnSurvey, rows: u64) -> Column<'_> {
             Column::Categories(column, empty.into_iter().chain(values.keys().cloned()).collect())
         }
         Some(values) => Column::LeftOut(column, format!("has {} different texts", values.len())),
+        None if is_text(column, rows) => {
+            Column::LeftOut(column, "holds texts: `plimsoll new` reads one with --text".to_string())
+        }
         None => Column::LeftOut(column, "has very many different texts".to_string()),
     }
 }
@@ -183,30 +225,11 @@ fn is_moment(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_digit()) && digits >= 4 && between >= 2 && text.chars().all(is_part)
 }
 
-fn write_table(
-    survey: &TableSurvey,
-    path: &str,
-    answer: &ColumnSurvey,
-    classes: Option<&Classes>,
-    columns: &[Column<'_>],
-) -> String {
-    let mut text = String::new();
-    // Writing to a string cannot fail.
-    let _ = write_table_to(&mut text, survey, path, answer, classes, columns);
-    text
-}
-
-fn write_table_to(
-    out: &mut String,
-    survey: &TableSurvey,
-    path: &str,
-    answer: &ColumnSurvey,
-    classes: Option<&Classes>,
-    columns: &[Column<'_>],
-) -> std::fmt::Result {
-    let rows = survey.rows;
-    head(out, &format!("a table of {rows} rows"))?;
-    let about = format!("a network that predicts {} from the other columns of {path}", answer.name);
+/// Writes what a workload begins with, and the file and what is to be predicted of it.
+fn write_answer_to(out: &mut String, of: &Of<'_>, from: &str) -> std::fmt::Result {
+    let Of { survey, path, answer, classes } = *of;
+    head(out, &format!("a table of {} rows", survey.rows))?;
+    let about = format!("a network that predicts {} from {from} of {path}", answer.name);
     writeln!(out, "about = {}", toml_text(&about))?;
     match classes {
         Some(labels) => {
@@ -224,10 +247,61 @@ fn write_table_to(
     }
     let name = toml_text(&answer.name);
     match classes {
-        Some(Classes::Numbered(count)) => writeln!(out, "label = {name}\nclasses = {count}")?,
-        Some(Classes::Named(names)) => writeln!(out, "label = {name}\nclasses = {}", list(names))?,
-        None => writeln!(out, "target = {name}")?,
+        Some(Classes::Numbered(count)) => writeln!(out, "label = {name}\nclasses = {count}"),
+        Some(Classes::Named(names)) => writeln!(out, "label = {name}\nclasses = {}", list(names)),
+        None => writeln!(out, "target = {name}"),
     }
+}
+
+/// Writes the end of a network, how it is trained, and for how long.
+fn write_training_to(out: &mut String, of: &Of<'_>) -> std::fmt::Result {
+    let Of { survey, answer, classes, .. } = *of;
+    writeln!(out, "    {{ dense = {} }},", classes.map_or(1, Classes::count))?;
+    if classes.is_none() {
+        let deviation = if answer.deviation > 0.0 { answer.deviation } else { 1.0 };
+        let (mean, deviation) = (rounded(answer.mean), rounded(deviation));
+        writeln!(out, "    {{ rescale = {deviation}, offset = {mean} }},    # to the units of the target")?;
+    }
+    writeln!(out, "]\n\n[optimizer]\nkind = \"adamw\"\nrate = 0.001\n")?;
+    train(out, survey.rows, !survey.is_packed && survey.rows >= 10)?;
+    if survey.is_packed {
+        writeln!(
+            out,
+            "# unpack the file for held_out = 0.2: rows that are packed can only be read in their order"
+        )?;
+    }
+    Ok(())
+}
+
+/// Words are hashed to so many numbers, each of which has a vector of so many.
+const WORDS: usize = 20_000;
+const WIDTH: usize = 64;
+/// The most words of a text that are read.
+const MOST_LENGTH: u64 = 512;
+
+fn write_text_to(out: &mut String, of: &Of<'_>, text: &ColumnSurvey) -> std::fmt::Result {
+    let Of { survey, answer, .. } = *of;
+    write_answer_to(out, of, &format!("the text in {}", text.name))?;
+    let mean = text.words.div_ceil((survey.rows - text.missing).max(1));
+    let length = text.most_words.min(2 * mean).next_multiple_of(8).clamp(8, MOST_LENGTH);
+    writeln!(out, "text = {}", toml_text(&text.name))?;
+    let (length_is, words_are) = (format!("length = {length}"), format!("words = {WORDS}"));
+    writeln!(out, "{length_is:<31} # words: the mean is {mean}, the most are {}", text.most_words)?;
+    writeln!(out, "{words_are:<31} # so many are told apart; without it bytes are read")?;
+    for column in survey.columns.iter().filter(|column| ![&answer.name, &text.name].contains(&&column.name)) {
+        writeln!(out, "# not read: {}", shown(&column.name))?;
+    }
+    writeln!(out, "\n[model]\nkind = \"sequential\"\nlayers = [")?;
+    writeln!(
+        out,
+        "    {{ embedding = {WORDS}, width = {WIDTH} }},\n    \"global_mean_pool\",\n    \"layer_norm\","
+    )?;
+    writeln!(out, "    {{ dense = 64, activation = \"relu\" }},")?;
+    write_training_to(out, of)
+}
+
+fn write_table_to(out: &mut String, of: &Of<'_>, columns: &[Column<'_>]) -> std::fmt::Result {
+    write_answer_to(out, of, "the other columns")?;
     let taken = columns.iter().filter_map(|column| match column {
         Column::Number(column) | Column::Categories(column, _) => Some(column.name.clone()),
         Column::LeftOut(..) => None,
@@ -264,28 +338,12 @@ fn write_table_to(
             Column::LeftOut(..) => {}
         }
     }
-    let units = classes.map_or(1, Classes::count);
     writeln!(out, "\n[model]\nkind = \"sequential\"\nlayers = [")?;
     writeln!(
         out,
         "    {{ dense = 64, activation = \"relu\" }},\n    {{ dense = 64, activation = \"relu\" }},"
     )?;
-    writeln!(out, "    {{ dense = {units} }},")?;
-    if classes.is_none() {
-        let deviation = if answer.deviation > 0.0 { answer.deviation } else { 1.0 };
-        let (mean, deviation) = (rounded(answer.mean), rounded(deviation));
-        writeln!(out, "    {{ rescale = {deviation}, offset = {mean} }},    # to the units of the target")?;
-    }
-    writeln!(out, "]\n\n[optimizer]\nkind = \"adamw\"\nrate = 0.001\n")?;
-    let can_hold_out = !survey.is_packed && rows >= 10;
-    train(out, rows, can_hold_out)?;
-    if survey.is_packed {
-        writeln!(
-            out,
-            "# unpack the file for held_out = 0.2: rows that are packed can only be read in their order"
-        )?;
-    }
-    Ok(())
+    write_training_to(out, of)
 }
 
 fn for_images(path: &str, classes: usize) -> String {

@@ -107,8 +107,8 @@ pub(crate) type Framed = std::result::Result<Frame, Fault>;
 /// What comes first in some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// A record of the first `end` bytes, which may be more than were given. The next one begins at `next`.
-    Record { end: usize, next: usize },
+    /// A record of the first `end` bytes, which may be more than were given, on so many lines. The next one begins at `next`.
+    Record { end: usize, next: usize, lines: u64 },
     /// So many bytes that are no record.
     Filling(usize),
     /// It takes more bytes to tell. The input has not ended.
@@ -193,16 +193,88 @@ impl Out<'_> {
 
 /// Finds lines: a record is one that holds more than white space, without what ends it.
 pub(crate) fn frame_line(bytes: &[u8], is_end: bool) -> Framed {
-    let (line, next) = match memchr::memchr(b'\n', bytes) {
-        Some(at) => (&bytes[..at], at + 1),
-        None if !is_end => return Ok(Frame::More),
-        None if bytes.is_empty() => return Ok(Frame::End),
-        None => (bytes, bytes.len()),
-    };
-    let ends = line.iter().rev().take_while(|&&byte| byte == b'\r').count();
-    let end = line.len() - ends;
-    if line.first().is_none_or(u8::is_ascii_whitespace) && line.trim_ascii().is_empty() {
-        return Ok(Frame::Filling(next));
+    match memchr::memchr(b'\n', bytes) {
+        Some(at) => Ok(line(bytes, at, at + 1, 1)),
+        None if !is_end => Ok(Frame::More),
+        None if bytes.is_empty() => Ok(Frame::End),
+        None => Ok(line(bytes, bytes.len(), bytes.len(), 1)),
     }
-    Ok(Frame::Record { end, next })
+}
+
+/// A row whose quotes do not end within so many bytes ends with its first line: they are a mistake.
+pub(crate) const MOST_QUOTED_BYTES: usize = 1 << 20;
+
+/// Finds the rows of a table: lines, but for those that end within quotes, which go on to the line that ends them.
+pub(crate) fn frame_row(bytes: &[u8], is_end: bool) -> Framed {
+    let first = memchr::memchr(b'\n', bytes).map_or(bytes, |at| &bytes[..at]);
+    if first.len() == bytes.len() && !is_end || memchr::memchr(b'"', first).is_none() {
+        return frame_line(bytes, is_end);
+    }
+    let within = &bytes[..bytes.len().min(MOST_QUOTED_BYTES)];
+    let (mut is_quoted, mut lines) = (false, 1);
+    for at in memchr::memchr2_iter(b'"', b'\n', within) {
+        match within[at] {
+            b'"' => is_quoted = !is_quoted,
+            _ if is_quoted => lines += 1,
+            _ => return Ok(line(bytes, at, at + 1, lines)),
+        }
+    }
+    match within.len() == bytes.len() {
+        true if !is_end => Ok(Frame::More),
+        true if is_end && !is_quoted => Ok(line(bytes, bytes.len(), bytes.len(), lines)),
+        _ => frame_line(bytes, is_end),
+    }
+}
+
+/// What the first `end` bytes are.
+fn line(bytes: &[u8], end: usize, next: usize, lines: u64) -> Frame {
+    let line = &bytes[..end];
+    let ends = line.iter().rev().take_while(|&&byte| byte == b'\r').count();
+    if line.first().is_none_or(u8::is_ascii_whitespace) && line.trim_ascii().is_empty() {
+        return Frame::Filling(next);
+    }
+    Frame::Record { end: end - ends, next, lines }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rows of a text that comes so many bytes at a time, and the line that each begins on.
+    fn rows(text: &[u8], at_once: usize) -> Vec<(Vec<u8>, u64)> {
+        let (mut rows, mut start, mut known, mut number) = (Vec::new(), 0, 0, 1);
+        loop {
+            match frame_row(&text[start..known], known == text.len()).expect("rows have no faults") {
+                Frame::Record { end, next, lines } => {
+                    rows.push((text[start..start + end].to_vec(), number));
+                    (start, number) = (start + next, number + lines);
+                }
+                Frame::Filling(bytes) => (start, number) = (start + bytes, number + 1),
+                Frame::More => known = (known + at_once).min(text.len()),
+                Frame::End => return rows,
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_ends_where_its_quotes_are_closed_however_it_comes() {
+        let text = b"a,\"one\ntwo \"\"three\"\"\r\n\",1\r\n\n\"\n\",2\n5,\"x\",\"\n";
+        let expected: [(&[u8], u64); 3] =
+            [(b"a,\"one\ntwo \"\"three\"\"\r\n\",1", 1), (b"\"\n\",2", 5), (b"5,\"x\",\"", 7)];
+        for at_once in [1, 2, 3, 7, 100] {
+            let rows = rows(text, at_once);
+            let shown: Vec<(&[u8], u64)> = rows.iter().map(|(row, line)| (&row[..], *line)).collect();
+            assert_eq!(shown, expected, "{at_once} bytes at a time");
+        }
+    }
+
+    #[test]
+    fn quotes_that_are_never_closed_spoil_one_line() {
+        let mut text = b"5\" pipe,1\n".to_vec();
+        (0..MOST_QUOTED_BYTES / 4).for_each(|_| text.extend_from_slice(b"1,2\n"));
+        let (whole, in_parts) = (rows(&text, text.len()), rows(&text, 1 << 16));
+        assert_eq!(whole.len(), MOST_QUOTED_BYTES / 4 + 1);
+        assert!(whole == in_parts);
+        assert_eq!(whole[1], (b"1,2".to_vec(), 2));
+    }
 }

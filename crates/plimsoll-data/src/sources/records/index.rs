@@ -204,7 +204,7 @@ impl Indexed {
         let mut at = 0;
         while slot.records.len() < expected {
             match (self.framing)(&slot.bytes[at..], true) {
-                Ok(Frame::Record { end, next }) if at + next <= slot.bytes.len() => {
+                Ok(Frame::Record { end, next, .. }) if at + next <= slot.bytes.len() => {
                     slot.records.push([at as u32, (at + end) as u32]);
                     at += next;
                 }

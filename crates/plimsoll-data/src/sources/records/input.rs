@@ -29,6 +29,8 @@ pub(crate) struct Input {
     record: usize,
     next: usize,
     line: u64,
+    /// The lines of the record beyond its first.
+    more_lines: u64,
     most_bytes: u64,
 }
 
@@ -67,6 +69,7 @@ impl Input {
             record: 0,
             next: 0,
             line: 0,
+            more_lines: 0,
             most_bytes: MOST_RECORD_BYTES,
         })
     }
@@ -144,6 +147,7 @@ impl Input {
     fn find(&mut self, framing: Framing, sample: usize) -> Result<bool> {
         self.pass(self.next, sample)?;
         (self.record, self.next) = (0, 0);
+        self.line += std::mem::take(&mut self.more_lines);
         loop {
             let bytes = &self.buffer[self.unread.clone()];
             match framing(bytes, self.is_end).map_err(|fault| self.place(sample).file_error(fault))? {
@@ -153,9 +157,9 @@ impl Input {
                     self.line += 1;
                     self.pass(bytes, sample)?;
                 }
-                Frame::Record { end, next } => {
+                Frame::Record { end, next, lines } => {
                     self.line += 1;
-                    (self.record, self.next) = (end, next);
+                    (self.record, self.next, self.more_lines) = (end, next, lines - 1);
                     return if end as u64 > self.most_bytes { Err(self.too_long(sample)) } else { Ok(true) };
                 }
             }

@@ -3,7 +3,7 @@
 use super::format::Fault;
 use crate::source::add_field;
 use crate::sources::table_columns::Names;
-use crate::sources::{Answer, Classes, Options};
+use crate::sources::{Answer, Classes, Options, TextTokens, Tokens};
 use crate::{Element, ErrorKind, Field, Result};
 use std::sync::Arc;
 
@@ -29,12 +29,14 @@ pub struct Key {
     pub(crate) classes: Option<usize>,
     /// What its values are called, if they are texts that stand for the classes 0, 1, 2 and so on.
     pub(crate) names: Option<Arc<Names>>,
+    /// Its values are texts, which become these tokens.
+    pub(crate) text: Option<Arc<TextTokens>>,
 }
 
 impl Key {
     /// The key of the same name as the field.
     pub fn of(field: Field) -> Key {
-        Key { name: field.name().to_string(), field, classes: None, names: None }
+        Key { name: field.name().to_string(), field, classes: None, names: None, text: None }
     }
 
     /// The same field under another key.
@@ -59,6 +61,15 @@ impl Key {
                 Err(ErrorKind::Field { name: self.name, reason: format!("classes: {reason}") }.into())
             }
         }
+    }
+
+    /// The text of this key, as `tokens`.
+    ///
+    /// # Errors
+    /// If a sample would have more tokens than can be addressed.
+    pub fn text(name: &str, tokens: TextTokens) -> Result<Key> {
+        let classes = Some(tokens.tokens().vocabulary);
+        Ok(Key { classes, text: Some(Arc::new(tokens.clone())), ..Key::of(tokens.field()?).called(name) })
     }
 
     /// The fields of keys, which must differ; classes are whole numbers.
@@ -124,6 +135,11 @@ impl Key {
         Fault::new(0, reason).of(&self.name)
     }
 
+    /// The tokens of samples, if these keys take any.
+    pub(crate) fn tokens(keys: &[Key]) -> Option<Tokens> {
+        keys.iter().find_map(|key| Some(key.text.as_ref()?.tokens()))
+    }
+
     /// What a workload takes from records: `features`, and `label` or `target` if it wants these.
     pub(crate) fn described(options: &dyn Options, element: Element) -> Result<(Vec<Key>, Answer)> {
         let (keys, answer) = Key::described_whole(options, element)?;
@@ -132,9 +148,14 @@ impl Key {
     }
 
     fn described_whole(options: &dyn Options, element: Element) -> Result<([Key; 2], Answer)> {
-        let shape = options.need_shape("shape")?;
-        let name = options.find_text("features")?.unwrap_or("features".to_string());
-        let features = Key::of(Field::new("features", element, &shape)?).called(&name);
+        let features = match TextTokens::described(options)? {
+            Some((name, tokens)) => Key::text(&name, tokens)?,
+            None => {
+                let shape = options.need_shape("shape")?;
+                let name = options.find_text("features")?.unwrap_or("features".to_string());
+                Key::of(Field::new("features", element, &shape)?).called(&name)
+            }
+        };
         let (label, target) = (options.find_text("label")?, options.find_text("target")?);
         match (label, target, options.find_classes("classes")?) {
             (Some(name), None, Some(classes)) => {

@@ -9,7 +9,7 @@ use super::super::predicted::Predicted;
 use super::super::records::key::no_class;
 use super::super::table_columns::{Cells, Names, Selection};
 use super::super::table_kinds::Form;
-use super::super::{Answer, Classes, Columns, Description};
+use super::super::{Answer, Classes, Columns, Description, Tokens};
 use super::{Block, Table, arrow, error, parquet};
 use crate::source::{Promise, RecordReader, field_named};
 use crate::{Dataset, Element, Error, ErrorKind, Field, Record, Result, Source};
@@ -33,6 +33,10 @@ pub(in super::super) struct Described {
 impl Description for Described {
     fn answer(&self) -> Answer {
         self.predicted.answer()
+    }
+
+    fn tokens(&self) -> Option<Tokens> {
+        self.selection.tokens()
     }
 
     fn open(&self) -> Result<Dataset> {
@@ -74,17 +78,26 @@ impl Files {
 /// All rows in memory.
 fn kept(mut rows: InOrder, fields: &[Field]) -> Result<Columns> {
     let mut record = Record::new(&fields.into());
-    let (mut features, mut labels, mut targets) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut features, mut tokens) = (Vec::new(), Vec::new());
+    let (mut labels, mut targets) = (Vec::new(), Vec::new());
+    let are_tokens = fields[FEATURES].element() == Element::I32;
     let answer = fields.get(ANSWER).map(Field::element);
     while rows.next(&mut record)? {
-        features.extend_from_slice(record.get::<f32>("features")?);
+        match are_tokens {
+            true => tokens.extend_from_slice(record.get::<i32>("tokens")?),
+            false => features.extend_from_slice(record.get::<f32>("features")?),
+        }
         match answer {
             Some(Element::I32) => labels.extend_from_slice(record.get::<i32>("label")?),
             Some(_) => targets.extend_from_slice(record.get::<f32>("target")?),
             None => {}
         }
     }
-    let columns = Columns::new().column("features", fields[FEATURES].shape(), features)?;
+    let shape = fields[FEATURES].shape();
+    let columns = match are_tokens {
+        true => Columns::new().column("tokens", shape, tokens)?,
+        false => Columns::new().column("features", shape, features)?,
+    };
     match answer {
         Some(Element::I32) => columns.column("label", &[], labels),
         Some(_) => columns.column("target", &[], targets),
@@ -131,13 +144,15 @@ impl RecordReader for InOrder {
 const FEATURES: usize = 0;
 const ANSWER: usize = 1;
 
-/// The rows of a table as `features`, `f32`, and `label`, `i32`, or `target`, `f32`, if it has that column.
+/// The rows of a table as `features`, `f32`, or `tokens`, `i32`, and `label`, `i32`, or `target`, `f32`, if it has that column.
 struct Rows {
     /// With the answer as its last column.
     table: Table,
     fields: Vec<Field>,
     /// What becomes of each column that is a feature.
     cells: Vec<Cells>,
+    /// How many different tokens there are, if features are tokens.
+    vocabulary: Option<usize>,
     labels: Labels,
 }
 
@@ -179,9 +194,13 @@ impl Rows {
         for (at, cells) in &chosen {
             let fits = match cells {
                 Cells::Categories(_) => table.is_text(*at) || table.is_number(*at),
+                Cells::Text(_) => table.is_text(*at),
                 Cells::Number { .. } => table.is_number(*at),
                 _ => usual(*at),
             };
+            if !fits && matches!(cells, Cells::Text(_)) {
+                return refused(&names[*at], format!("it is no column of texts: {}", table.fields[*at]));
+            }
             if !fits {
                 let reason = format!(
                     "it is no column of numbers: {}; list the `categories` that it has, or `ignore` it",
@@ -199,7 +218,7 @@ impl Rows {
             cells => cells.width(),
         };
         let features = chosen.iter().map(width).sum();
-        let mut fields = vec![Field::new("features", Element::F32, &[features])?];
+        let mut fields = vec![of.selection.field(features)?];
         if position.is_some() {
             fields.push(match classes {
                 Some(_) => Field::new("label", Element::I32, &[])?,
@@ -209,7 +228,9 @@ impl Rows {
         let columns = chosen.iter().map(|(at, _)| *at).chain(position);
         let columns: Vec<&str> = columns.map(|at| names[at].as_str()).collect();
         let table = table.columns(&columns)?;
-        Ok(Rows { table, fields, cells: chosen.drain(..).map(|(_, cells)| cells).collect(), labels })
+        let vocabulary = of.selection.tokens().map(|tokens| tokens.vocabulary);
+        let cells = chosen.drain(..).map(|(_, cells)| cells).collect();
+        Ok(Rows { table, fields, cells, vocabulary, labels })
     }
 
     /// Writes the features of a row.
@@ -366,7 +387,10 @@ impl Source for Rows {
         match &self.labels {
             Labels::Numbered(classes) if field == ANSWER => Promise::Below(*classes),
             Labels::Named(names) if field == ANSWER => Promise::Below(names.count()),
-            _ => Promise::Finite,
+            _ => match self.vocabulary.filter(|_| field == FEATURES) {
+                Some(vocabulary) => Promise::Below(vocabulary),
+                None => Promise::Finite,
+            },
         }
     }
 }

@@ -55,14 +55,17 @@ pool! {
     MeanPool, "mean_pool", Mean;
 }
 
-/// The mean of each channel: images `[batch, height, width, channels]` to `[batch, channels]`.
+/// The mean of each channel: images `[batch, height, width, channels]`, volumes or sequences `[batch, positions, channels]`
+/// to `[batch, channels]`.
 #[derive(Debug, Clone, Copy)]
 pub struct GlobalMeanPool;
 
 impl Layer for GlobalMeanPool {
     fn forward(&self, cx: &Context, x: &Tensor) -> Result<Tensor> {
-        cx.expect_axes("global_mean_pool", x, &["batch", "height", "width", "channels"])?;
-        x.mean(&[1, 2])
+        if x.rank() < 3 {
+            cx.expect_axes("global_mean_pool", x, &["batch", "height", "width", "channels"])?;
+        }
+        x.mean(&(1..x.rank() - 1).collect::<Vec<_>>())
     }
 
     fn kind(&self) -> &'static str {
