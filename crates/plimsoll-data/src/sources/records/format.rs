@@ -206,9 +206,11 @@ pub(crate) const MOST_QUOTED_BYTES: usize = 1 << 20;
 
 /// Finds the rows of a table: lines, but for those that end within quotes, which go on to the line that ends them.
 pub(crate) fn frame_row(bytes: &[u8], is_end: bool) -> Framed {
-    let first = memchr::memchr(b'\n', bytes).map_or(bytes, |at| &bytes[..at]);
-    if first.len() == bytes.len() && !is_end || memchr::memchr(b'"', first).is_none() {
-        return frame_line(bytes, is_end);
+    // Most rows have no quotes.
+    match memchr::memchr2(b'\n', b'"', bytes) {
+        Some(at) if bytes[at] == b'\n' => return Ok(line(bytes, at, at + 1, 1)),
+        Some(_) => {}
+        None => return frame_line(bytes, is_end),
     }
     let within = &bytes[..bytes.len().min(MOST_QUOTED_BYTES)];
     let (mut is_quoted, mut lines) = (false, 1);
