@@ -2,7 +2,8 @@
 
 use crate::Result;
 use crate::show;
-use plimsoll::spec::{Predict, propose};
+use crate::target::count;
+use plimsoll::spec::{Predict, PredictFrom, propose};
 use plimsoll_memory::quoted;
 use serde_json::json;
 use std::convert::Infallible;
@@ -29,6 +30,9 @@ pub(crate) struct Args {
     /// nothing else
     #[arg(long, value_name = "COLUMN")]
     text: Option<String>,
+    /// Predict from so many rows before, of a table whose rows follow one another in time
+    #[arg(long, value_name = "ROWS", value_parser = count, conflicts_with = "text")]
+    window: Option<usize>,
     /// Print nothing but errors
     #[arg(long, conflicts_with = "json")]
     quiet: bool,
@@ -79,10 +83,16 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
         (None, Some(column)) => Predict::Target(column.clone()),
         (None, None) => Predict::Last,
     };
-    if (predict != Predict::Last || args.text.is_some()) && !matches!(args.data, Data::Own(_)) {
-        return Err(
-            "--label, --target and --text are columns of a table of yours: name it by --data FILE".into()
-        );
+    let from = match (&args.text, args.window) {
+        (Some(column), _) => PredictFrom::Text(column.clone()),
+        (None, Some(rows)) => PredictFrom::Window(rows),
+        (None, None) => PredictFrom::Row,
+    };
+    let is_of_own = matches!(args.data, Data::Own(_));
+    if !is_of_own && (predict != Predict::Last || from != PredictFrom::Row) {
+        let message =
+            "--label, --target, --text and --window are about a table of yours: name it by --data FILE";
+        return Err(message.into());
     }
     let mut files = Vec::new();
     match &args.data {
@@ -92,7 +102,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result {
             files.push((beside(".csv"), example_table()));
         }
         Data::Own(file) => {
-            let text = propose(file, &seen_from(&stem, file)?, &predict, args.text.as_deref())?;
+            let text = propose(file, &seen_from(&stem, file)?, &predict, &from)?;
             files.push((beside(".toml"), text));
         }
     }

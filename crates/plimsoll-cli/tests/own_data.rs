@@ -172,6 +172,45 @@ fn a_text_is_read_in_place_of_other_columns_where_that_is_asked_for() {
     }
 }
 
+/// Hours of a load that goes by the hour of the day, and of a temperature before it.
+fn hours(rows: u32) -> String {
+    let load = |n: u32| 100.0 + 30.0 * (f64::from(n) / 24.0 * std::f64::consts::TAU).sin();
+    let row = |n: u32| {
+        format!("2024-01-{:02} {:02}:00,{:.3},{:.3}\n", 1 + n / 24 % 28, n % 24, load(n), load(n + 1) / 5.0)
+    };
+    "time,load,temperature\n".to_string() + &(0..rows).map(row).collect::<String>()
+}
+
+#[test]
+fn what_comes_next_is_predicted_from_the_rows_before() {
+    let place = Place::new();
+    place.write("hours.csv", &hours(400));
+    place.succeed(&["new", "hours", "--data", "hours.csv", "--target", "load", "--window", "12"]);
+    let workload = place.read("hours.toml");
+    for line in [
+        "window = 12\nhorizon = 1 ",
+        "features = [\"load\", \"temperature\"]",
+        "\"flatten\"",
+        "\"load\" = { mean",
+    ] {
+        assert!(workload.contains(line), "{line}\n{workload}");
+    }
+    let shown = place.succeed(&["data", "hours.toml"]).stdout;
+    assert!(shown.contains("310 to train on, and 78 held out") && shown.contains("f32 [12, 2]"), "{shown}");
+    place.succeed(&["train", "hours.toml", "--quiet"]);
+    let r2 = place.json("runs/hours/run.json")["final_metrics"]["r2"].as_f64();
+    assert!(r2 > Some(0.9), "{r2:?}");
+    // The hour after the last is predicted too, which the file does not have.
+    place.write("known.csv", &hours(50));
+    place.succeed(&["predict", "runs/hours", "known.csv", "--out", "next.csv"]);
+    assert_eq!(place.read("next.csv").lines().count(), 1 + 50 - 12 + 1);
+    let measured = place.succeed(&["evaluate", "runs/hours", "known.csv"]).stdout;
+    assert!(measured.contains("samples    38"), "{measured}");
+    place.write("short.csv", &hours(9));
+    let error = place.fail(&["evaluate", "runs/hours", "short.csv"]);
+    assert!(error.contains("there are 9 rows, and a window with what comes after it has 13"), "{error}");
+}
+
 #[test]
 fn what_cannot_be_predicted_is_said_and_nothing_is_written() {
     let place = Place::new();

@@ -201,11 +201,7 @@ impl Dataset {
     /// The same seed always gives the same split. Each part gets at least one sample. Samples that cannot be read by number
     /// cannot be split: do that to their source.
     pub fn split(&self, fraction: f64, seed: u64) -> Result<Split> {
-        let samples = self.need_source("split", |node| node.one_to_one())?.samples();
-        if !(fraction > 0.0 && fraction < 1.0) || samples < 2 {
-            return Err(ErrorKind::Split { fraction, samples }.into());
-        }
-        let train = ((samples as f64 * fraction).round() as usize).clamp(1, samples - 1);
+        let (samples, train) = self.to_split(fraction)?;
         let order = Some(Permutation::new(key(seed, Purpose::Split, 0), samples));
         let part = |first, samples| {
             let part =
@@ -213,6 +209,35 @@ impl Dataset {
             self.over_part("split", part)
         };
         Ok(Split { train: part(0, train)?, held_out: part(train, samples - train)? })
+    }
+
+    /// The first part of samples that follow one another in time, to train on, and the rest, held out: what comes later is
+    /// predicted from what came before.
+    ///
+    /// # Errors
+    /// As those of [`split`](Dataset::split).
+    pub fn split_in_order(&self, fraction: f64) -> Result<Split> {
+        let (samples, train) = self.to_split(fraction)?;
+        let part = |first, samples| {
+            let part = |whole: &Arc<dyn Source>| Part {
+                whole: Arc::clone(whole),
+                order: None,
+                first,
+                step: 1,
+                samples,
+            };
+            self.over_part("split", part)
+        };
+        Ok(Split { train: part(0, train)?, held_out: part(train, samples - train)? })
+    }
+
+    /// How many samples there are, and how many of them a fraction is.
+    fn to_split(&self, fraction: f64) -> Result<(usize, usize)> {
+        let samples = self.need_source("split", |node| node.one_to_one())?.samples();
+        if !(fraction > 0.0 && fraction < 1.0) || samples < 2 {
+            return Err(ErrorKind::Split { fraction, samples }.into());
+        }
+        Ok((samples, ((samples as f64 * fraction).round() as usize).clamp(1, samples - 1)))
     }
 
     /// The source at the bottom, and the same stages over another: if all of them are such that it makes no difference whether

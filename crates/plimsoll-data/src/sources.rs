@@ -40,6 +40,7 @@ mod text_tokens;
 mod tfrecord;
 #[cfg(feature = "tokenizers")]
 mod tokens;
+mod windows;
 
 pub use columns::{Columns, Value};
 pub use concatenated::Concatenated;
@@ -63,6 +64,7 @@ pub use text_tokens::TextTokens;
 pub use tfrecord::TfRecord;
 #[cfg(feature = "tokenizers")]
 pub use tokens::{TokenizedText, Tokenizer};
+pub use windows::Windows;
 
 use crate::{Dataset, Error, Result};
 use std::fmt::Debug;
@@ -107,6 +109,11 @@ pub trait Description: Debug {
     /// How many tokens a sample has and how many different ones there are, if samples are tokens.
     fn tokens(&self) -> Option<Tokens> {
         None
+    }
+
+    /// Whether samples follow one another in time, so that those held out are the last.
+    fn is_in_time(&self) -> bool {
+        false
     }
 
     /// The samples. Those of packed files can only be read in their order, and are not counted yet.

@@ -1,9 +1,11 @@
 //! Reading csv files as people have them, and saying where one is wrong.
 
+mod common;
+
 use std::io::{Cursor, Write};
 
-use plimsoll_data::sources::TableColumn;
-use plimsoll_data::{Columns, Csv, ErrorKind, Result, Source};
+use plimsoll_data::sources::{TableColumn, Windows};
+use plimsoll_data::{Columns, Csv, Dataset, ErrorKind, Result, Source};
 use proptest::prelude::*;
 
 fn read(text: &str) -> Result<Columns> {
@@ -198,4 +200,56 @@ fn a_file_without_header_or_rows_is_refused() {
 fn text_that_is_not_utf_8_is_named_by_line() {
     let error = Csv::label("y").read(Cursor::new(b"x,y\n1,\xff\n")).unwrap_err();
     assert_eq!(error.to_string(), "line 2: this is not UTF-8 text; save the file as UTF-8");
+}
+
+proptest! {
+    #[test]
+    fn windows_are_the_rows_of_the_file_and_what_comes_after_them(
+        values in prop::collection::vec(-1000i32..1000, 4..40),
+        window in 1usize..5,
+        horizon in 1usize..4,
+    ) {
+        let text: String = values.iter().map(|value| format!("x{value},{value}\n")).collect();
+        let csv = Csv::target("y").ignore(["name"]).with_known_answer();
+        let rows = csv.read(Cursor::new(format!("name,y\n{text}"))).unwrap();
+        let windows = match Windows::new(rows, window, horizon) {
+            Ok(windows) => windows,
+            Err(error) => {
+                prop_assert!(values.len() < window + horizon, "{}", error);
+                return Ok(());
+            }
+        };
+        prop_assert_eq!(windows.samples(), values.len() + 1 - window - horizon);
+        for sample in 0..windows.samples() {
+            let expected: Vec<f32> = values[sample..sample + window].iter().map(|&value| value as f32).collect();
+            prop_assert_eq!(features(&windows, sample), expected);
+            let next = values[sample + window - 1 + horizon] as f32;
+            prop_assert_eq!(answer(&windows, sample), next.to_ne_bytes());
+        }
+        let split = Dataset::new(windows).unwrap().split_in_order(0.5);
+        if let Ok(split) = split {
+            let first = |data: &Dataset| data.records(0).unwrap().read().unwrap().unwrap().get::<f32>("features").unwrap()[0];
+            prop_assert_eq!(first(&split.train), values[0] as f32);
+            prop_assert_eq!(first(&split.held_out), values[split.train.samples()] as f32);
+        }
+    }
+}
+
+#[test]
+fn a_window_of_a_text_or_of_packed_rows_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = [("path", "x.csv"), ("target", "y"), ("window", "3")];
+    let of = |more: &[(&'static str, &'static str)]| {
+        common::describe("csv", folder.path(), &[&options[..], more].concat())
+    };
+    let error = of(&[("text", "t"), ("length", "3")]).unwrap_err().to_string();
+    assert!(error.contains("a `text` is none"), "{error}");
+    let alone = [("path", "x.csv"), ("target", "y"), ("horizon", "3")];
+    let error = common::describe("csv", folder.path(), &alone).unwrap_err().to_string();
+    assert!(error.contains("that of a `window`"), "{error}");
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    packed.write_all(b"y\n1\n2\n3\n4\n").unwrap();
+    std::fs::write(folder.path().join("x.csv"), packed.finish().unwrap()).unwrap();
+    let error = of(&[]).unwrap().open().unwrap_err().to_string();
+    assert!(error.contains("x.csv: it is packed"), "{error}");
 }

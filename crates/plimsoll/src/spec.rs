@@ -37,7 +37,7 @@
 //! |---|---|
 //! | (top) | `about`; `name`, the file's if left out; `loss`; `metrics`, a list |
 //! | `[data]` digits | none |
-//! | `[data]` csv | `path`, relative to the file; `label` with `classes`, or `target`; `delimiter`; `decimal`, `","` if fractions follow one; `features`, `ignore`, `columns`; or `text`, `length`, `words`, `tokenizer` |
+//! | `[data]` csv | `path`, relative to the file; `label` with `classes`, or `target`; `delimiter`; `decimal`, `","` if fractions follow one; `features`, `ignore`, `columns`; `window`, `horizon`; or `text`, `length`, `words`, `tokenizer` |
 //! | `[data]` parquet, arrow | `path`; `label` with `classes`, or `target`; `features`, `ignore`, `columns`; or `text`, `length`, `words`, `tokenizer` |
 //! | `[data]` npy | `inputs`, `targets`, .npy files or `"data.npz:x"`; `classes`; `scale`, `channels` |
 //! | `[data]` idx | `path`; `labels`, if not named as the images; `classes`; `scale`, `channels`; `missing` |
@@ -65,6 +65,10 @@
 //! `text = "review"` reads the text in this column or key, of csv, parquet, arrow, jsonl and tfrecord, in place of features: as
 //! `length` tokens, cut or filled up by the token 0. Tokens are bytes; or words, in lower case, hashed into `words` numbers,
 //! the vocabulary of an `embedding`; or those of a `tokenizer`, a tokenizer.json. Cells of csv files may go over several lines.
+//!
+//! `window = 24` makes samples of csv rows that follow one another in time: the features of so many rows, `[24, features]`,
+//! those of the column that is predicted included, from which that of the row `horizon` after them is predicted, the next if
+//! it is not said. What is held out are the last samples.
 //!
 //! Files of npy, idx, safetensors and text are read in place and not held, except idx files that gzip packed. Samples are
 //! the first axis; with `classes` whole numbers are predicted, else floats. `scale` makes floats from 0 to 1 of bytes,
@@ -134,7 +138,7 @@ pub(crate) mod suggest;
 mod train;
 mod workloads;
 
-pub use propose::{Predict, propose};
+pub use propose::{Predict, PredictFrom, propose};
 pub use workloads::{Workload, workload, workloads};
 
 use crate::layers::{Layer, model as layer_of};

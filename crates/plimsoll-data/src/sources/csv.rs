@@ -15,7 +15,9 @@ use super::predicted::Predicted;
 use super::records::format::{Fault, Format, Frame, MOST_QUOTED_BYTES, Out, frame_row};
 use super::records::{self, RecordFiles, Streamed};
 use super::table_columns::{Selection, TableColumn};
-use super::{Answer, Classes, Columns, Description, Options, SourceKind, TextTokens, Tokens, skips_errors};
+use super::{
+    Answer, Classes, Columns, Description, Options, SourceKind, TextTokens, Tokens, Windows, skips_errors,
+};
 use crate::{Dataset, Error, ErrorKind, RamBudget, Record, Result};
 
 /// How to read a csv file: which column is to be predicted, and from the others.
@@ -41,6 +43,8 @@ pub struct Csv {
     pub(super) selection: Selection,
     /// Whether there are features alone.
     pub(super) is_without_answer: bool,
+    /// Whether what is to be predicted may be a feature too.
+    pub(super) is_answer_known: bool,
     delimiter: Option<char>,
     /// Whether fractions follow a comma.
     pub(super) is_comma: bool,
@@ -53,6 +57,8 @@ struct CsvFile {
     path: PathBuf,
     csv: Csv,
     answer: Answer,
+    /// How many rows a window has, and how many after it the answer is, if samples are windows.
+    window: Option<(usize, usize)>,
     skips_errors: bool,
 }
 
@@ -65,6 +71,8 @@ pub(super) const KIND: SourceKind = SourceKind {
         "target",
         "delimiter",
         "decimal",
+        "window",
+        "horizon",
         "features",
         "ignore",
         "columns",
@@ -96,7 +104,24 @@ fn describe(options: &dyn Options) -> Result<Box<dyn Description>> {
     };
     csv.selection = Selection::read(options)?;
     let skips_errors = skips_errors(options)?;
-    Ok(Box::new(CsvFile { path, csv, answer, skips_errors }))
+    let window = read_window(options)?;
+    csv.is_answer_known = window.is_some();
+    Ok(Box::new(CsvFile { path, csv, answer, window, skips_errors }))
+}
+
+/// Reads `window` and `horizon`.
+fn read_window(options: &dyn Options) -> Result<Option<(usize, usize)>> {
+    match (options.find_count("window")?, options.find_count("horizon")?) {
+        (Some(_), _) if options.has("text") => {
+            Err(options.refuse(Some("window"), "a window is one of rows of numbers, and a `text` is none"))
+        }
+        (Some(window), horizon) => Ok(Some((window, horizon.unwrap_or(1)))),
+        (None, Some(_)) => {
+            let message = "the `horizon` is that of a `window`, and there is none";
+            Err(options.refuse(Some("horizon"), message))
+        }
+        (None, None) => Ok(None),
+    }
 }
 
 impl Description for CsvFile {
@@ -108,9 +133,19 @@ impl Description for CsvFile {
         self.csv.selection.tokens()
     }
 
+    fn is_in_time(&self) -> bool {
+        self.window.is_some()
+    }
+
     fn open(&self) -> Result<Dataset> {
         let (paths, rows) = self.csv.rows(Paths::from(&self.path))?;
-        records::dataset(&paths, rows, self.skips_errors)
+        match self.window {
+            None => records::dataset(&paths, rows, self.skips_errors),
+            Some((window, horizon)) => {
+                let rows = records::by_number(&paths, rows, self.skips_errors)?;
+                Dataset::new(Windows::new(rows, window, horizon)?)
+            }
+        }
     }
 }
 
@@ -123,6 +158,7 @@ impl Csv {
             classes: None,
             selection: Selection::default(),
             is_without_answer: false,
+            is_answer_known: false,
             delimiter: None,
             is_comma: false,
             budget: RamBudget::UNLIMITED,
@@ -171,6 +207,11 @@ impl Csv {
     /// Gives `features` alone, of files that have the column that is to be predicted or not.
     pub fn without_answer(self) -> Csv {
         Csv { is_without_answer: true, ..self }
+    }
+
+    /// What is to be predicted is a feature too, for [`Windows`]: in these it is what earlier rows say.
+    pub fn with_known_answer(self) -> Csv {
+        Csv { is_answer_known: true, ..self }
     }
 
     /// What stands between cells, if not a comma, or a tab in files whose names end in `.tsv`.

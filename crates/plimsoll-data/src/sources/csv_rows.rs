@@ -288,7 +288,9 @@ impl Format for Rows {
         } else {
             self.find_answer(line)
         };
-        if self.answer.is_some() && out.wants(ANSWER) {
+        if let Some(column) = self.answer.filter(|_| out.wants(ANSWER)) {
+            let is_feature = !matches!(self.columns[column].cells, Cells::Answer);
+            let answer = if is_feature { self.find_answer(line) } else { answer };
             let value = self.parse_answer(line, answer)?;
             out.room(ANSWER, &[]).map_err(failed)?.copy_from_slice(&value);
         }
@@ -332,7 +334,8 @@ fn columns(csv: &Csv, names: &[String], answer: Option<usize>) -> Result<Vec<Col
         columns[answer].cells = Cells::Answer;
     }
     let mut first = 0;
-    for (at, cells) in csv.selection.resolve(names, answer, |_| true)? {
+    let excluded = answer.filter(|_| !csv.is_answer_known);
+    for (at, cells) in csv.selection.resolve(names, excluded, |_| true)? {
         let width = cells.width();
         columns[at] = Column { first, cells };
         first += width;

@@ -24,11 +24,24 @@ use std::sync::Arc;
 /// The records of files: by number, or if any file is packed, in their order and not counted. If errors are to be skipped,
 /// a record that is not what it should be is refused when it is read, not when the file is opened.
 pub(super) fn dataset(paths: &[PathBuf], format: Arc<dyn Format>, skips_errors: bool) -> Result<Dataset> {
-    let format = if skips_errors { Arc::new(Unchecked(format)) } else { format };
     for path in paths {
         if input::Input::open(path, |start| format.recognises(start))?.is_packed() {
-            return Streamed::new(paths.to_vec(), format).dataset();
+            return Streamed::new(paths.to_vec(), checked(format, skips_errors)).dataset();
         }
     }
-    Dataset::new(RecordFiles::open(paths, format, RamBudget::UNLIMITED)?)
+    Dataset::new(by_number(paths, format, skips_errors)?)
+}
+
+/// The records of files that are not packed.
+pub(super) fn by_number(
+    paths: &[PathBuf],
+    format: Arc<dyn Format>,
+    skips_errors: bool,
+) -> Result<RecordFiles> {
+    RecordFiles::open(paths, checked(format, skips_errors), RamBudget::UNLIMITED)
+}
+
+/// The same format, whose records are looked at when they are read if errors are to be skipped.
+fn checked(format: Arc<dyn Format>, skips_errors: bool) -> Arc<dyn Format> {
+    if skips_errors { Arc::new(Unchecked(format)) } else { format }
 }

@@ -210,7 +210,10 @@ impl Data {
                     Err(DataErrorKind::File { path, sample, offset, reason }.into())
                 }
                 Some(fraction) => {
-                    let split = all.split(1.0 - fraction, SEED)?;
+                    let split = match self.source.is_in_time() {
+                        true => all.split_in_order(1.0 - fraction)?,
+                        false => all.split(1.0 - fraction, SEED)?,
+                    };
                     Ok((self.stages.to_train_on(split.train)?, Some(self.stages.after(split.held_out)?)))
                 }
             }

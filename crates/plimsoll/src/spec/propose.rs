@@ -18,6 +18,18 @@ pub enum Predict {
     Target(String),
 }
 
+/// What of a table it is predicted from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum PredictFrom {
+    /// The other columns of a row, or the longest text if there is nothing else.
+    #[default]
+    Row,
+    /// The text in this column.
+    Text(String),
+    /// All columns of so many rows before the one that is predicted, rows following one another in time.
+    Window(usize),
+}
+
 /// Whole numbers of up to so many different values are taken for classes.
 const MOST_GUESSED_CLASSES: usize = 20;
 /// A text of up to so many different values is taken for categories.
@@ -36,17 +48,16 @@ enum Column<'a> {
 }
 
 /// The text of a workload for a file: a csv or tsv table, packed or not, or a folder of images with a folder for each class.
-/// `path` is what the workload will call it. `text` is the column whose text is read; without it the other columns are, or the
-/// longest text if there is nothing else.
+/// `path` is what the workload will call it.
 ///
 /// ```
 /// use plimsoll::Spec;
-/// use plimsoll::spec::{Predict, propose};
+/// use plimsoll::spec::{Predict, PredictFrom, propose};
 ///
 /// # let folder = tempfile::tempdir()?;
 /// let table = folder.path().join("flowers.csv");
 /// std::fs::write(&table, "length,colour,kind\n5.1,red,a\n6.2,blue,b\n4.9,red,a\n6.0,blue,b\n")?;
-/// let text = propose(&table, "flowers.csv", &Predict::Last, None)?;
+/// let text = propose(&table, "flowers.csv", &Predict::Last, &PredictFrom::Row)?;
 /// assert!(text.contains("classes = [\"a\", \"b\"]"));
 /// let spec = Spec::parse(&text, &folder.path().join("flowers.toml"))?;
 /// assert_eq!(spec.all_data()?.fields()[0].shape(), [3]);
@@ -55,11 +66,11 @@ enum Column<'a> {
 ///
 /// # Errors
 /// If the file cannot be read, is of no such kind, or has nothing to predict, or nothing to predict it from.
-pub fn propose(file: &Path, path: &str, predict: &Predict, text: Option<&str>) -> Result<String> {
+pub fn propose(file: &Path, path: &str, predict: &Predict, from: &PredictFrom) -> Result<String> {
     let failed =
         |error: plimsoll_data::Error| Error::new(ErrorKind::Data, error.to_string()).caused_by(error);
     if file.is_dir() {
-        if *predict != Predict::Last || text.is_some() {
+        if *predict != Predict::Last || *from != PredictFrom::Row {
             let message =
                 "the classes of images are the folders they are in: leave out which columns are meant";
             return Err(Error::new(ErrorKind::Argument, message));
@@ -78,7 +89,7 @@ pub fn propose(file: &Path, path: &str, predict: &Predict, text: Option<&str>) -
         return Err(Error::new(ErrorKind::Argument, message));
     }
     let survey = TableSurvey::csv(file, None).map_err(failed)?;
-    for_table(&survey, file, path, predict, text)
+    for_table(&survey, file, path, predict, from)
 }
 
 fn for_table(
@@ -86,7 +97,7 @@ fn for_table(
     file: &Path,
     path: &str,
     predict: &Predict,
-    text: Option<&str>,
+    from: &PredictFrom,
 ) -> Result<String> {
     let refused = |message: String| Error::new(ErrorKind::Data, format!("{}: {message}", file.display()));
     if survey.rows == 0 {
@@ -124,21 +135,26 @@ fn for_table(
             answer.name
         )));
     }
-    let others = || survey.columns.iter().filter(|column| column.name != answer.name);
+    let window = match from {
+        PredictFrom::Window(rows) => Some(*rows),
+        _ => None,
+    };
+    // Of earlier rows what is to be predicted is known.
+    let others = || survey.columns.iter().filter(|column| window.is_some() || column.name != answer.name);
     let columns: Vec<Column<'_>> = others().map(|column| column_of(column, survey.rows)).collect();
-    let of = Of { survey, path, answer, classes: classes.as_ref() };
-    let mut out = String::new();
+    let of = Of { survey, path, answer, classes: classes.as_ref(), window };
     let is_without_features = columns.iter().all(|column| matches!(column, Column::LeftOut(..)));
-    let text = match text {
-        Some(name) if name == answer.name => {
+    let text = match from {
+        PredictFrom::Text(name) if *name == answer.name => {
             return Err(refused(format!("column `{name}` is what is to be predicted, and not the text")));
         }
-        Some(name) => Some(named(name)?),
-        None if is_without_features => {
+        PredictFrom::Text(name) => Some(named(name)?),
+        PredictFrom::Row if is_without_features => {
             others().filter(|column| is_text(column, survey.rows)).max_by_key(|column| column.words)
         }
-        None => None,
+        PredictFrom::Row | PredictFrom::Window(_) => None,
     };
+    let mut out = String::new();
     let written = match text {
         Some(text) => write_text_to(&mut out, &of, text),
         None if is_without_features => {
@@ -157,6 +173,8 @@ struct Of<'a> {
     path: &'a str,
     answer: &'a ColumnSurvey,
     classes: Option<&'a Classes>,
+    /// How many rows of which it is predicted, if not of one.
+    window: Option<usize>,
 }
 
 /// Whether cells are texts of several words, rather than names.
@@ -227,7 +245,7 @@ fn is_moment(text: &str) -> bool {
 
 /// Writes what a workload begins with, and the file and what is to be predicted of it.
 fn write_answer_to(out: &mut String, of: &Of<'_>, from: &str) -> std::fmt::Result {
-    let Of { survey, path, answer, classes } = *of;
+    let Of { survey, path, answer, classes, .. } = *of;
     head(out, &format!("a table of {} rows", survey.rows))?;
     let about = format!("a network that predicts {} from {from} of {path}", answer.name);
     writeln!(out, "about = {}", toml_text(&about))?;
@@ -301,7 +319,17 @@ fn write_text_to(out: &mut String, of: &Of<'_>, text: &ColumnSurvey) -> std::fmt
 }
 
 fn write_table_to(out: &mut String, of: &Of<'_>, columns: &[Column<'_>]) -> std::fmt::Result {
-    write_answer_to(out, of, "the other columns")?;
+    match of.window {
+        None => write_answer_to(out, of, "the other columns")?,
+        Some(rows) => {
+            write_answer_to(out, of, &format!("the {rows} rows before"))?;
+            writeln!(out, "window = {rows}")?;
+            writeln!(
+                out,
+                "horizon = 1                     # the answer is that of the row so many after the window"
+            )?;
+        }
+    }
     let taken = columns.iter().filter_map(|column| match column {
         Column::Number(column) | Column::Categories(column, _) => Some(column.name.clone()),
         Column::LeftOut(..) => None,
@@ -339,6 +367,9 @@ fn write_table_to(out: &mut String, of: &Of<'_>, columns: &[Column<'_>]) -> std:
         }
     }
     writeln!(out, "\n[model]\nkind = \"sequential\"\nlayers = [")?;
+    if of.window.is_some() {
+        writeln!(out, "    \"flatten\",")?;
+    }
     writeln!(
         out,
         "    {{ dense = 64, activation = \"relu\" }},\n    {{ dense = 64, activation = \"relu\" }},"
