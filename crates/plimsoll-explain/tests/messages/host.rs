@@ -5,6 +5,13 @@ use plimsoll_explain::VerdictKind::*;
 
 pub(super) const CASES: &[Case] = &[
     case(
+        "a loader's worker, as people type it",
+        HostMemory,
+        &["num_workers"],
+        &["nvidia-smi"],
+        "RuntimeError:DataLoader worker (pid 6400) is killed by signal:killed",
+    ),
+    case(
         "the kernel",
         HostMemory,
         &["hold less at once"],

@@ -5,6 +5,28 @@ use plimsoll_explain::VerdictKind::*;
 
 pub(super) const CASES: &[Case] = &[
     case(
+        "SGLang, its cache in the host's memory",
+        HostMemory,
+        &["--hicache-size"],
+        &["memmap", "rows", "batch"],
+        "[2026-01-02 07:04:51 TP1] Allocating 48.00 GB host memory for hierarchical KV cache.\n\
+         Traceback (most recent call last):\n\
+         \x20 File \"/srv/sglang/python/sglang/srt/mem_cache/memory_pool_host.py\", line 88, in __init__\n\
+         ValueError: Not enough host memory available. Requesting 48.00 GB but only have 20.50 GB free. Please reduce the size of \
+         the hierarchical cache.",
+    ),
+    case(
+        "vLLM, its graphs beside the cache",
+        TooBig,
+        &["gpu-memory-utilization"],
+        &["gradients", "training"],
+        "INFO [kv_cache_utils.py:870] GPU KV cache size: 141,200 tokens\n\
+         ERROR torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 128.00 MiB. GPU 0 has a total capacity of 23.50 GiB of \
+         which 71.00 MiB is free. Including non-PyTorch memory, this process has 23.40 GiB memory in use. Of the allocated memory \
+         21.90 GiB is allocated by PyTorch, with 100.00 MiB allocated in private pools (e.g., CUDA Graphs), and 220.00 MiB is \
+         reserved by PyTorch but unallocated.",
+    ),
+    case(
         "vLLM, a cache too small",
         TooBig,
         &["--max-model-len"],

@@ -3,7 +3,7 @@
 use super::{Lines, line, one_tensor};
 use crate::analyse::facts::Facts;
 use crate::analyse::verdict::is_of_ray;
-use crate::program::{Backend, Job, Platform, Program};
+use crate::program::{Backend, Job, Platform, Program, Server};
 use crate::recording::Framework;
 use crate::sign::{Sign, SignKind};
 use plimsoll_memory::format_bytes;
@@ -51,6 +51,11 @@ pub(super) fn request(facts: &Facts<'_>) -> Lines {
              zeros out of matrices (Matrix)",
             "R copies an object when it is changed, and its numbers take eight bytes each",
         ));
+    } else if let Some(setting) = server_cache(facts.device.program.server) {
+        lines.push(line(
+            setting,
+            "it is the server's own cache in the host's memory, which each rank has for itself",
+        ));
     } else if large {
         lines.push(line(
             "make the array smaller: chunks of rows, a smaller type (float32 for float64), or numpy.memmap",
@@ -88,6 +93,19 @@ pub(super) fn request(facts: &Facts<'_>) -> Lines {
         "it tells whether the host is full, or only this program's limit",
     ));
     lines
+}
+
+/// What a server keeps in the host's memory is set by.
+fn server_cache(server: Option<Server>) -> Option<&'static str> {
+    match server? {
+        Server::Vllm => {
+            Some("lower --swap-space (GiB for each GPU), --cpu-offload-gb or --kv-offloading-size")
+        }
+        Server::Sglang => Some(
+            "lower --hicache-size (GB for each rank) or --hicache-ratio, or leave out --enable-hierarchical-cache",
+        ),
+        _ => None,
+    }
 }
 
 /// Whether a process was ended on macOS: its shells print the number of the signal.

@@ -291,6 +291,9 @@ fn ended(line: &str, at: u64) -> Option<Found> {
                 ": killed  ",
                 "zsh: killed",
                 "is killed by signal: Killed",
+                "is killed by signal: killed",
+                "is killed by signal:Killed",
+                "is killed by signal:killed",
                 "signal terminated program cc1plus",
             ],
         )
