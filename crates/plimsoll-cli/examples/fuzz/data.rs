@@ -4,7 +4,7 @@
 use crate::mutate::Seed;
 use crate::target::array_files;
 use plimsoll::data::image::{Channels, decode};
-use plimsoll::data::sources::{JsonLines, Key, RecordFiles, Streamed, TfRecord};
+use plimsoll::data::sources::{JsonLines, Key, RecordFiles, Streamed, TextTokens, TfRecord, Windows};
 use plimsoll::data::{Csv, Element, Field, RamBudget, Record, Result, Source};
 use std::path::{Path, PathBuf};
 
@@ -53,8 +53,11 @@ fn key(name: &str, element: Element, shape: &[usize]) -> Key {
     Key::of(Field::open(name, element, shape).expect("a field"))
 }
 
-/// Reads what may be JSON Lines, packed or not.
+/// Reads what may be JSON Lines, packed or not, its text also as tokens.
 pub(crate) fn json_lines(bytes: &[u8]) -> bool {
+    let words = Key::text("text", TextTokens::words(16, 50)).expect("a key");
+    let texts = JsonLines::new(&[words]).expect("a key").budget(BUDGET);
+    with_file(bytes, "jsonl", |path| both_ways(texts.open(path), texts.stream(path)));
     let keys = [key("text", Element::U8, &[Field::OPEN]), key("tokens", Element::I64, &[Field::OPEN])];
     let lines = JsonLines::new(&keys).expect("keys").budget(BUDGET);
     with_file(bytes, "jsonl", |path| both_ways(lines.open(path), lines.stream(path)))
@@ -67,9 +70,15 @@ pub(crate) fn tf_record(bytes: &[u8]) -> bool {
     with_file(bytes, "tfrecord", |path| both_ways(examples.open(path), examples.stream(path)))
 }
 
-/// Reads what may be a csv file, packed or not.
+/// Reads what may be a csv file, packed or not: its numbers, a text in it, and windows of its rows.
 pub(crate) fn csv_rows(bytes: &[u8]) -> bool {
     let rows = Csv::label("species").budget(BUDGET);
+    let texts = rows.clone().text("length", TextTokens::bytes(9));
+    let known = rows.clone().with_known_answer();
+    with_file(bytes, "csv", |path| {
+        is_well(known.open(path).and_then(|rows| read_all(&Windows::new(rows, 2, 1)?)));
+        both_ways(texts.open(path), texts.stream(path))
+    });
     with_file(bytes, "csv", |path| both_ways(rows.open(path), rows.stream(path)))
 }
 

@@ -417,6 +417,7 @@ fn packing_problems() -> Vec<Seed> {
 fn tables() -> Vec<Seed> {
     vec![
         text("length,width,species\n5.1,3.5,0\n6.2,2.9,1\n-4e-3,1e10,2.0\n"),
+        text("length,species\n\"so\n\"\"long\"\"\r\n\",0\nas,1\n\" it\n\nis\",2\n"),
         text("\u{feff}length;\"width\";\"a \"\"b\"\"\"\r\n5.1;3.5;0\r\n\r\n6.2;\"2.9\";1\r\n"),
     ]
 }
