@@ -173,7 +173,7 @@ pub(super) fn bound_of(program: &Program, bound: LowerBound) -> Bound {
     });
     let passing = bound.bytes - bound.persistent_bytes;
     let because = format!(
-        "{} stay all the time, and{name} needs {} with the inputs that wait",
+        "{} stay all the time, and{name} needs {} with what has to wait for it",
         format_bytes(bound.persistent_bytes),
         format_bytes(passing)
     );
