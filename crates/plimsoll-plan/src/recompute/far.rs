@@ -6,7 +6,9 @@
 //! budgets.
 
 use crate::costs::just_over;
-use crate::recompute::descent::{COPY_PRICES, Descent, Offload, Point, Stage, Waits, frontier, side_by_side};
+use crate::recompute::descent::{
+    Beginnings, COPY_PRICES, Descent, Offload, Point, Stage, Waits, frontier, side_by_side,
+};
 use crate::schedule::Schedule;
 use crate::schedule::search_context::SearchContext;
 use crate::schedule::simulate::Simulation;
@@ -29,6 +31,9 @@ const TARGET_SHARE: i64 = 12;
 /// How many shares of the optimizers' slots descents begin with on the host: one, two and so on up to all.
 const SHARES_AWAY: usize = 2;
 
+/// The part of the least peak that is left free wherever it can be, so that it can be packed.
+const ROOM_FOR_PACKING: i64 = 10;
+
 /// The points of a frontier below its near end, known as far down as they were asked for.
 pub(crate) struct Far {
     /// What all of these are below: none is said to be faster.
@@ -41,22 +46,28 @@ pub(crate) struct Far {
     points: Vec<Rc<Point>>,
     /// What was found below that.
     found: Vec<Point>,
+    /// The bytes of the last of all points, where that is known.
+    least: u64,
 }
 
 impl Far {
-    /// The points below one, those that are known there among them.
+    /// The points below one, those that are known there among them, and the last of all, if it is settled.
     pub(crate) fn new(
         context: &SearchContext<'_>,
         start: Schedule,
         offload: Offload,
         below: &Point,
-        known: Vec<Point>,
+        mut known: Vec<Point>,
+        last: Option<Point>,
     ) -> Far {
         let may_go_away = offload == Offload::ValuesAndStates && context.costs.copies.overlap;
         let (away, stages) = match may_go_away {
             true => (states_to_send_away(context, &start), &STATES_AWAY[..]),
             false => (vec![vec![]], &STATES_AWAY[..1]),
         };
+        let least = last.as_ref().map_or(0, |last| last.live_bytes);
+        known.retain(|point| point.live_bytes > least);
+        known.extend(last);
         let walk = |states| Walk { at: At::Beginning(start.clone(), states), offload, stages };
         Far {
             below: below.live_bytes,
@@ -65,6 +76,7 @@ impl Far {
             target: below.live_bytes as i64,
             points: vec![],
             found: known.into_iter().filter(|point| point.live_bytes < below.live_bytes).collect(),
+            least,
         }
     }
 
@@ -110,13 +122,14 @@ impl Far {
     fn go_on(&mut self, context: &SearchContext<'_>) {
         let before = self.target;
         self.target -= (self.target / TARGET_SHARE).max(1);
-        if self.target <= 0 {
+        if self.target <= self.least as i64 {
             self.walks.clear();
         }
         let target = self.target;
         let walks = std::mem::take(&mut self.walks).into_iter();
         for (points, walk) in side_by_side(walks.map(|walk| move || walk.go_to(context, target))) {
-            self.found.extend(points.into_iter().filter(|point| point.live_bytes < self.below));
+            let counts = |point: &Point| point.live_bytes < self.below && point.live_bytes > self.least;
+            self.found.extend(points.into_iter().filter(counts));
             self.walks.extend(walk);
         }
         let least = if self.walks.is_empty() { 0 } else { before as u64 + 1 };
@@ -179,6 +192,46 @@ impl Walk {
             descent.stage = stage;
         }
     }
+}
+
+/// The point at the end of all, which takes the least: descents that keep nothing they can do without, straight down.
+pub(crate) fn straight_down(context: &SearchContext<'_>, from: &Beginnings, offload: Offload) -> Point {
+    let in_segments = |away: &[BufferIndex], stages: &'static [Stage]| {
+        let mut descent = Descent::new(context, from.in_turn.clone(), offload, stages[0]);
+        descent.recompute_segments();
+        descent.send_away(away);
+        go_down(descent, stages)
+    };
+    if offload == Offload::ValuesAndStates && context.costs.copies.overlap {
+        let away = states_to_send_away(context, &from.in_turn).pop().unwrap_or_default();
+        return in_segments(&away, &STATES_AWAY[1..]);
+    }
+    let stages = &STATES_AWAY[..1];
+    let as_it_is = || go_down(Descent::new(context, from.early.clone(), offload, stages[0]), stages);
+    let [least, other] = [in_segments(&[], stages), as_it_is()];
+    if (least.live_bytes, least.seconds) <= (other.live_bytes, other.seconds) { least } else { other }
+}
+
+/// Goes down a share at a time, in as many stages as there are, and leaves room to packing where there is any.
+fn go_down(mut descent: Descent<'_>, stages: &[Stage]) -> Point {
+    let mut least = (descent.schedule.clone(), descent.simulation.clone());
+    for &stage in stages {
+        descent.stage = stage;
+        loop {
+            let peak = descent.simulation.peak() as i64;
+            let reached = descent.reach(peak - (peak / TARGET_SHARE).max(1));
+            if descent.simulation.peak() < least.1.peak() {
+                least = (descent.schedule.clone(), descent.simulation.clone());
+            }
+            if !reached {
+                break;
+            }
+        }
+    }
+    (descent.schedule, descent.simulation) = least;
+    let peak = descent.simulation.peak() as i64;
+    descent.take_back(peak - peak / ROOM_FOR_PACKING);
+    descent.point()
 }
 
 /// Which states are on the host where a descent begins: a share of those that are used but once a step, as optimizers'
