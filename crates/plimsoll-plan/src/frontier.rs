@@ -97,7 +97,7 @@ const EFFORT: usize = 3300;
 const END_SHARE: u64 = 4;
 
 /// Where there are more kernels, the plan that takes the least is found by itself.
-const MANY_KERNELS: usize = 500;
+const MANY_KERNELS: usize = 1000;
 
 /// Of such work, what takes a smaller part of the bytes of all buffers than this is far down.
 const FAR_SHARE: u64 = 16;
@@ -183,11 +183,6 @@ impl Frontier {
         if self.is_large() { bytes() / FAR_SHARE } else { 0 }
     }
 
-    /// Whether a budget is so small that it is best compared with the least plan before anything is searched for.
-    pub fn is_far(&self, budget: u64) -> bool {
-        budget < self.far_bytes()
-    }
-
     /// The last of all points, where it is found by itself.
     fn least(&self) -> Result<Option<&(Point, Fitted)>, Error> {
         if self.least.get().is_none() {
@@ -205,11 +200,14 @@ impl Frontier {
         Ok(self.least.get().and_then(Option::as_ref))
     }
 
-    /// Whether a budget that no point near the top fits is known to be less than any plan takes, without a search for all.
+    /// Whether a budget far down is less than any plan takes. Elsewhere one has to search to know.
     ///
     /// # Errors
     /// If the work needs more bytes than can be addressed.
     pub fn is_out_of_reach(&self, budget: u64) -> Result<bool, Error> {
+        if budget >= self.far_bytes() {
+            return Ok(false);
+        }
         Ok(self.least()?.is_some_and(|(_, least)| least.plan.peak_bytes > budget))
     }
 
@@ -219,8 +217,8 @@ impl Frontier {
     /// If the work needs more bytes than can be addressed.
     pub fn smallest(&self) -> Result<Option<Fitted>, Error> {
         match self.least()? {
-            Some((_, fitted)) => Ok(Some(fitted.clone())),
-            None => self.at(self.points().count().saturating_sub(1)),
+            Some((point, fitted)) if point.live_bytes < self.far_bytes() => Ok(Some(fitted.clone())),
+            _ => self.at(self.points().count().saturating_sub(1)),
         }
     }
 
@@ -236,10 +234,12 @@ impl Frontier {
         let context = SearchContext::new(&self.work, &self.costs, self.options.alignment);
         let far = far.get_or_insert_with(|| {
             let start = self.beginnings(&context).in_turn;
-            let least = self.least().ok().flatten().map(|(point, _)| point.clone());
-            Far::new(&context, start, self.offload, above, end.clone(), least)
+            Far::new(&context, start, self.offload, above, end.clone(), Some(self.far_bytes()))
         });
-        far.point(&context, point)
+        far.point(&context, point, || match self.is_large() {
+            true => self.least().ok().flatten().map(|(point, _)| point.clone()),
+            false => Some(straight_down(&context, &self.beginnings(&context), self.offload)),
+        })
     }
 
     /// The schedules that descents begin with.
@@ -307,13 +307,10 @@ impl Frontier {
     /// # Errors
     /// If the work needs more bytes than can be addressed.
     pub fn within(&self, budget: u64) -> Result<Option<Fitted>, Error> {
-        if self.is_far(budget) && self.is_out_of_reach(budget)? {
+        if self.is_out_of_reach(budget)? {
             return Ok(None);
         }
         for point in 0.. {
-            if point == self.near() && self.is_out_of_reach(budget)? {
-                break;
-            }
             let Some(known) = self.known(point) else { break };
             if known.live_bytes > budget {
                 continue;
@@ -332,7 +329,7 @@ impl Frontier {
     /// If the work needs more bytes than can be addressed.
     pub fn at(&self, point: usize) -> Result<Option<Fitted>, Error> {
         let Some(known) = self.known(point) else { return Ok(None) };
-        if point < self.near() {
+        if point < self.near() || known.live_bytes >= self.far_bytes() {
             return self.fit(&known).map(Some);
         }
         match self.least()? {

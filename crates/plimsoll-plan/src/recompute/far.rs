@@ -46,28 +46,28 @@ pub(crate) struct Far {
     points: Vec<Rc<Point>>,
     /// What was found below that.
     found: Vec<Point>,
-    /// The bytes of the last of all points, where that is known.
+    /// Nothing below so many bytes counts but the last of all points and what is above that. It is asked for when the descents
+    /// come there; `None` once it was, or where there is none.
+    end_below: Option<u64>,
+    /// What all points take more than, but for the last.
     least: u64,
 }
 
 impl Far {
-    /// The points below one, those that are known there among them, and the last of all, if it is settled.
+    /// The points below one, those that are known there among them. Below `end_below`, if that is given, the last is settled.
     pub(crate) fn new(
         context: &SearchContext<'_>,
         start: Schedule,
         offload: Offload,
         below: &Point,
-        mut known: Vec<Point>,
-        last: Option<Point>,
+        known: Vec<Point>,
+        end_below: Option<u64>,
     ) -> Far {
         let may_go_away = offload == Offload::ValuesAndStates && context.costs.copies.overlap;
         let (away, stages) = match may_go_away {
             true => (states_to_send_away(context, &start), &STATES_AWAY[..]),
             false => (vec![vec![]], &STATES_AWAY[..1]),
         };
-        let least = last.as_ref().map_or(0, |last| last.live_bytes);
-        known.retain(|point| point.live_bytes > least);
-        known.extend(last);
         let walk = |states| Walk { at: At::Beginning(start.clone(), states), offload, stages };
         Far {
             below: below.live_bytes,
@@ -76,7 +76,8 @@ impl Far {
             target: below.live_bytes as i64,
             points: vec![],
             found: known.into_iter().filter(|point| point.live_bytes < below.live_bytes).collect(),
-            least,
+            end_below,
+            least: 0,
         }
     }
 
@@ -87,15 +88,43 @@ impl Far {
 
     /// Whether there is nothing left to search for.
     pub(crate) fn is_done(&self) -> bool {
-        self.walks.is_empty() && self.found.is_empty()
+        self.walks.is_empty() && self.found.is_empty() && self.end_below.is_none()
     }
 
-    /// One of the points, which is searched for as far down as it takes. `None` if there are not as many.
-    pub(crate) fn point(&mut self, context: &SearchContext<'_>, point: usize) -> Option<Rc<Point>> {
+    /// One of the points, which is searched for as far down as it takes; `last` is the last of all, where there is one. `None` if
+    /// there are not as many.
+    pub(crate) fn point(
+        &mut self,
+        context: &SearchContext<'_>,
+        point: usize,
+        last: impl Fn() -> Option<Point>,
+    ) -> Option<Rc<Point>> {
         while point >= self.points.len() && !self.is_done() {
+            if let Some(below) = self.end_below
+                && (self.walks.is_empty() || self.next_target() < below as i64)
+            {
+                self.end(below, last());
+            }
             self.go_on(context);
         }
         self.known(point)
+    }
+
+    /// Settles the last of all points: nothing takes less, and nothing takes as little as `below` if that does not. Where nothing
+    /// is below that, it is one point more.
+    fn end(&mut self, below: u64, last: Option<Point>) {
+        self.end_below = None;
+        if below == 0 {
+            return self.found.extend(last.filter(|last| last.live_bytes < self.below));
+        }
+        let last = last.filter(|last| last.live_bytes < below);
+        self.least = last.as_ref().map_or(below.saturating_sub(1), |last| last.live_bytes);
+        self.found.retain(|point| point.live_bytes > self.least);
+        self.found.extend(last.filter(|last| last.live_bytes < self.below));
+    }
+
+    fn next_target(&self) -> i64 {
+        self.target - (self.target / TARGET_SHARE).max(1)
     }
 
     /// What no point from this one on takes less time than, as far as that is known without a search.
@@ -121,7 +150,7 @@ impl Far {
     /// faster as well is found two targets further at most, or does not count.
     fn go_on(&mut self, context: &SearchContext<'_>) {
         let before = self.target;
-        self.target -= (self.target / TARGET_SHARE).max(1);
+        self.target = self.next_target();
         if self.target <= self.least as i64 {
             self.walks.clear();
         }

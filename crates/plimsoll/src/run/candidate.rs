@@ -126,7 +126,7 @@ impl Planner<'_> {
             return Ok(None);
         }
         let frontier = variant.lowered.frontier_with(self.target, share);
-        if frontier.is_far(budget) && frontier.is_out_of_reach(budget)? {
+        if frontier.is_out_of_reach(budget)? {
             return Ok(None);
         }
         let staged = self.target.host_use(0, 0, variant.lowered.staging()).bytes();
@@ -140,9 +140,6 @@ impl Planner<'_> {
             }
             let fastest = best.as_ref().map_or(fastest, |best| best.seconds);
             if variant.seconds(frontier.seconds_from(point)) >= fastest {
-                break;
-            }
-            if point == frontier.near() && frontier.is_out_of_reach(budget)? {
                 break;
             }
             let Some((live, seconds)) = frontier.point(point) else { break };

@@ -241,13 +241,10 @@ impl Lowered {
         let shares = if self.offloads() { HostShare::ALL.len() } else { 1 };
         for share in HostShare::within(host, |share| self.host_bytes(target, share)).take(shares) {
             let frontier = self.frontier_with(target, share);
-            if frontier.is_far(budget) && frontier.is_out_of_reach(budget)? {
+            if frontier.is_out_of_reach(budget)? {
                 continue;
             }
             for point in 0.. {
-                if point == frontier.near() && frontier.is_out_of_reach(budget)? {
-                    break;
-                }
                 let Some((live, _)) = frontier.point(point) else { break };
                 if live > budget {
                     continue;
