@@ -4,7 +4,7 @@
 //! fastest point that fits. So a larger budget never gives a slower plan and a smaller one never a larger plan, by
 //! construction: both choose from one list. Far down, where few budgets are, the list is made as far as a budget asks: what
 //! is on it is the same for all.
-//! Of work with many kernels the end of the list, the plan that takes the least, is found first, by descents of its own: so that
+//! Of work with many kernels the end of the list, the plan that takes the least, is found first, by a descent of its own: so that
 //! a budget which is too small is refused without a search for the fastest plan that would fit it.
 //! Offsets come last. If packing needs a little more than the live bytes, the next point is taken.
 
@@ -71,6 +71,7 @@ pub struct Frontier {
     far: RefCell<Option<Far>>,
     /// The last of all points and its plan, where it is found by itself.
     least: OnceCell<Option<(Point, Fitted)>>,
+    far_bytes: OnceCell<u64>,
     /// How many prices of copies have been tried, or will be where nothing has been asked for yet.
     tried: usize,
     /// Whether it was searched as if copies cost something else.
@@ -115,6 +116,7 @@ impl Frontier {
             near: OnceCell::new(),
             far: RefCell::default(),
             least: OnceCell::new(),
+            far_bytes: OnceCell::new(),
             tried,
             supposed: false,
         }
@@ -145,8 +147,8 @@ impl Frontier {
         }
         let known = found.into_iter().map(|point| priced(&context, point.schedule));
         let known = known.chain(before);
-        self.near = self.search(0..0, known.collect()).into();
         (self.supposed, self.least) = (true, OnceCell::new());
+        self.near = self.search(0..0, known.collect()).into();
     }
 
     /// Searches at the prices of those numbers; what is known is part of what is found.
@@ -177,10 +179,18 @@ impl Frontier {
         self.work.kernels.len() > MANY_KERNELS && !self.supposed
     }
 
-    /// What no point takes less than that is found in one search.
+    /// What no point takes less than that is found in one search: less than the plan without remedies takes in any case.
     fn far_bytes(&self) -> u64 {
-        let bytes = || self.work.buffers.iter().map(|b| b.bytes).sum::<u64>();
-        if self.is_large() { bytes() / FAR_SHARE } else { 0 }
+        if !self.is_large() {
+            return 0;
+        }
+        *self.far_bytes.get_or_init(|| {
+            let context = SearchContext::new(&self.work, &self.costs, self.options.alignment);
+            let Beginnings { written, early, .. } = self.beginnings(&context);
+            let plain = [written, early].map(|schedule| priced(&context, schedule).live_bytes);
+            let bytes = self.work.buffers.iter().map(|b| b.bytes).sum::<u64>();
+            (bytes / FAR_SHARE).min(plain[0].min(plain[1]) / 2)
+        })
     }
 
     /// The last of all points, where it is found by itself.
