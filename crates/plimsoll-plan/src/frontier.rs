@@ -4,20 +4,23 @@
 //! fastest point that fits. So a larger budget never gives a slower plan and a smaller one never a larger plan, by
 //! construction: both choose from one list. Far down, where few budgets are, the list is made as far as a budget asks: what
 //! is on it is the same for all.
+//! Of work with many kernels the end of the list, the plan that takes the least, is found first, by a descent of its own: so that
+//! a budget which is too small is refused without a search for the fastest plan that would fit it.
 //! Offsets come last. If packing needs a little more than the live bytes, the next point is taken.
 
 use crate::Error;
 use crate::costs::{Copies, Costs};
 use crate::plan::{Options, orders, plan_in_order};
 use crate::recompute::descent::{Beginnings, Offload, Point, descend, is_brief, priced, prices};
-use crate::recompute::far::Far;
+use crate::recompute::far::{Far, straight_down};
 use crate::schedule::Schedule;
 use crate::schedule::order::{
     Dependencies, Turn, early_copies, freeing_early, late_updates, patient_updates,
 };
 use crate::schedule::search_context::SearchContext;
 use plimsoll_ir::{BufferIndex, Home, Keep, LaunchSource, Plan, Work};
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 
 /// Work with remedies applied, and its plan.
@@ -62,14 +65,24 @@ pub struct Frontier {
     costs: Costs,
     options: Options,
     offload: Offload,
-    /// What is searched at once, but for its end.
-    near: Vec<Rc<Point>>,
-    /// Its end, which points that are searched for later may beat.
-    end: Vec<Point>,
+    /// What is found in one search.
+    near: OnceCell<Near>,
     /// What is below `near`, once it is asked for.
     far: RefCell<Option<Far>>,
-    /// How many prices of copies have been tried.
+    /// The last of all points and its plan, where it is found by itself.
+    least: OnceCell<Option<(Point, Fitted)>>,
+    far_bytes: OnceCell<u64>,
+    /// How many prices of copies have been tried, or will be where nothing has been asked for yet.
     tried: usize,
+    /// Whether it was searched as if copies cost something else.
+    supposed: bool,
+}
+
+/// The points of a frontier that are found in one search.
+struct Near {
+    points: Vec<Rc<Point>>,
+    /// The end, which points that are searched for later may beat.
+    end: Vec<Point>,
 }
 
 /// An update that frees as little as a scalar comes last in any case.
@@ -84,31 +97,38 @@ const EFFORT: usize = 3300;
 /// What was searched at once ends in points that take less than this part more than the least of them.
 const END_SHARE: u64 = 4;
 
+/// Where there are more kernels, the plan that takes the least is found by itself.
+const MANY_KERNELS: usize = 1000;
+
+/// Of such work, what takes a smaller part of the bytes of all buffers than this is far down.
+const FAR_SHARE: u64 = 16;
+
 impl Frontier {
     /// Finds the frontier of some work, with an effort that goes by its size: in under a second for a thousand
     /// kernels on two cores.
     pub fn new(work: Work, costs: Costs, options: &Options, offload: Offload) -> Frontier {
-        let mut frontier = Frontier {
+        let tried = (EFFORT / work.kernels.len().max(1)).clamp(1, prices(offload).min(PRICES_AT_FIRST));
+        Frontier {
             work,
             costs,
             options: *options,
             offload,
-            near: vec![],
-            end: vec![],
+            near: OnceCell::new(),
             far: RefCell::default(),
-            tried: 0,
-        };
-        let tries =
-            (EFFORT / frontier.work.kernels.len().max(1)).clamp(1, prices(offload).min(PRICES_AT_FIRST));
-        frontier.search(tries);
-        frontier
+            least: OnceCell::new(),
+            far_bytes: OnceCell::new(),
+            tried,
+            supposed: false,
+        }
     }
 
     /// Searches on for as long as `keep_going` says yes and there is something left to try. It is asked now and
     /// then; nothing that is known gets worse.
     pub fn improve(&mut self, keep_going: &dyn Fn() -> bool) {
         while self.tried < prices(self.offload) && keep_going() {
-            self.search(1);
+            let known = self.take_known();
+            self.near = self.search(self.tried..self.tried + 1, known).into();
+            self.tried += 1;
         }
     }
 
@@ -123,40 +143,100 @@ impl Frontier {
         let from = self.beginnings(&supposed);
         let mut found = descend(&supposed, &from, self.offload, 0..1, vec![]);
         if let Some(above) = found.first().cloned() {
-            found = Far::new(&supposed, from.in_turn, self.offload, &above, found).all(&supposed);
+            found = Far::new(&supposed, from.in_turn, self.offload, &above, found, None).all(&supposed);
         }
         let known = found.into_iter().map(|point| priced(&context, point.schedule));
-        let known = known.chain(before).collect();
-        let found = descend(&context, &self.beginnings(&context), self.offload, 0..0, known);
-        self.keep(found);
+        let known = known.chain(before);
+        (self.supposed, self.least) = (true, OnceCell::new());
+        self.near = self.search(0..0, known.collect()).into();
     }
 
-    fn search(&mut self, tries: usize) {
-        let known = self.take_known();
+    /// Searches at the prices of those numbers; what is known is part of what is found.
+    fn search(&self, prices: Range<usize>, known: Vec<Point>) -> Near {
         let context = SearchContext::new(&self.work, &self.costs, self.options.alignment);
-        let prices = self.tried..self.tried + tries;
-        let found = descend(&context, &self.beginnings(&context), self.offload, prices, known);
-        self.keep(found);
-        self.tried += tries;
+        let mut found = descend(&context, &self.beginnings(&context), self.offload, prices, known);
+        let least = found.last().map_or(0, |point| point.live_bytes);
+        let end = (least + least / END_SHARE).max(self.far_bytes());
+        let near = found.partition_point(|point| point.live_bytes >= end).max(1);
+        let end = found.split_off(near.min(found.len()));
+        Near { points: found.into_iter().map(Rc::new).collect(), end }
     }
 
-    fn keep(&mut self, mut found: Vec<Point>) {
-        let least = found.last().map_or(0, |point| point.live_bytes);
-        let near = found.partition_point(|point| point.live_bytes >= least + least / END_SHARE).max(1);
-        self.end = found.split_off(near.min(found.len()));
-        self.near = found.into_iter().map(Rc::new).collect();
+    /// What is found in one search, which is made the first time.
+    fn found(&self) -> &Near {
+        self.near.get_or_init(|| self.search(0..self.tried, vec![]))
     }
 
     fn take_known(&mut self) -> Vec<Point> {
-        let end = std::mem::take(&mut self.end);
-        let known = std::mem::take(&mut self.near).into_iter().map(Rc::unwrap_or_clone);
+        self.found();
+        let Some(Near { points, end }) = self.near.take() else { return vec![] };
+        let known = points.into_iter().map(Rc::unwrap_or_clone);
         known.chain(self.far.take().map_or(end, Far::into_found)).collect()
+    }
+
+    /// Whether the plan that takes the least is found by itself.
+    fn is_large(&self) -> bool {
+        self.work.kernels.len() > MANY_KERNELS && !self.supposed
+    }
+
+    /// What no point takes less than that is found in one search: less than the plan without remedies takes in any case.
+    fn far_bytes(&self) -> u64 {
+        if !self.is_large() {
+            return 0;
+        }
+        *self.far_bytes.get_or_init(|| {
+            let context = SearchContext::new(&self.work, &self.costs, self.options.alignment);
+            let Beginnings { written, early, .. } = self.beginnings(&context);
+            let plain = [written, early].map(|schedule| priced(&context, schedule).live_bytes);
+            let bytes = self.work.buffers.iter().map(|b| b.bytes).sum::<u64>();
+            (bytes / FAR_SHARE).min(plain[0].min(plain[1]) / 2)
+        })
+    }
+
+    /// The last of all points, where it is found by itself.
+    fn least(&self) -> Result<Option<&(Point, Fitted)>, Error> {
+        if self.least.get().is_none() {
+            let least = match self.is_large() {
+                true => {
+                    let context = SearchContext::new(&self.work, &self.costs, self.options.alignment);
+                    let point = straight_down(&context, &self.beginnings(&context), self.offload);
+                    let fitted = self.fit(&point)?;
+                    Some((point, fitted))
+                }
+                false => None,
+            };
+            let _ = self.least.set(least);
+        }
+        Ok(self.least.get().and_then(Option::as_ref))
+    }
+
+    /// Whether a budget far down is less than any plan takes. Elsewhere one has to search to know.
+    ///
+    /// # Errors
+    /// If the work needs more bytes than can be addressed.
+    pub fn is_out_of_reach(&self, budget: u64) -> Result<bool, Error> {
+        if budget >= self.far_bytes() {
+            return Ok(false);
+        }
+        Ok(self.least()?.is_some_and(|(_, least)| least.plan.peak_bytes > budget))
+    }
+
+    /// The plan that takes the least.
+    ///
+    /// # Errors
+    /// If the work needs more bytes than can be addressed.
+    pub fn smallest(&self) -> Result<Option<Fitted>, Error> {
+        match self.least()? {
+            Some((point, fitted)) if point.live_bytes < self.far_bytes() => Ok(Some(fitted.clone())),
+            _ => self.at(self.points().count().saturating_sub(1)),
+        }
     }
 
     /// A point below `near`, by its number there. None is faster than those above it, so that a budget which one of those fits
     /// need not know it.
     fn far(&self, point: usize) -> Option<Rc<Point>> {
-        let above = self.near.last()?;
+        let Near { points, end } = self.found();
+        let above = points.last()?;
         let mut far = self.far.borrow_mut();
         if let Some(far) = far.as_ref().filter(|far| far.is_done() || far.known(point).is_some()) {
             return far.known(point);
@@ -164,9 +244,12 @@ impl Frontier {
         let context = SearchContext::new(&self.work, &self.costs, self.options.alignment);
         let far = far.get_or_insert_with(|| {
             let start = self.beginnings(&context).in_turn;
-            Far::new(&context, start, self.offload, above, self.end.clone())
+            Far::new(&context, start, self.offload, above, end.clone(), Some(self.far_bytes()))
         });
-        far.point(&context, point)
+        far.point(&context, point, || match self.is_large() {
+            true => self.least().ok().flatten().map(|(point, _)| point.clone()),
+            false => Some(straight_down(&context, &self.beginnings(&context), self.offload)),
+        })
     }
 
     /// The schedules that descents begin with.
@@ -202,7 +285,7 @@ impl Frontier {
 
     /// How many points are known without a search far down. Those that come after are no faster than any of these.
     pub fn near(&self) -> usize {
-        self.near.len()
+        self.found().points.len()
     }
 
     /// One of the [points](Self::points), by its number.
@@ -213,17 +296,19 @@ impl Frontier {
     /// Seconds that this point and those after it take at least, as far as that is known without a search.
     pub fn seconds_from(&self, point: usize) -> f64 {
         let far = self.far.borrow();
-        let near = || self.near.get(point).or(self.near.last()).map_or(0.0, |point| point.seconds);
-        match (point.checked_sub(self.near.len()), &*far) {
+        let points = &self.found().points;
+        let near = || points.get(point).or(points.last()).map_or(0.0, |point| point.seconds);
+        match (point.checked_sub(points.len()), &*far) {
             (Some(beyond), Some(far)) => far.seconds_from(beyond),
             _ => near(),
         }
     }
 
     fn known(&self, point: usize) -> Option<Rc<Point>> {
-        match self.near.get(point) {
+        let near = &self.found().points;
+        match near.get(point) {
             Some(near) => Some(Rc::clone(near)),
-            None => self.far(point - self.near.len()),
+            None => self.far(point - near.len()),
         }
     }
 
@@ -232,21 +317,41 @@ impl Frontier {
     /// # Errors
     /// If the work needs more bytes than can be addressed.
     pub fn within(&self, budget: u64) -> Result<Option<Fitted>, Error> {
-        for point in (0..).map_while(|point| self.known(point)).filter(|p| p.live_bytes <= budget) {
-            let fitted = self.fit(&point)?;
-            if fitted.plan.peak_bytes <= budget {
+        if self.is_out_of_reach(budget)? {
+            return Ok(None);
+        }
+        for point in 0.. {
+            let Some(known) = self.known(point) else { break };
+            if known.live_bytes > budget {
+                continue;
+            }
+            if let Some(fitted) = self.at(point)?.filter(|fitted| fitted.plan.peak_bytes <= budget) {
                 return Ok(Some(fitted));
             }
         }
         Ok(None)
     }
 
-    /// The plan of a point, by its number.
+    /// The plan of a point, by its number; `None` as well where luck in packing has it take less than the least plan, which no
+    /// budget may.
     ///
     /// # Errors
     /// If the work needs more bytes than can be addressed.
     pub fn at(&self, point: usize) -> Result<Option<Fitted>, Error> {
-        self.known(point).map(|p| self.fit(&p)).transpose()
+        let Some(known) = self.known(point) else { return Ok(None) };
+        if point < self.near() || known.live_bytes >= self.far_bytes() {
+            return self.fit(&known).map(Some);
+        }
+        match self.least()? {
+            // The last of all, if something else is not as small.
+            Some((least, fitted)) if least.live_bytes >= known.live_bytes => {
+                Ok(Some(Fitted { seconds: known.seconds, ..fitted.clone() }))
+            }
+            Some((_, least)) => {
+                Ok(Some(self.fit(&known)?).filter(|f| f.plan.peak_bytes >= least.plan.peak_bytes))
+            }
+            None => self.fit(&known).map(Some),
+        }
     }
 
     fn fit(&self, point: &Point) -> Result<Fitted, Error> {

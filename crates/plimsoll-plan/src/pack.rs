@@ -9,6 +9,7 @@ mod canonical;
 mod fit;
 mod improve;
 mod item_set;
+mod layers;
 mod parallel;
 mod part;
 mod portfolio;
@@ -103,7 +104,7 @@ pub fn pack_while(
     let target = lower_bound.max(capacity.unwrap_or(0) / problem.alignment);
 
     let mut packed = portfolio::pack(&parts, target);
-    Improver { steps: effort.steps, keep_going }.improve(&parts, &mut packed, target);
+    Improver { steps: effort.steps, keep_going, in_layers: true }.improve(&parts, &mut packed, target);
 
     let mut offsets = vec![0; problem.items.len()];
     for (part, packed) in parts.iter().zip(packed) {

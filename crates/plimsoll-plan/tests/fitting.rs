@@ -1,168 +1,20 @@
 //! Fitted work passes both independent checks at every budget, and the frontier is monotone.
 
-use plimsoll_ir::{Buffer, Home, Keep, Kernel, LaunchSource, Role, Work, check};
+use plimsoll_ir::{Buffer, Home, Keep, Kernel, LaunchSource, Role, Work};
 use plimsoll_plan::{Copies, Costs, Effort, Fitted, Frontier, Offload, Options, check_remedies, lower_bound};
 use proptest::prelude::*;
+use steps::{offload, step, verify};
 
 const OPTIONS: Options = Options { alignment: 64, effort: Effort { steps: 10_000 }, together_bytes: 0 };
 
-/// Builds something like a training step: layers forward, some that skip, then backward in reverse, each weight
-/// updated as its gradient is known, with one or two optimizer slots.
-struct Builder {
-    work: Work,
-    seconds: Vec<f64>,
-    rematerialize_seconds: Vec<f64>,
-}
-
-impl Builder {
-    fn buffer(&mut self, bytes: u64, role: Role, keep: Keep) -> u32 {
-        self.work.buffers.push(Buffer { bytes, role, keep, home: Home::Device });
-        self.work.buffers.len() as u32 - 1
-    }
-
-    fn activation(&mut self, bytes: u64) -> u32 {
-        self.buffer(bytes, Role::Activation, Keep::WhileUsed)
-    }
-
-    fn kernel(&mut self, seconds: f64, kernel: Kernel) {
-        self.seconds.push(seconds);
-        self.work.kernels.push(kernel);
-    }
-}
-
-#[derive(Debug, Clone)]
-struct Layer {
-    bytes: u64,
-    weight: u64,
-    workspace: u64,
-    seconds: f64,
-    /// How many layers back its second operand is; 0 for none.
-    skip: usize,
-    slots: usize,
-    /// Whether it also stores what a rematerialization can make it from.
-    pair: bool,
-    /// Where its slots are.
-    home: Home,
-}
-
-fn layer() -> impl Strategy<Value = Layer> {
-    let home = prop_oneof![8 => Just(Home::Device), 1 => Just(Home::Host)];
-    (1u64..4000, 1u64..1000, 0u64..500, 1u32..1000, 0usize..5, 0usize..3, any::<bool>(), home).prop_map(
-        |(bytes, weight, workspace, seconds, skip, slots, pair, home)| Layer {
-            bytes,
-            weight,
-            workspace,
-            seconds: f64::from(seconds) * 1e-6,
-            skip,
-            slots,
-            pair,
-            home,
-        },
-    )
-}
-
-fn step() -> impl Strategy<Value = (Work, Costs)> {
-    (prop::collection::vec(layer(), 1..14), any::<bool>()).prop_map(|(layers, overlap)| {
-        let mut b = Builder { work: Work::default(), seconds: vec![], rematerialize_seconds: vec![] };
-        let clock = b.buffer(16, Role::Random, Keep::Always);
-        let weights: Vec<u32> =
-            layers.iter().map(|l| b.buffer(l.weight, Role::Parameter, Keep::Always)).collect();
-        let slots: Vec<Vec<u32>> = layers
-            .iter()
-            .map(|l| (0..l.slots).map(|_| b.buffer(l.weight, Role::Optimizer, Keep::Always)).collect())
-            .collect();
-        for (layer, slots) in layers.iter().zip(&slots) {
-            slots.iter().for_each(|&slot| b.work.buffers[slot as usize].home = layer.home);
-        }
-        let input = b.buffer(500, Role::Input, Keep::FromStart);
-        let mut values = vec![input];
-        let mut inner = vec![];
-        for (i, l) in layers.iter().enumerate() {
-            let x = *values.last().unwrap();
-            let mut reads = vec![x, weights[i], clock];
-            if l.skip > 0 && values.len() > l.skip {
-                reads.push(values[values.len() - 1 - l.skip]);
-            }
-            let y = b.activation(l.bytes);
-            let mut writes = vec![y];
-            if l.pair {
-                let h = b.activation(l.bytes);
-                writes.push(h);
-                inner.push(Some(h));
-                b.work.rematerializations.push(Kernel {
-                    reads: vec![h],
-                    writes: vec![y],
-                    ..Kernel::default()
-                });
-                b.rematerialize_seconds.push(l.seconds / 10.0);
-            } else {
-                inner.push(None);
-            }
-            b.kernel(l.seconds, Kernel { reads, writes, workspace: l.workspace, ..Kernel::default() });
-            values.push(y);
-        }
-        let loss = b.buffer(4, Role::Metric, Keep::ToEnd);
-        let mut gradient = b.activation(layers.last().unwrap().bytes);
-        b.kernel(
-            1e-6,
-            Kernel {
-                reads: vec![*values.last().unwrap()],
-                writes: vec![loss, gradient],
-                ..Kernel::default()
-            },
-        );
-        for (i, l) in layers.iter().enumerate().rev() {
-            let mut reads = vec![gradient, values[i], values[i + 1], weights[i]];
-            reads.extend(inner[i]);
-            let bytes = if i == 0 { 1 } else { layers[i - 1].bytes };
-            let next = b.activation(bytes);
-            let grad = b.buffer(l.weight, Role::Gradient, Keep::WhileUsed);
-            let in_place = vec![(next, gradient)];
-            let writes = vec![next, grad];
-            b.kernel(
-                2.0 * l.seconds,
-                Kernel { reads, writes, in_place, workspace: l.workspace, ..Kernel::default() },
-            );
-            gradient = next;
-            let mut touched = vec![weights[i]];
-            touched.extend(&slots[i]);
-            let mut reads = touched.clone();
-            reads.push(grad);
-            b.kernel(1e-6, Kernel { reads, writes: touched, ..Kernel::default() });
-        }
-        b.kernel(1e-7, Kernel { reads: vec![clock], writes: vec![clock], ..Kernel::default() });
-        let copies = Copies { bandwidth: 1e9, latency_seconds: 1e-7, overlap };
-        (
-            b.work,
-            Costs {
-                kernels: b.seconds,
-                rematerializations: b.rematerialize_seconds,
-                copies,
-                copy_share: 1e-12,
-                host_bytes: u64::MAX,
-            },
-        )
-    })
-}
-
-fn offload() -> impl Strategy<Value = Offload> {
-    prop_oneof![Just(Offload::Nothing), Just(Offload::Values), Just(Offload::ValuesAndStates)]
-}
-
-fn verify(work: &Work, fitted: &Fitted) -> Result<(), TestCaseError> {
-    let checked = check(&fitted.work, &fitted.plan);
-    prop_assert!(checked.is_ok(), "{checked:?}");
-    let faithful = check_remedies(work, fitted);
-    prop_assert!(faithful.is_ok(), "{faithful:?}");
-    Ok(())
-}
+mod steps;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn every_point_of_the_frontier_passes_both_checks(
-        (work, costs) in step(),
+        (work, costs) in step(1..14),
         offload in offload(),
         together_bytes in prop_oneof![Just(0), 1u64..5000],
     ) {
@@ -175,7 +27,7 @@ proptest! {
     }
 
     #[test]
-    fn the_frontier_is_monotone((work, costs) in step(), offload in offload()) {
+    fn the_frontier_is_monotone((work, costs) in step(1..14), offload in offload()) {
         let frontier = Frontier::new(work.clone(), costs.clone(), &OPTIONS, offload);
         let points: Vec<(u64, f64)> = frontier.points().collect();
         for (n, pair) in points.windows(2).enumerate() {
@@ -204,7 +56,7 @@ proptest! {
     /// Far down is searched as far as it is asked for, and what is found there is the same however it was asked.
     #[test]
     fn what_a_budget_gets_does_not_depend_on_what_was_asked_before(
-        (work, costs) in step(),
+        (work, costs) in step(1..14),
         offload in offload(),
         budgets in prop::collection::vec(0u64..20_000, 1..4),
     ) {
@@ -223,7 +75,7 @@ proptest! {
 
     #[test]
     fn no_plan_takes_more_of_the_host_than_it_may(
-        (work, costs) in step(),
+        (work, costs) in step(1..14),
         offload in offload(),
         part in 0.0f64..1.0,
     ) {
@@ -243,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn no_plan_goes_below_the_lower_bound((work, costs) in step(), offload in offload()) {
+    fn no_plan_goes_below_the_lower_bound((work, costs) in step(1..14), offload in offload()) {
         let bound = lower_bound(&work, OPTIONS.alignment, offload).bytes;
         let frontier = Frontier::new(work, costs, &OPTIONS, offload);
         let points: Vec<(u64, f64)> = frontier.points().collect();
@@ -266,7 +118,7 @@ proptest! {
 
     /// Taking anything away from what was fitted, or exchanging what is read, is found out.
     #[test]
-    fn a_lost_or_exchanged_launch_is_found_out((work, costs) in step(), pick in any::<prop::sample::Index>()) {
+    fn a_lost_or_exchanged_launch_is_found_out((work, costs) in step(1..14), pick in any::<prop::sample::Index>()) {
         let frontier = Frontier::new(work.clone(), costs.clone(), &OPTIONS, Offload::ValuesAndStates);
         let mut fitted = frontier.at(frontier.points().count() - 1).unwrap().unwrap();
         let made_again: Vec<usize> = (0..fitted.sources.len())
@@ -318,6 +170,20 @@ fn least_of_all_ways(work: &Work) -> u64 {
         }
     }
     unreachable!("all kernels can be run one after another")
+}
+
+#[test]
+fn the_bound_counts_what_waits_while_the_last_operand_is_made() {
+    // Two operands, each made of much: while the second is, the first is there.
+    let mut work = Work::default();
+    for (bytes, reads) in [(640, vec![]), (128, vec![0]), (640, vec![]), (128, vec![2]), (64, vec![1, 3])] {
+        work.buffers.push(activation(bytes));
+        let made = work.buffers.len() as u32 - 1;
+        work.kernels.push(Kernel { reads, writes: vec![made], ..Kernel::default() });
+    }
+    assert_eq!(lower_bound(&work, OPTIONS.alignment, Offload::Nothing).bytes, 128 + 640 + 128);
+    // From the host the first can come later.
+    assert_eq!(lower_bound(&work, OPTIONS.alignment, Offload::Values).bytes, 640 + 128);
 }
 
 #[test]
@@ -552,7 +418,7 @@ proptest! {
     /// A disk that others use is slower for a while. What is found as if it were not fits at any speed.
     #[test]
     fn what_fits_as_if_copies_were_fast_fits_however_slow_they_are(
-        (work, costs) in step(),
+        (work, costs) in step(1..14),
         halvings in prop::array::uniform2(0u32..24),
     ) {
         let fast = Copies { bandwidth: 1e10, latency_seconds: 0.0, overlap: true };

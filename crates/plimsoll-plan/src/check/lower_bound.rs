@@ -3,15 +3,21 @@
 //! It shares no code with the search. Whatever a plan recomputes or moves away, each kernel of the step runs once, and while
 //! it runs its operands, its results and its workspace are on the device. So is what the planner never lets rest elsewhere:
 //! states that may not leave, inputs until their last use and results from their first write on. The hungriest kernel with
-//! all of that is a bound from below. The floor, which is a plan, is one from above.
+//! all of that is a bound from below, and so is what its operands take to come to be there ([`LookingBack`]). The floor, which is
+//! a plan, is one from above.
 
+use super::looking_back::LookingBack;
 use crate::recompute::descent::Offload;
 use plimsoll_ir::{BufferIndex, Home, Keep, Kernel, KernelIndex, Role, Work};
+use std::cmp::Reverse;
+
+/// From how many of the hungriest kernels the way back is looked for.
+const LOOKED_BACK_FROM: usize = 64;
 
 /// Bytes that no plan of some work does without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LowerBound {
-    /// What stays on the device all the time and the hungriest kernel.
+    /// What stays on the device all the time and the hungriest kernel, with what waits for it or while its operands are made.
     pub bytes: u64,
     /// Of that, what stays all the time.
     pub persistent_bytes: u64,
@@ -32,14 +38,26 @@ pub fn lower_bound(work: &Work, alignment: u64, offload: Offload) -> LowerBound 
     };
     let all = || 0..work.buffers.len() as BufferIndex;
     let persistent_bytes = all().filter(|&b| stays(b)).map(bytes).sum();
-    let waiting = waiting(work, bytes);
-    let needs = |(k, waits): (usize, u64)| {
-        let kernel = &work.kernels[k];
+    let waiting = waiting(work);
+    let needs = |k: KernelIndex| {
+        let kernel = &work.kernels[k as usize];
         let operands: u64 = kernel.operands().filter(|&b| !stays(b)).map(bytes).sum();
+        let waits: u64 = waiting[k as usize].iter().map(|&b| bytes(b)).sum();
         operands - replaced(kernel, |b| !stays(b), bytes) + aligned(kernel.workspace) + waits
     };
-    let hungriest = waiting.into_iter().enumerate().map(|of| (needs(of), of.0)).max_by_key(|of| of.0);
-    let (kernel_bytes, kernel) = hungriest.map_or((0, None), |(bytes, k)| (bytes, Some(k as KernelIndex)));
+    let mut hungry: Vec<(u64, KernelIndex)> =
+        (0..work.kernels.len() as KernelIndex).map(|k| (needs(k), k)).collect();
+    hungry.sort_by_key(|&(bytes, k)| (Reverse(bytes), Reverse(k)));
+    let mut hungriest = hungry.first().copied();
+    // What may rest on the host can come from there.
+    if let (Offload::Nothing, Some((most, _))) = (offload, hungriest) {
+        let looking_back = LookingBack::new(work, alignment, most);
+        for &(_, k) in hungry.iter().take(LOOKED_BACK_FROM) {
+            let met = looking_back.from(k, &waiting[k as usize]);
+            hungriest = hungriest.max(Some((met, k)));
+        }
+    }
+    let (kernel_bytes, kernel) = hungriest.map_or((0, None), |(bytes, k)| (bytes, Some(k)));
     LowerBound { bytes: persistent_bytes + kernel_bytes, persistent_bytes, kernel }
 }
 
@@ -58,14 +76,14 @@ fn replaced(
     results.into_iter().map(bytes).sum()
 }
 
-/// For each kernel, the bytes of inputs and results that are there while it runs, although it does not use them: inputs of
+/// For each kernel, the inputs and results that are there while it runs, although it does not use them: inputs of
 /// which a use comes after it in any order, and results that were written before it in any order.
-fn waiting(work: &Work, bytes: impl Fn(BufferIndex) -> u64) -> Vec<u64> {
+fn waiting(work: &Work) -> Vec<Vec<BufferIndex>> {
     let n = work.kernels.len();
     let edges = edges(work);
     let after = by_first(n, edges.iter().copied());
     let before = by_first(n, edges.iter().map(|&(first, then)| (then, first)));
-    let mut waiting = vec![0; n];
+    let mut waiting = vec![vec![]; n];
     for (b, buffer) in (0..).zip(&work.buffers) {
         let users = |written: bool| {
             let kernels = (0..).zip(&work.kernels);
@@ -80,7 +98,7 @@ fn waiting(work: &Work, bytes: impl Fn(BufferIndex) -> u64) -> Vec<u64> {
             Keep::Always | Keep::WhileUsed => continue,
         };
         for k in (0..n).filter(|&k| reached[k] && !work.kernels[k].operands().any(|used| used == b)) {
-            waiting[k] += bytes(b);
+            waiting[k].push(b);
         }
     }
     waiting

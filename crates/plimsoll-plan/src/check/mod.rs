@@ -2,6 +2,7 @@
 //! what; that packings keep their promise; and what no plan can do with less of. That plans do is checked by [`plimsoll_ir::check`].
 
 mod check_equivalence;
+mod looking_back;
 mod lower_bound;
 mod validate_packing;
 

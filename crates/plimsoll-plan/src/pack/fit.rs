@@ -24,7 +24,20 @@ struct Placed {
 /// Packs the items of `part` in the order of `ranked`.
 pub(super) fn pack(part: &Part, ranked: &[u32], fit: Fit) -> Vec<u64> {
     let mut offsets = vec![0; part.len()];
-    let mut placed: Vec<Placed> = Vec::with_capacity(part.len());
+    pack_onto(part, &[], ranked, fit, &mut offsets);
+    offsets
+}
+
+/// Packs more items of `part` around some that have their places.
+pub(super) fn pack_onto(part: &Part, there: &[u32], ranked: &[u32], fit: Fit, offsets: &mut [u64]) {
+    let place = |index: usize, offset: u64| Placed {
+        offset,
+        end: offset + part.sizes[index],
+        span: part.spans[index],
+    };
+    let mut placed: Vec<Placed> =
+        there.iter().map(|&index| place(index as usize, offsets[index as usize])).collect();
+    placed.sort_by_key(|placed| placed.offset);
     for &index in ranked {
         let (span, size) = (part.spans[index as usize], part.sizes[index as usize]);
         let mut free_from = 0;
@@ -42,7 +55,6 @@ pub(super) fn pack(part: &Part, ranked: &[u32], fit: Fit) -> Vec<u64> {
         let offset = choice.map_or(free_from, |(_, offset)| offset);
         offsets[index as usize] = offset;
         let position = placed.partition_point(|other| other.offset < offset);
-        placed.insert(position, Placed { offset, end: offset + size, span });
+        placed.insert(position, place(index as usize, offset));
     }
-    offsets
 }

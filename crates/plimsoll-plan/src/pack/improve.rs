@@ -15,14 +15,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::canonical::{self, Report, Setup, Verdict};
 use super::part::Part;
 use super::rank::{Order, promote, rank};
-use super::{parallel, valley};
+use super::{layers, parallel, valley};
 
 /// Larger parts are not searched, which would take memory quadratic in their items, but repacked with shaken
-/// orders.
+/// orders, for a few rounds: more gain next to nothing.
 const SEARCHED_ITEMS: usize = 2048;
-/// Where such a part is over the target by no more than this part of it, a few rounds do: more gain next to nothing.
-const LITTLE: u64 = 32;
-const ROUNDS_FOR_LITTLE: u32 = 5;
+const REPACKED: u32 = 5;
+/// Where a part of more than so many items is over the target by more than this part of it, it is packed in layers first.
+const LAYERED_ITEMS: usize = 512;
+const LITTLE: u64 = 50;
 /// The steps of an attempt, if the part is not so large that one descent takes more: with a plain order in the
 /// first round, and with a shaken one in any. Most that succeed do so in few, so the first look is a short one.
 const PROBE: u64 = 1 << 18;
@@ -45,6 +46,8 @@ pub(super) struct Improver<'a> {
     /// What is left of the effort.
     pub(super) steps: u64,
     pub(super) keep_going: &'a (dyn Fn() -> bool + Sync),
+    /// Whether parts may be packed in layers: those of a layer are not.
+    pub(super) in_layers: bool,
 }
 
 /// One search of a round.
@@ -63,15 +66,21 @@ impl Improver<'_> {
         for round in 0.. {
             let mut done = true;
             for (part, offsets) in parts.iter().zip(&mut *offsets) {
-                let height = part.height(offsets);
-                let little = height - target.min(height) <= target / LITTLE;
-                if height <= target || (part.len() > SEARCHED_ITEMS && round >= ROUNDS_FOR_LITTLE && little) {
+                let rounds = if part.len() > SEARCHED_ITEMS { REPACKED } else { u32::MAX };
+                if part.height(offsets) <= target || round >= rounds {
                     continue;
                 }
                 if self.steps == 0 || !(self.keep_going)() {
                     return;
                 }
                 done = false;
+                let wasteful = part.len() > LAYERED_ITEMS && part.height(offsets) > target + target / LITTLE;
+                if self.in_layers && round == 0 && wasteful {
+                    let layered = layers::pack(part, target, self.keep_going);
+                    if let Some(better) = layered.filter(|of| part.height(of) < part.height(offsets)) {
+                        *offsets = better;
+                    }
+                }
                 if part.len() > SEARCHED_ITEMS {
                     self.repack(part, offsets, round);
                 } else {

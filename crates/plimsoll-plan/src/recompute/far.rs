@@ -6,7 +6,9 @@
 //! budgets.
 
 use crate::costs::just_over;
-use crate::recompute::descent::{COPY_PRICES, Descent, Offload, Point, Stage, Waits, frontier, side_by_side};
+use crate::recompute::descent::{
+    Beginnings, COPY_PRICES, Descent, Offload, Point, Stage, Waits, frontier, side_by_side,
+};
 use crate::schedule::Schedule;
 use crate::schedule::search_context::SearchContext;
 use crate::schedule::simulate::Simulation;
@@ -29,6 +31,9 @@ const TARGET_SHARE: i64 = 12;
 /// How many shares of the optimizers' slots descents begin with on the host: one, two and so on up to all.
 const SHARES_AWAY: usize = 2;
 
+/// The part of the least peak that is left free wherever it can be, so that it can be packed.
+const ROOM_FOR_PACKING: i64 = 10;
+
 /// The points of a frontier below its near end, known as far down as they were asked for.
 pub(crate) struct Far {
     /// What all of these are below: none is said to be faster.
@@ -41,16 +46,22 @@ pub(crate) struct Far {
     points: Vec<Rc<Point>>,
     /// What was found below that.
     found: Vec<Point>,
+    /// Nothing below so many bytes counts but the last of all points and what is above that. It is asked for when the descents
+    /// come there; `None` once it was, or where there is none.
+    end_below: Option<u64>,
+    /// What all points take more than, but for the last.
+    least: u64,
 }
 
 impl Far {
-    /// The points below one, those that are known there among them.
+    /// The points below one, those that are known there among them. Below `end_below`, if that is given, the last is settled.
     pub(crate) fn new(
         context: &SearchContext<'_>,
         start: Schedule,
         offload: Offload,
         below: &Point,
         known: Vec<Point>,
+        end_below: Option<u64>,
     ) -> Far {
         let may_go_away = offload == Offload::ValuesAndStates && context.costs.copies.overlap;
         let (away, stages) = match may_go_away {
@@ -65,6 +76,8 @@ impl Far {
             target: below.live_bytes as i64,
             points: vec![],
             found: known.into_iter().filter(|point| point.live_bytes < below.live_bytes).collect(),
+            end_below,
+            least: 0,
         }
     }
 
@@ -75,15 +88,43 @@ impl Far {
 
     /// Whether there is nothing left to search for.
     pub(crate) fn is_done(&self) -> bool {
-        self.walks.is_empty() && self.found.is_empty()
+        self.walks.is_empty() && self.found.is_empty() && self.end_below.is_none()
     }
 
-    /// One of the points, which is searched for as far down as it takes. `None` if there are not as many.
-    pub(crate) fn point(&mut self, context: &SearchContext<'_>, point: usize) -> Option<Rc<Point>> {
+    /// One of the points, which is searched for as far down as it takes; `last` is the last of all, where there is one. `None` if
+    /// there are not as many.
+    pub(crate) fn point(
+        &mut self,
+        context: &SearchContext<'_>,
+        point: usize,
+        last: impl Fn() -> Option<Point>,
+    ) -> Option<Rc<Point>> {
         while point >= self.points.len() && !self.is_done() {
+            if let Some(below) = self.end_below
+                && (self.walks.is_empty() || self.next_target() < below as i64)
+            {
+                self.end(below, last());
+            }
             self.go_on(context);
         }
         self.known(point)
+    }
+
+    /// Settles the last of all points: nothing takes less, and nothing takes as little as `below` if that does not. Where nothing
+    /// is below that, it is one point more.
+    fn end(&mut self, below: u64, last: Option<Point>) {
+        self.end_below = None;
+        if below == 0 {
+            return self.found.extend(last.filter(|last| last.live_bytes < self.below));
+        }
+        let last = last.filter(|last| last.live_bytes < below);
+        self.least = last.as_ref().map_or(below.saturating_sub(1), |last| last.live_bytes);
+        self.found.retain(|point| point.live_bytes > self.least);
+        self.found.extend(last.filter(|last| last.live_bytes < self.below));
+    }
+
+    fn next_target(&self) -> i64 {
+        self.target - (self.target / TARGET_SHARE).max(1)
     }
 
     /// What no point from this one on takes less time than, as far as that is known without a search.
@@ -109,14 +150,15 @@ impl Far {
     /// faster as well is found two targets further at most, or does not count.
     fn go_on(&mut self, context: &SearchContext<'_>) {
         let before = self.target;
-        self.target -= (self.target / TARGET_SHARE).max(1);
-        if self.target <= 0 {
+        self.target = self.next_target();
+        if self.target <= self.least as i64 {
             self.walks.clear();
         }
         let target = self.target;
         let walks = std::mem::take(&mut self.walks).into_iter();
         for (points, walk) in side_by_side(walks.map(|walk| move || walk.go_to(context, target))) {
-            self.found.extend(points.into_iter().filter(|point| point.live_bytes < self.below));
+            let counts = |point: &Point| point.live_bytes < self.below && point.live_bytes > self.least;
+            self.found.extend(points.into_iter().filter(counts));
             self.walks.extend(walk);
         }
         let least = if self.walks.is_empty() { 0 } else { before as u64 + 1 };
@@ -179,6 +221,46 @@ impl Walk {
             descent.stage = stage;
         }
     }
+}
+
+/// The point at the end of all, which takes the least: descents that keep nothing they can do without, straight down.
+pub(crate) fn straight_down(context: &SearchContext<'_>, from: &Beginnings, offload: Offload) -> Point {
+    let in_segments = |away: &[BufferIndex], stages: &'static [Stage]| {
+        let mut descent = Descent::new(context, from.in_turn.clone(), offload, stages[0]);
+        descent.recompute_segments();
+        descent.send_away(away);
+        go_down(descent, stages)
+    };
+    if offload == Offload::ValuesAndStates && context.costs.copies.overlap {
+        let away = states_to_send_away(context, &from.in_turn).pop().unwrap_or_default();
+        return in_segments(&away, &STATES_AWAY[1..]);
+    }
+    let stages = &STATES_AWAY[..1];
+    let as_it_is = || go_down(Descent::new(context, from.early.clone(), offload, stages[0]), stages);
+    let [least, other] = [in_segments(&[], stages), as_it_is()];
+    if (least.live_bytes, least.seconds) <= (other.live_bytes, other.seconds) { least } else { other }
+}
+
+/// Goes down a share at a time, in as many stages as there are, and leaves room to packing where there is any.
+fn go_down(mut descent: Descent<'_>, stages: &[Stage]) -> Point {
+    let mut least = (descent.schedule.clone(), descent.simulation.clone());
+    for &stage in stages {
+        descent.stage = stage;
+        loop {
+            let peak = descent.simulation.peak() as i64;
+            let reached = descent.reach(peak - (peak / TARGET_SHARE).max(1));
+            if descent.simulation.peak() < least.1.peak() {
+                least = (descent.schedule.clone(), descent.simulation.clone());
+            }
+            if !reached {
+                break;
+            }
+        }
+    }
+    (descent.schedule, descent.simulation) = least;
+    let peak = descent.simulation.peak() as i64;
+    descent.take_back(peak - peak / ROOM_FOR_PACKING);
+    descent.point()
 }
 
 /// Which states are on the host where a descent begins: a share of those that are used but once a step, as optimizers'

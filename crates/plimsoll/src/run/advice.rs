@@ -97,6 +97,11 @@ impl Planner<'_> {
         let mut least: Option<Least> = None;
         for &count in counts {
             let variant = self.variant(count, self.target.offload())?;
+            // What is proved to take more is not searched.
+            let bound = self.bound_of_variant(&variant).bytes;
+            if least.as_ref().is_some_and(|least| least.bytes <= bound) {
+                continue;
+            }
             let Some(fitted) = variant.lowered.smallest(self.target)? else { continue };
             let homes: Rc<[Home]> = variant.lowered.homes(&fitted).into();
             let mut largest = (fitted.plan.peak_bytes, reason(variant.lowered.program(), &fitted));
@@ -173,7 +178,7 @@ pub(super) fn bound_of(program: &Program, bound: LowerBound) -> Bound {
     });
     let passing = bound.bytes - bound.persistent_bytes;
     let because = format!(
-        "{} stay all the time, and{name} needs {} with the inputs that wait",
+        "{} stay all the time, and{name} needs {} with what has to wait for it",
         format_bytes(bound.persistent_bytes),
         format_bytes(passing)
     );

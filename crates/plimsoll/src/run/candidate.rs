@@ -126,6 +126,9 @@ impl Planner<'_> {
             return Ok(None);
         }
         let frontier = variant.lowered.frontier_with(self.target, share);
+        if frontier.is_out_of_reach(budget)? {
+            return Ok(None);
+        }
         let staged = self.target.host_use(0, 0, variant.lowered.staging()).bytes();
         let room = [budget, if host == u64::MAX { host } else { host.saturating_sub(staged) }];
         let mut tried: HashSet<Rc<[Home]>> = HashSet::new();

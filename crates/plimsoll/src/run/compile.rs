@@ -240,8 +240,12 @@ impl Lowered {
         // Where nothing may rest on the host all searches are one.
         let shares = if self.offloads() { HostShare::ALL.len() } else { 1 };
         for share in HostShare::within(host, |share| self.host_bytes(target, share)).take(shares) {
+            let frontier = self.frontier_with(target, share);
+            if frontier.is_out_of_reach(budget)? {
+                continue;
+            }
             for point in 0.. {
-                let Some((live, _)) = self.frontier_with(target, share).point(point) else { break };
+                let Some((live, _)) = frontier.point(point) else { break };
                 if live > budget {
                     continue;
                 }
@@ -272,8 +276,7 @@ impl Lowered {
 
     /// The smallest plan there is.
     pub(crate) fn smallest(&self, target: &Target) -> Result<Option<Fitted>> {
-        let frontier = self.frontier(target);
-        Ok(frontier.at(frontier.points().count().saturating_sub(1))?)
+        Ok(self.frontier(target).smallest()?)
     }
 
     /// The step with one of its plans.
