@@ -143,6 +143,29 @@ fn convolutions_hand_on_their_outputs_and_the_gradients_of_their_images() {
 }
 
 #[test]
+fn the_rows_of_a_table_that_were_added_to_are_handed_on_and_so_are_the_others() {
+    // Rows that are handed on all at once, several at a time and one by one; too wide to hand on; hardly any updates.
+    for dtype in [DType::F32, DType::BF16, DType::F64] {
+        for [rows, width, count] in [[5, 3, 40], [3000, 32, 50], [40, 700, 90], [30, 512, 7], [2000, 17, 1]] {
+            check(&format!("{dtype} {count} rows of {width} into {rows}"), |step| {
+                let bytes = step.input("indices", &[count], dtype)?;
+                let updates = step.input("updates", &[count, width], dtype)?;
+                let old = step.input("old", &[rows, width], dtype)?;
+                let g = &mut step.graph;
+                // Numbers from -1 to 1 as rows, some of them outside.
+                let (wide, shift) = (g.cast(bytes, DType::F32)?, rows as f64 / 2.0);
+                let scaled = g.mul_scalar(wide, 1.1 * shift)?;
+                let moved = g.add_scalar(scaled, shift)?;
+                let indices = g.cast(moved, DType::I32)?;
+                let gradient = g.apply(Op::ScatterAdd { rows }, &[indices, updates])?;
+                let scaled = g.mul(gradient, old)?;
+                Ok((gradient, vec![scaled, g.sub(scaled, old)?]))
+            });
+        }
+    }
+}
+
+#[test]
 fn a_product_over_nothing_is_zeros_for_what_follows() {
     check("over nothing", |step| {
         let x = step.input("x", &[40, 0], DType::F32)?;

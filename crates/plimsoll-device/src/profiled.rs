@@ -49,16 +49,7 @@ impl ProfiledDevice {
 
     fn workspace(&self, kernel: &Kernel) -> u64 {
         match &kernel.body {
-            Body::Op(
-                Op::Dot { .. }
-                | Op::Conv2d(_)
-                | Op::Conv2dInputGrad { .. }
-                | Op::Conv2dFilterGrad { .. }
-                | Op::Lstm
-                | Op::LstmGrad
-                | Op::Gru
-                | Op::GruGrad,
-            ) => self.profile.workspace_bytes,
+            Body::Op(op) if is_of_libraries(op) => self.profile.workspace_bytes,
             // The logits of the rows that are worked on at once, and sums of the weight's gradient.
             Body::Op(Op::ProjectedCrossEntropy { chunk, .. }) => {
                 let classes = kernel.writes[3].view.shape.elements() / kernel.reads[0].view.shape[1].max(1);
@@ -68,7 +59,8 @@ impl ProfiledDevice {
             }
             // The op's result, where no library fuses the epilogue.
             Body::WithEpilogue(fused) => {
-                self.profile.workspace_bytes + (fused.shape.elements() * fused.dtype.size()) as u64
+                let own = if is_of_libraries(&fused.op) { self.profile.workspace_bytes } else { 0 };
+                own + (fused.shape.elements() * fused.dtype.size()) as u64
             }
             Body::Op(_) | Body::Loop(_) | Body::Copy | Body::Wait => 0,
         }
@@ -79,6 +71,21 @@ impl ProfiledDevice {
             format!("{} is known by its profile alone: name a device that is here", self.profile.name);
         Err(Error::new(ErrorKind::Unavailable, message))
     }
+}
+
+/// Whether libraries compute an op, in workspace of theirs.
+fn is_of_libraries(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Dot { .. }
+            | Op::Conv2d(_)
+            | Op::Conv2dInputGrad { .. }
+            | Op::Conv2dFilterGrad { .. }
+            | Op::Lstm
+            | Op::LstmGrad
+            | Op::Gru
+            | Op::GruGrad
+    )
 }
 
 impl Device for ProfiledDevice {

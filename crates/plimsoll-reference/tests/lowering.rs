@@ -247,6 +247,48 @@ fn normalising_by_the_batch_fuses_with_what_follows() {
 }
 
 #[test]
+fn what_an_activation_after_a_batch_norm_needs_again_is_made_again() {
+    type Activate = fn(&mut Graph, ValueId) -> Result<ValueId>;
+    let silu: Activate = |g, x| g.sigmoid(x).and_then(|slope| g.mul(x, slope));
+    let relu6: Activate = |g, x| {
+        let (x, six) = (g.relu(x)?, g.full_like(6.0, x)?);
+        let above = g.ge(x, six)?;
+        g.select(above, six, x)
+    };
+    for (activate, dtype) in [(silu, DType::F32), (relu6, DType::F32), (silu, DType::BF16)] {
+        let mut step = Step::new();
+        let x = step.input("x", &[2, 4, 4, 8], dtype).unwrap();
+        let gamma = step.input("gamma", &[8], dtype).unwrap();
+        let filters = ["a", "b", "c"].map(|name| step.input(name, &[1, 1, 8, 8], dtype).unwrap());
+        let g = &mut step.graph;
+        let mut y = x;
+        for filter in filters {
+            y = g.apply(Op::Conv2d(Default::default()), &[y, filter]).unwrap();
+            [y, _, _] = g.apply_n(Op::BatchNorm { epsilon: 1e-5 }, &[y, gamma, gamma]).unwrap();
+            y = activate(g, y).unwrap();
+        }
+        let loss = g.sum(y, &[0, 1, 2, 3]).unwrap();
+        let found = gradients(g, &[(loss, None)], &filters).unwrap();
+        let wanted: Vec<ValueId> = [loss].into_iter().chain(found.into_iter().flatten()).collect();
+        wanted.iter().for_each(|&value| step.output("result", value));
+        let program = lower(&step);
+
+        // Of each layer but the last, the next one's gradient needs what it makes, and nothing else outlives its loop.
+        let first = program.kernels.iter().position(|k| k.name() == "batch_norm_grad").unwrap();
+        let large = |kernel: &Kernel| kernel.writes.iter().filter(|w| w.view.shape.elements() == 256).count();
+        let loops = program.kernels[..first].iter().filter(|k| matches!(k.body, Body::Loop(_)));
+        let written: Vec<usize> = loops.map(large).filter(|&count| count > 0).collect();
+        assert_eq!(&written[..2], [1, 1], "{dtype}: {:?}", kernels(&step));
+
+        let given = [x, gamma].into_iter().chain(filters);
+        let inputs: Vec<Tensor> = given.clone().enumerate().map(|(i, v)| sample(&step.graph, v, i)).collect();
+        let expected = evaluate(&step.graph, &given.zip(inputs.iter().cloned()).collect(), &wanted);
+        let (_, got) = run(&program, &[], &inputs);
+        assert!(expected.iter().zip(&got).all(|(a, b)| close(a, b)), "{expected:?}\n{got:?}");
+    }
+}
+
+#[test]
 fn softmax_and_what_follows_it_are_one_kernel() {
     let mut step = Step::new();
     let x = step.input("x", &[8, 4], DType::F32).unwrap();

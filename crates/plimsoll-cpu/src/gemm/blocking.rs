@@ -21,7 +21,7 @@ const EPILOGUE_ROWS: usize = 1024;
 /// The most columns that an epilogue takes at once; fewer only where there are fewer.
 pub(crate) const EPILOGUE_COLUMNS: usize = 512;
 /// About how many elements an epilogue takes at once.
-const EPILOGUE_ELEMENTS: usize = 4096;
+pub(crate) const EPILOGUE_ELEMENTS: usize = 4096;
 
 /// The distance between rows that an epilogue takes, in sums. Where it takes all columns at once, rows follow each
 /// other; else it is no multiple of a page, and not the distance of `columns` elements, of the size of a sum or half of

@@ -17,7 +17,7 @@ use crate::numbers::{Element, Float};
 use crate::runtime::Pool;
 use crate::simd::Isa;
 use blocking::Order;
-pub(crate) use blocking::{Shape, epilogue_pitch};
+pub(crate) use blocking::{EPILOGUE_COLUMNS, EPILOGUE_ELEMENTS, Shape, epilogue_pitch};
 pub(crate) use kernel::{MAX_ROWS, Tile, max_rows};
 pub(crate) use pack::{
     BatchStrides, Layout, Left, PackLeft, PackRight, Right, Strided, copy, pack_transposed, row_pitch,

@@ -48,6 +48,11 @@ pub(super) fn decompose(step: &Step) -> Cow<'_, Step> {
             _ => None,
         }
     });
+    Cow::Owned(rewritten(step, graph, &places))
+}
+
+/// The step with its graph rewritten, in which `places` are where its values are now.
+pub(super) fn rewritten(step: &Step, graph: Graph, places: &[ValueId]) -> Step {
     let place = |value: &mut ValueId| *value = places[value.index()];
     let mut step = Step { graph, ..step.clone() };
     for state in &mut step.states {
@@ -56,7 +61,7 @@ pub(super) fn decompose(step: &Step) -> Cow<'_, Step> {
     }
     step.inputs.iter_mut().chain(&mut step.outputs).for_each(|named| place(&mut named.value));
     step.gradients.iter_mut().for_each(place);
-    Cow::Owned(step)
+    step
 }
 
 /// How often each value is used, in the graph and outside.

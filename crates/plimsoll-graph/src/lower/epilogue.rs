@@ -3,7 +3,8 @@
 //! A matrix product or a convolution mostly feeds one loop over its elements: a bias and an activation, a mask of the
 //! backward pass, an optimizer's update of the weights. Between the two the result goes to memory and comes back, and
 //! has to have an address: for the gradient of a large weight matrix, that is the largest buffer of a step. Where the
-//! loop is all that reads it, the two become one kernel and the buffer goes.
+//! loop is all that reads it, the two become one kernel and the buffer goes. The gradient of a table whose rows were looked
+//! up is such a result too, of zeros but for a few rows.
 //!
 //! The order of a sum and the precision of a result do not depend on where it goes: the bits are the same.
 
@@ -130,6 +131,7 @@ fn hands_on(op: &Op, kernel: &Kernel) -> bool {
             Op::Dot { .. } => shape.rank() == 2,
             Op::Conv2d(conv) => conv.groups == 1,
             Op::Conv2dInputGrad { conv, .. } => conv.groups == 1 && conv.stride == [1, 1],
+            Op::ScatterAdd { .. } => shape.rank() == 2,
             _ => false,
         }
 }

@@ -4,7 +4,6 @@
 //! straight vector code. An operand that is the same for all elements is kept as one chunk of copies, which
 //! every chunk of the tile reads again.
 
-use crate::numbers::Number;
 use crate::simd::Function;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -99,15 +98,36 @@ impl<M: Map2> Function for Two<M> {
     }
 }
 
-impl<T: Number> Function for Choose<T> {
+/// Elements as bits, to choose between.
+pub(super) trait Bits: Copy + Default {
+    /// `a` if `condition` is not 0, else `b`, by arithmetic: of a branch the compiler makes a load of the one that is chosen,
+    /// which is a gather.
+    fn choose(condition: u8, a: Self, b: Self) -> Self;
+}
+
+macro_rules! bits {
+    ($($t:ident)*) => {
+        $(impl Bits for $t {
+            #[inline(always)]
+            fn choose(condition: u8, a: Self, b: Self) -> Self {
+                let mask = $t::from(condition != 0).wrapping_neg();
+                b ^ ((a ^ b) & mask)
+            }
+        })*
+    };
+}
+
+bits! { u8 i32 i64 }
+
+impl<T: Bits> Function for Choose<T> {
     type Args = MapArgs;
 
     #[inline(always)]
     unsafe fn call(args: &MapArgs) {
         #[inline(always)]
-        fn chunk<T: Number>(c: &[u8; CHUNK], a: &[T; CHUNK], b: &[T; CHUNK], out: &mut [T; CHUNK]) {
+        fn chunk<T: Bits>(c: &[u8; CHUNK], a: &[T; CHUNK], b: &[T; CHUNK], out: &mut [T; CHUNK]) {
             for i in 0..CHUNK {
-                out[i] = if c[i] != 0 { a[i] } else { b[i] };
+                out[i] = T::choose(c[i], a[i], b[i]);
             }
         }
         let mut condition = MaybeUninit::uninit();

@@ -7,6 +7,7 @@
 use super::{conv2d, dot};
 use crate::gemm::Epilogue;
 use crate::kernels::fused::{self, FusedEpilogue};
+use crate::kernels::gather;
 use crate::kernels::memory::*;
 use crate::runtime::prepare::prepare_op;
 use crate::runtime::{ALIGNMENT, Call, Options, Routine};
@@ -49,6 +50,7 @@ pub(crate) fn prepare(
         Op::Conv2dInputGrad { conv, input } => {
             conv2d::prepare_input_grad_with_epilogue(*conv, operands, input, options)
         }
+        Op::ScatterAdd { rows } => gather::prepare_scatter_add_with_epilogue(*rows, operands),
         _ => None,
     };
     match fused {

@@ -5,10 +5,14 @@ use crate::model::tensor::wide;
 use crate::{Context, ErrorKind, Init, Result, Tensor};
 use plimsoll_graph::op::{Conv2d, Pool2d, PoolKind};
 
+/// Up to how many filters of all steps of the depth are one convolution: wider ones fill a device each for itself.
+const AT_ONCE: usize = 512;
+
 /// A three-dimensional convolution: volumes `[batch, depth, height, width, channels]` to `[.., filters]`.
 ///
-/// It is a sum of two-dimensional ones, one for each step of the filter's depth, over slices as a batch: as many kernels,
-/// and results that exist once for each of them.
+/// It is a sum of two-dimensional ones, one for each step of the filter's depth, over slices as a batch. Narrow ones of
+/// stride 1 along the depth are one convolution, which sees each slice once; the others are as many kernels. Results exist
+/// once for each step of the filter's depth until they are added.
 ///
 /// ```
 /// use plimsoll::layers::{Conv3d, Layer};
@@ -91,6 +95,20 @@ impl Conv3d {
         self
     }
 
+    /// What each tap of the depth adds, of every slice of `padded`: `[batch, slices, height, width, groups, taps, filters of a
+    /// group]`, by one convolution with the filters of all taps side by side.
+    fn all_parts(&self, padded: &Tensor, filter: &Tensor, geometry: Conv2d) -> Result<Tensor> {
+        let [batch, slices, height, width, channels] = [0, 1, 2, 3, 4].map(|axis| padded.shape()[axis]);
+        let [deep, tall, wide] = self.window;
+        let (inside, outside) = (channels / self.groups, self.filters / self.groups);
+        let filter = filter.reshape(&[deep, tall, wide, inside, self.groups, outside])?;
+        let filter =
+            filter.permute(&[1, 2, 3, 4, 0, 5])?.reshape(&[tall, wide, inside, deep * self.filters])?;
+        let all = padded.reshape(&[batch * slices, height, width, channels])?.conv2d(&filter, geometry)?;
+        let [tall, wide] = [1, 2].map(|axis| all.shape()[axis]);
+        all.reshape(&[batch, slices, tall, wide, self.groups, deep, outside])
+    }
+
     /// How many steps the window takes along the depth.
     fn depth_of(&self, depth: usize) -> Option<usize> {
         let padded = self.padding[0].checked_mul(2)?.checked_add(depth)?;
@@ -123,13 +141,20 @@ impl Layer for Conv3d {
         };
         let ends = (self.padding[0], self.padding[0]);
         let padded = x.pad(&[(0, 0), ends, (0, 0), (0, 0), (0, 0)], 0.0)?;
+        let at_once = self.stride[0] == 1 && deep.saturating_mul(self.filters) <= AT_ONCE;
+        let all = if at_once { Some(self.all_parts(&padded, &filter, geometry)?) } else { None };
         let mut sum: Option<Tensor> = None;
         for tap in 0..deep {
             let first = tap * self.dilation[0];
             let seen = first..first + (steps - 1) * self.stride[0] + 1;
-            let slices = padded.slice_step(1, seen, self.stride[0])?;
-            let slices = slices.reshape(&[batch * steps, height, width, channels])?;
-            let part = slices.conv2d(&filter.slice(0, tap..tap + 1)?.squeeze(0)?, geometry)?;
+            let part = match &all {
+                Some(all) => all.slice(5, tap..tap + 1)?.slice(1, seen)?.squeeze(5)?,
+                None => {
+                    let slices = padded.slice_step(1, seen, self.stride[0])?;
+                    let slices = slices.reshape(&[batch * steps, height, width, channels])?;
+                    slices.conv2d(&filter.slice(0, tap..tap + 1)?.squeeze(0)?, geometry)?
+                }
+            };
             let part = part.cast(wide(part.dtype()))?;
             sum = Some(match sum {
                 Some(sum) => sum.add(&part)?,
@@ -139,7 +164,8 @@ impl Layer for Conv3d {
         // There is a first tap, or no window would have fitted.
         let Some(sum) = sum else { return Err(cx.error(ErrorKind::Shape, "conv3d: the filter is empty")) };
         let flat = sum.cast(x.dtype())?;
-        let [_, tall, wide_, _] = [0, 1, 2, 3].map(|axis| flat.shape()[axis]);
+        let axes = if at_once { [2, 3] } else { [1, 2] };
+        let [tall, wide_] = axes.map(|axis| flat.shape()[axis]);
         let mut y = flat.reshape(&[batch, steps, tall, wide_, self.filters])?;
         if self.bias {
             y = y.add(&cx.parameter("bias", &[self.filters], Init::Zeros)?)?;
