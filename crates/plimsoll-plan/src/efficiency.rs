@@ -31,7 +31,7 @@ const NEIGHBOURS: usize = 4;
 /// What names of families end with whose numbers have two bytes.
 const HALF: &str = " half";
 /// Times that are shorter are as if they were this long: there, launching is what takes time.
-const SHORTEST: f64 = 1e-8;
+const SHORTEST: f64 = 1e-10;
 
 impl EfficiencyTable {
     /// The name that a family's measurements are kept under.

@@ -114,7 +114,9 @@ const FEW_TILES: usize = 32;
 /// Rows with fewer elements are short, and those with so many long.
 const SHORT_ROW: usize = 64;
 const LONG_ROW: usize = 4096;
-/// A product whose result or sums have fewer of something than this has few.
+/// Heads of up to so many numbers are narrow.
+const NARROW_HEAD: usize = 32;
+/// A product whose result or sums have fewer of something than this has few; so have reads that jump after fewer elements.
 const FEW_ROWS: usize = 8;
 const FEW: usize = 16;
 
@@ -127,7 +129,7 @@ fn class_of_op(kernel: &Kernel, op: &Op) -> &'static str {
             let (rows, depth) = if *transpose_a { (depth, rows) } else { (rows, depth) };
             let columns = if *transpose_b { inner } else { columns };
             // The optimizer's update takes in the gradient as it is made.
-            match (kernel.in_place.len() > 1, *rows < FEW_ROWS, *columns < FEW, *depth < FEW) {
+            match (updates(kernel), *rows < FEW_ROWS, *columns < FEW, *depth < FEW) {
                 (false, true, ..) => "few rows",
                 (false, _, true, _) => "few columns",
                 (false, .., true) => "shallow",
@@ -142,6 +144,13 @@ fn class_of_op(kernel: &Kernel, op: &Op) -> &'static str {
         Op::Conv2d(conv) => class_of_conv(conv, shape_made(&kernel.body).unwrap_or(result), shape(1)),
         Op::Conv2dInputGrad { conv, .. } => class_of_conv(conv, shape(1), shape(0)),
         Op::Conv2dFilterGrad { conv, filter } => class_of_conv(conv, shape(1), filter),
+        Op::Attention(_) | Op::AttentionGrad(_) | Op::JointAttentionGrad(_) => {
+            match shape(0).last().copied().unwrap_or(0) {
+                ..=NARROW_HEAD => "narrow",
+                width if !width.is_multiple_of(FEW) => "ragged",
+                _ => "",
+            }
+        }
         Op::Lstm | Op::Gru | Op::LstmGrad | Op::GruGrad if shape(0).first() < Some(&FEW_ROWS) => "few rows",
         Op::CrossEntropy | Op::CrossEntropyGrad | Op::LayerNorm { .. } | Op::LayerNormGrad => {
             class_of_rows(shape(0).last().copied().unwrap_or(1))
@@ -179,18 +188,23 @@ fn class_of_conv(conv: &Conv2d, images: &[usize], filter: &[usize]) -> &'static 
 }
 
 fn class_of_loop(kernel: &Kernel, body: &Loop) -> &'static str {
+    let permuted = kernel.reads.iter().any(|read| is_permuted(read, body.domain.elements()));
     if body.row_axes > 0 {
         let extents = &body.domain[body.domain.rank() - body.row_axes..];
-        return class_of_rows(extents.iter().product());
+        return if permuted { "permuted" } else { class_of_rows(extents.iter().product()) };
     }
-    let permuted = kernel.reads.iter().any(is_permuted);
-    match (kernel.in_place.len(), kernel.writes.len()) {
-        (2.., _) => "updates",
+    match kernel.writes.len() {
+        _ if updates(kernel) => "updates",
         _ if permuted => "permuted",
         _ if kernel.flops == 0 => "moves",
-        (_, 3..) => "several",
+        3.. => "several",
         _ => "",
     }
+}
+
+/// Whether it changes what it reads, as an optimizer does its states.
+fn updates(kernel: &Kernel) -> bool {
+    kernel.writes.iter().any(|write| kernel.reads.iter().any(|read| read.buffer == write.buffer))
 }
 
 fn class_of_rows(elements: usize) -> &'static str {
@@ -201,11 +215,18 @@ fn class_of_rows(elements: usize) -> &'static str {
     }
 }
 
-/// Whether neighbours along the last axis are no neighbours in memory.
-fn is_permuted(read: &Operand) -> bool {
-    let shape: &[usize] = &read.view.shape;
-    let last = (0..shape.len()).rev().find(|&axis| shape[axis] > 1);
-    last.is_some_and(|axis| read.view.strides[axis] > 1)
+/// Whether a read of much of what a loop goes over jumps in memory after a few elements.
+fn is_permuted(read: &Operand, elements: usize) -> bool {
+    let view = &read.view;
+    let mut together = 1;
+    for axis in (0..view.shape.rank()).rev().filter(|&axis| view.shape[axis] > 1) {
+        if view.strides[axis] != together {
+            break;
+        }
+        together *= view.shape[axis];
+    }
+    let distinct = view.distinct();
+    together < FEW && together < distinct && 2 * distinct >= elements
 }
 
 #[cfg(test)]
