@@ -19,10 +19,13 @@ const MOST_BESIDE: f64 = 1.1;
 /// An input: its name, its extents, and what its whole numbers are below, if it is not of floats.
 type Given = (&'static str, Vec<usize>, Option<usize>);
 
+/// What a network is trained to make small.
+type LossOf = dyn Fn(&Context, &Inputs) -> Result<Tensor>;
+
 /// A network to train for a few steps.
 pub(super) struct Network {
     inputs: Vec<Given>,
-    loss: Box<dyn Fn(&Context, &Inputs) -> Result<Tensor>>,
+    loss: Box<LossOf>,
 }
 
 impl Network {
