@@ -30,7 +30,7 @@ const USUAL_MEMORY: u64 = 8 << 30;
 
 /// Measures this machine as so many threads use it, all if that is `None`: rates and bandwidths by single kernels, and then how
 /// near to them each kind of kernels comes, within steps of networks of many kinds. On two cores that takes half a minute
-/// and 500 MiB. Other programs that run meanwhile make it look slower.
+/// and some hundred MiB. Other programs that run meanwhile make it look slower.
 ///
 /// The memory is all that Linux says there is for this process; on other systems, where nothing in the standard library tells,
 /// it is taken to be 8 GiB.
