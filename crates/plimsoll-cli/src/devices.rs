@@ -19,7 +19,8 @@ use std::path::PathBuf;
 /// where it is empty, none may be.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Measure this machine, which takes a few seconds, or one of its GPUs, which takes minutes, and print its profile
+    /// Measure this machine by training some sixty small networks, which takes half a minute, or one of its GPUs, which takes
+    /// minutes, and print its profile: rates, and how near to them each kind of kernels comes
     #[arg(long)]
     calibrate: bool,
     /// The device to measure: cpu, or a CUDA device of this machine, such as cuda:0

@@ -213,7 +213,7 @@ fn a_bench_reports_the_time_of_a_step() {
     let ran = Place::new().succeed(&["bench", "mlp-small", "--steps", "3", "--threads", "1", "--json"]);
     let report: Value = serde_json::from_str(&ran.stdout).expect("JSON and nothing else");
     assert_eq!((&report["steps"], &report["threads"]), (&3.into(), &1.into()));
-    for key in ["median_seconds", "ready_seconds", "first_step_seconds", "arena_bytes"] {
+    for key in ["median_seconds", "predicted_seconds", "ready_seconds", "first_step_seconds", "arena_bytes"] {
         assert!(report[key].as_f64() > Some(0.0), "{key} in {report}");
     }
     assert!(report["ready_seconds"].as_f64() < report["first_step_seconds"].as_f64(), "{report}");
@@ -221,7 +221,7 @@ fn a_bench_reports_the_time_of_a_step() {
         assert!(report["peak_rss_over_start_bytes"].as_u64() >= report["arena_bytes"].as_u64(), "{report}");
     }
     let text = Place::new().succeed(&["bench", "mlp-small", "--steps", "2"]).stdout;
-    for part in ["step ", " ms ", "ready ", "first step ", "arena "] {
+    for part in ["step ", " ms ", "predicted ", "ready ", "first step ", "arena "] {
         assert!(text.contains(part), "no `{part}` in {text}");
     }
 }

@@ -125,8 +125,12 @@ impl DeviceMemory for CudaMemory {
         Ok(self.loaded.get(program)?.collect(&mut self.memory, read)?)
     }
 
-    fn time_kernels(&mut self, program: Handle) -> Result<Vec<f64>> {
-        Ok(self.loaded.get(program)?.time_kernels(&mut self.memory)?)
+    fn time_kernels(&mut self, program: Handle, fill: FillInput<'_>) -> Result<Vec<f64>> {
+        let given = |index: usize, bytes: &mut [u8]| {
+            fill(index, bytes)
+                .map_err(|_| Error::new(ErrorKind::Input, format!("input {index} was not given")))
+        };
+        Ok(self.loaded.get(program)?.time_kernels(&mut self.memory, given)?)
     }
 
     fn write_state(&mut self, program: Handle, index: usize, write: WritePiece<'_>) -> Result<()> {

@@ -159,12 +159,12 @@ pub trait DeviceMemory {
     /// If the run failed.
     fn collect(&mut self, program: Handle, read: &mut dyn FnMut(usize, &[u8])) -> Result<()>;
 
-    /// Runs a program once more, on the inputs that are there, and returns the seconds of each kernel in the plan's
-    /// order. No run may be under way.
+    /// Runs a program on what `fill` writes for each input, one kernel after another, and returns the seconds of each in the
+    /// plan's order. No run may be under way.
     ///
     /// # Errors
-    /// If the run failed.
-    fn time_kernels(&mut self, program: Handle) -> Result<Vec<f64>>;
+    /// As [`DeviceMemory::begin`].
+    fn time_kernels(&mut self, program: Handle, fill: FillInput<'_>) -> Result<Vec<f64>>;
 
     /// Sets a state by `write`, which is called with one piece after another and where in the state it begins: from zeros
     /// if it was not written before, else all of it. Pieces that are copied have at most [`PIECE_BYTES`]. No run may be

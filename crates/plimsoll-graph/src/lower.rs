@@ -10,6 +10,7 @@ mod cost;
 mod decompose;
 mod emit;
 mod epilogue;
+mod family;
 mod fuse;
 mod kernel_list;
 mod recompute;
@@ -18,8 +19,9 @@ mod view;
 
 use crate::Program;
 use crate::step::Step;
-pub(crate) use cost::{arithmetic, family};
+pub(crate) use cost::arithmetic;
 pub(crate) use emit::{kernel, loop_kernel};
+pub(crate) use family::family;
 
 /// Lowers a step to kernels.
 pub fn lower(step: &Step) -> Program {

@@ -155,6 +155,9 @@ impl LaunchSource {
 pub struct Family {
     /// What it computes, and in which of the ways that differ in speed.
     pub name: &'static str,
+    /// What about its shapes makes it faster or slower than others of its name that have as much to do; empty where there
+    /// is nothing. A table that does not know a class goes by the name alone.
+    pub class: &'static str,
     /// Whether its numbers have two bytes.
     pub half: bool,
     /// How many steps of it wait for each other: those of a recurrent layer.
@@ -163,7 +166,7 @@ pub struct Family {
 
 impl Default for Family {
     fn default() -> Self {
-        Family { name: "elements", half: false, steps: 1 }
+        Family { name: "elements", class: "", half: false, steps: 1 }
     }
 }
 

@@ -7,6 +7,7 @@
 use crate::efficiency::{EfficiencyTable, Measured};
 use plimsoll_ir::{Arithmetic, Kernel, Work};
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 
 /// What a device can do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -124,15 +125,22 @@ impl Profile {
         let Ideal { arithmetic, traffic, waits, seconds: ideal } = self.ideal(kernel);
         let worked = seconds - waits - self.launch_seconds;
         // A small kernel that takes not much more than a launch tells nothing about larger ones.
-        let tells = (ideal > self.launch_seconds || seconds > 10.0 * self.launch_seconds) && worked > 0.0;
+        let large = ideal > self.launch_seconds || seconds > 10.0 * self.launch_seconds;
+        let tells = large && ideal > 0.0 && worked > 0.0;
         tells.then(|| Measured { arithmetic, traffic, efficiency: ideal / worked })
     }
 
     /// What some work costs on this device.
     pub fn costs(&self, work: &Work) -> Costs {
+        // Networks are made of blocks that are alike.
+        let mut known = HashMap::new();
+        let mut seconds = |k: &Kernel| {
+            let alike = (k.family, k.arithmetic, k.flops, k.bytes);
+            *known.entry(alike).or_insert_with(|| self.seconds(k))
+        };
         Costs {
-            kernels: work.kernels.iter().map(|k| self.seconds(k)).collect(),
-            rematerializations: work.rematerializations.iter().map(|k| self.seconds(k)).collect(),
+            kernels: work.kernels.iter().map(&mut seconds).collect(),
+            rematerializations: work.rematerializations.iter().map(&mut seconds).collect(),
             copies: self.copies,
             copy_share: if self.copies.overlap { 1.0 / self.bandwidth } else { 0.0 },
             host_bytes: u64::MAX,

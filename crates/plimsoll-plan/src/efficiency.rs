@@ -28,13 +28,16 @@ pub struct EfficiencyTable {
 
 /// How many of the nearest measurements count.
 const NEIGHBOURS: usize = 4;
+/// What names of families end with whose numbers have two bytes.
+const HALF: &str = " half";
 /// Times that are shorter are as if they were this long: there, launching is what takes time.
-const SHORTEST: f64 = 1e-8;
+const SHORTEST: f64 = 1e-10;
 
 impl EfficiencyTable {
     /// The name that a family's measurements are kept under.
     pub fn name(family: Family) -> String {
-        format!("{}{}", family.name, if family.half { " half" } else { "" })
+        let class = if family.class.is_empty() { "" } else { ", " };
+        format!("{}{class}{}{}", family.name, family.class, if family.half { HALF } else { "" })
     }
 
     /// Adds what was measured of a family.
@@ -53,27 +56,36 @@ impl EfficiencyTable {
     }
 
     /// How near to the ideal a kernel comes whose arithmetic and traffic would take so long: as those do that were measured
-    /// nearest to it, on a logarithmic scale. Of a family of which nothing was measured, as those of the other precision, or
-    /// else 1.
+    /// nearest to it, on a logarithmic scale. Of a class of which nothing was measured, as all of its name do; of such a name,
+    /// as those of the other precision, or else 1.
     pub fn of(&self, family: Family, arithmetic: f64, traffic: f64) -> f64 {
         let other = Family { half: !family.half, ..family };
-        let known = [family, other].into_iter().find_map(|family| self.families.get(&Self::name(family)));
-        let Some(known) = known.filter(|known| !known.is_empty()) else { return 1.0 };
-        let place = |seconds: f64| seconds.max(SHORTEST).log2();
-        let (x, y) = (place(arithmetic), place(traffic));
-        let mut nearest: Vec<(f64, f64)> = known
-            .iter()
-            .map(|m| {
-                let distance = (place(m.arithmetic) - x).powi(2) + (place(m.traffic) - y).powi(2);
-                (distance, m.efficiency.max(1e-6).ln())
-            })
-            .collect();
-        nearest.sort_by(|a, b| a.0.total_cmp(&b.0));
-        nearest.truncate(NEIGHBOURS);
-        let weight = |distance: f64| 1.0 / (distance + 0.05).powi(2);
-        let total: f64 = nearest.iter().map(|(distance, _)| weight(*distance)).sum();
-        let mean = nearest.iter().map(|(distance, log)| weight(*distance) * log).sum::<f64>() / total;
-        mean.exp()
+        let mut nearest = Nearest { arithmetic: place(arithmetic), traffic: place(traffic), known: vec![] };
+        for family in [family, other] {
+            if let Some(known) = self.families.get(&Self::name(family)) {
+                nearest.look_at(known);
+            }
+            if nearest.known.is_empty() {
+                self.named(family).for_each(|known| nearest.look_at(known));
+            }
+            if !nearest.known.is_empty() {
+                break;
+            }
+        }
+        nearest.efficiency()
+    }
+
+    /// What was measured of all classes of a family.
+    fn named(&self, family: Family) -> impl Iterator<Item = &Vec<Measured>> {
+        let of_name = move |key: &str| {
+            let key = match (family.half, key.strip_suffix(HALF)) {
+                (true, Some(key)) => key,
+                (false, None) => key,
+                _ => return false,
+            };
+            key.strip_prefix(family.name).is_some_and(|class| class.is_empty() || class.starts_with(", "))
+        };
+        self.families.iter().filter(move |(key, _)| of_name(key)).map(|(_, known)| known)
     }
 
     /// The same with one measurement for each cell of a grid of half octaves, so that a table is small and each kind of
@@ -98,6 +110,41 @@ impl EfficiencyTable {
     }
 }
 
+/// Where a time is on the scale that measurements are compared on.
+fn place(seconds: f64) -> f64 {
+    seconds.max(SHORTEST).log2()
+}
+
+/// The measurements that are nearest to a kernel.
+struct Nearest {
+    arithmetic: f64,
+    traffic: f64,
+    /// The squares of distances, the shortest first, and the logarithms of efficiencies.
+    known: Vec<(f64, f64)>,
+}
+
+impl Nearest {
+    fn look_at(&mut self, measured: &[Measured]) {
+        for m in measured {
+            let distance =
+                (place(m.arithmetic) - self.arithmetic).powi(2) + (place(m.traffic) - self.traffic).powi(2);
+            let at = self.known.partition_point(|(known, _)| *known <= distance);
+            if at < NEIGHBOURS {
+                self.known.truncate(NEIGHBOURS - 1);
+                self.known.insert(at, (distance, m.efficiency.max(1e-6).ln()));
+            }
+        }
+    }
+
+    /// The mean of their efficiencies, in which near ones count for more.
+    fn efficiency(&self) -> f64 {
+        let weight = |distance: f64| 1.0 / (distance + 0.05).powi(2);
+        let total: f64 = self.known.iter().map(|(distance, _)| weight(*distance)).sum();
+        let mean = self.known.iter().map(|(distance, log)| weight(*distance) * log).sum::<f64>();
+        if self.known.is_empty() { 1.0 } else { (mean / total).exp() }
+    }
+}
+
 /// A number to three digits.
 fn three_digits(value: f64) -> f64 {
     format!("{value:.2e}").parse().unwrap_or(value)
@@ -106,8 +153,9 @@ fn three_digits(value: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
-    const FAMILY: Family = Family { name: "dot", half: true, steps: 1 };
+    const FAMILY: Family = Family { name: "dot", class: "", half: true, steps: 1 };
 
     fn measured(arithmetic: f64, traffic: f64, efficiency: f64) -> Measured {
         Measured { arithmetic, traffic, efficiency }
@@ -125,6 +173,39 @@ mod tests {
         assert!((0.1..0.9).contains(&between), "{between}");
         let single = Family { half: false, ..FAMILY };
         assert_eq!(table.of(single, 1e-3, 1e-4), table.of(FAMILY, 1e-3, 1e-4), "as in the other precision");
+    }
+
+    #[test]
+    fn a_class_of_which_nothing_is_known_goes_by_all_of_its_name() {
+        let mut table = EfficiencyTable::default();
+        let few = Family { class: "few rows", ..FAMILY };
+        table.add(EfficiencyTable::name(few), measured(1e-3, 1e-3, 0.2));
+        table.add("dotted half".into(), measured(1e-4, 1e-4, 0.9));
+        let shallow = Family { class: "shallow", ..FAMILY };
+        let near = |family, expected: f64| (table.of(family, 1e-4, 1e-4) - expected).abs() < 1e-9;
+        assert!(
+            near(few, 0.2) && near(shallow, 0.2) && near(FAMILY, 0.2),
+            "all go by what is known of `dot`"
+        );
+        table.add(EfficiencyTable::name(FAMILY), measured(1e-4, 1e-4, 0.5));
+        assert!(
+            (table.of(few, 1e-4, 1e-4) - 0.2).abs() < 1e-9,
+            "what is known of the class itself counts alone"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn efficiencies_lie_within_what_was_measured(
+            all in prop::collection::vec((1e-7f64..1e-1, 1e-7f64..1e-1, 0.01f64..4.0), 1..40),
+            (arithmetic, traffic) in (0f64..1.0, 0f64..1.0),
+        ) {
+            let mut table = EfficiencyTable::default();
+            all.iter().for_each(|&(a, t, e)| table.add("dot half".into(), measured(a, t, e)));
+            let found = table.of(FAMILY, arithmetic, traffic);
+            let range = |pick: fn(f64, f64) -> f64| all.iter().map(|m| m.2).reduce(pick).unwrap_or(1.0);
+            prop_assert!(range(f64::min) - 1e-9 <= found && found <= range(f64::max) + 1e-9);
+        }
     }
 
     #[test]

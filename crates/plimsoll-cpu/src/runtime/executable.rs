@@ -186,6 +186,15 @@ impl CpuMemory {
         self.arenas[place.home as usize].slice_mut(place.offset, place.bytes).unwrap_or(&mut [])
     }
 
+    fn fill_inputs(&mut self, program: Handle, fill: FillInput<'_>) -> Result<()> {
+        for index in 0..self.loaded.get(program)?.inputs.len() {
+            let input = self.slice_mut(self.loaded.get(program)?.inputs[index]);
+            fill(index, input)
+                .map_err(|_| Error::new(ErrorKind::Input, format!("input {index} was not given")))?;
+        }
+        Ok(())
+    }
+
     /// Runs the kernels of a program, and calls `done` with the position of each in the plan's order.
     fn run(&mut self, program: Handle, mut done: impl FnMut(usize)) -> Result<()> {
         let CpuMemory { device, loaded, spill, .. } = self;
@@ -234,11 +243,7 @@ impl DeviceMemory for CpuMemory {
     }
 
     fn begin(&mut self, program: Handle, fill: FillInput<'_>) -> Result<()> {
-        for index in 0..self.loaded.get(program)?.inputs.len() {
-            let input = self.slice_mut(self.loaded.get(program)?.inputs[index]);
-            fill(index, input)
-                .map_err(|_| Error::new(ErrorKind::Input, format!("input {index} was not given")))?;
-        }
+        self.fill_inputs(program, fill)?;
         self.run(program, |_| {})
     }
 
@@ -249,7 +254,8 @@ impl DeviceMemory for CpuMemory {
         Ok(())
     }
 
-    fn time_kernels(&mut self, program: Handle) -> Result<Vec<f64>> {
+    fn time_kernels(&mut self, program: Handle, fill: FillInput<'_>) -> Result<Vec<f64>> {
+        self.fill_inputs(program, fill)?;
         // Waiting for a copy within memory takes no time.
         let mut seconds = vec![0.0; self.loaded.get(program)?.positions];
         let mut last = Instant::now();

@@ -370,7 +370,7 @@ impl Executable {
         Ok(())
     }
 
-    /// Runs the program once, on the inputs of the last run, one kernel after another, and returns the seconds of each in the
+    /// Runs the program once on what `fill` writes for each input, one kernel after another, and returns the seconds of each in the
     /// plan's order. Kernels that are launched together have their time at the first of them, and next to none at the others.
     ///
     /// # Errors
@@ -378,9 +378,23 @@ impl Executable {
     ///
     /// # Panics
     /// If `memory` is not the one it was loaded for.
-    pub(crate) fn time_kernels(&self, memory: &mut Memory) -> Result<Vec<f64>> {
+    pub(crate) fn time_kernels<E: From<Error>>(
+        &self,
+        memory: &mut Memory,
+        mut fill: impl FnMut(usize, &mut [u8]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<Vec<f64>, E> {
         self.check(memory);
         memory.synchronize()?;
+        for (index, &input) in self.inputs.iter().enumerate() {
+            let mut bytes = vec![0; input.bytes as usize];
+            fill(index, &mut bytes)?;
+            memory.write(input, &bytes)?;
+        }
+        Ok(self.time_each(memory)?)
+    }
+
+    /// Runs the program once on inputs that are there, and returns the seconds of each kernel.
+    fn time_each(&self, memory: &mut Memory) -> Result<Vec<f64>> {
         let shared = &memory.shared;
         let times = || (0..=self.steps.len()).map(|_| Event::timed(shared)).collect::<Result<Vec<Event>>>();
         let marks = times()?;

@@ -3,9 +3,10 @@
 //! A function that is made of many operations, such as an exponential, counts for as many additions as take as long
 //! as it does in the CPU's vectorised loops, to a power of two.
 
-use crate::op::{Binary, Conv2d, Op};
+use super::family::is_half;
+use crate::op::{Binary, Op};
 use crate::program::{Body, Kernel, Loop, Operand, Scalar};
-use plimsoll_ir::{Arithmetic, Family};
+use plimsoll_ir::Arithmetic;
 
 /// What an exponential or a logarithm counts for.
 const EXPONENTIAL: u64 = 4;
@@ -42,99 +43,6 @@ pub(crate) fn arithmetic(kernel: &Kernel) -> Arithmetic {
         }
         (Op::Attention(_) | Op::AttentionGrad(_) | Op::JointAttentionGrad(_), _) => Arithmetic::Attention,
         _ => Arithmetic::Elementwise,
-    }
-}
-
-/// The kind of kernels whose times a kernel's is to be compared with.
-pub(crate) fn family(kernel: &Kernel) -> Family {
-    let op = match &kernel.body {
-        Body::Op(op) => op,
-        Body::WithEpilogue(fused) => &fused.op,
-        Body::Loop(body) => {
-            let name = if body.row_axes > 0 { "rows" } else { "elements" };
-            return Family { name, half: is_half(kernel), steps: 1 };
-        }
-        Body::Copy | Body::Wait => return Family { name: "copy", ..Family::default() },
-    };
-    let shape = |operand: usize| kernel.reads.get(operand).map_or(&[][..], |read| &read.view.shape);
-    let name = match op {
-        Op::Conv2d(conv) => {
-            let names =
-                ["conv", "conv 1x1", "conv dilated", "conv in groups", "conv by channel", "conv narrow"];
-            names[kind_of_conv(conv, shape(1))]
-        }
-        Op::Conv2dInputGrad { conv, .. } => {
-            let names = [
-                "conv for images",
-                "conv for images 1x1",
-                "conv for images dilated",
-                "conv for images in groups",
-                "conv for images by channel",
-                "conv for images narrow",
-            ];
-            names[kind_of_conv(conv, shape(0))]
-        }
-        Op::Conv2dFilterGrad { conv, filter } => {
-            let names = [
-                "conv for filters",
-                "conv for filters 1x1",
-                "conv for filters dilated",
-                "conv for filters in groups",
-                "conv for filters by channel",
-                "conv for filters narrow",
-            ];
-            names[kind_of_conv(conv, filter)]
-        }
-        Op::Attention(_) => ["attention 64", "attention 128", "attention 256"][head_class(shape(0))],
-        Op::AttentionGrad(_) | Op::JointAttentionGrad(_) => {
-            ["attention back 64", "attention back 128", "attention back 256"][head_class(shape(0))]
-        }
-        Op::Lstm | Op::Gru => "recurrent",
-        Op::LstmGrad | Op::GruGrad => "recurrent back",
-        Op::Reduce { axes, .. } => {
-            let rank = shape(0).len();
-            let reduced = |axis: usize| axes.contains(axis);
-            let kept = (0..rank).filter(|&axis| !reduced(axis)).count();
-            match kept {
-                // Axes that stay come first: each row is reduced.
-                _ if (0..kept).all(|axis| !reduced(axis)) => "reduce rows",
-                _ if (rank - kept..rank).all(|axis| !reduced(axis)) => "reduce columns",
-                _ => "reduce windows",
-            }
-        }
-        other => other.name(),
-    };
-    let steps = match op {
-        Op::Lstm | Op::Gru | Op::LstmGrad | Op::GruGrad => shape(0).get(1).copied().unwrap_or(1),
-        _ => 1,
-    };
-    Family { name, half: is_half(kernel), steps: u32::try_from(steps).unwrap_or(u32::MAX) }
-}
-
-fn is_half(kernel: &Kernel) -> bool {
-    kernel.reads.first().is_some_and(|read| read.dtype.size() == 2)
-}
-
-/// Which of the kinds of convolutions that differ in speed: any, of one pixel, with gaps, in groups, by channel, and from or
-/// to fewer channels than units for products take at a time.
-fn kind_of_conv(conv: &Conv2d, filter: &[usize]) -> usize {
-    let [height, width, inner, outer] = filter else { return 0 };
-    match (conv.groups, conv.dilation) {
-        (2.., _) if *inner == 1 => 4,
-        (2.., _) => 3,
-        _ if *inner.min(outer) < 16 => 5,
-        (_, dilation) if dilation != [1, 1] => 2,
-        _ if [*height, *width] == [1, 1] => 1,
-        _ => 0,
-    }
-}
-
-/// Heads of up to 64, up to 128, or more numbers.
-fn head_class(queries: &[usize]) -> usize {
-    match queries.last() {
-        Some(0..=64) | None => 0,
-        Some(65..=128) => 1,
-        Some(_) => 2,
     }
 }
 

@@ -30,10 +30,12 @@
 //! ```
 //!
 //! A `name` may be given as well; it is the file's if left out. A table `[efficiency]` says how near to these figures kernels
-//! of each kind come, as `plimsoll devices --calibrate --device cuda:0` measures it; without one they are those of the H200,
-//! which most GPUs are like. So is `context_bytes`.
+//! of each kind come, as `plimsoll devices --calibrate` measures it, with `--device cuda:0` for a GPU; its keys are families
+//! (`dot`), with a class of shapes (`dot, few rows`) and `half` for numbers of two bytes. Without one a GPU's are those of
+//! the H200, which most are like. So is `context_bytes`.
 
 mod calibrate;
+mod networks;
 mod of_device;
 
 pub use calibrate::calibrate;

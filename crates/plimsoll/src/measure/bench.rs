@@ -21,6 +21,8 @@ pub struct BenchReport {
     pub median_seconds: f64,
     /// The times below which a tenth and nine tenths of all steps were.
     pub spread_seconds: [f64; 2],
+    /// What the device's profile says that a step takes, in seconds.
+    pub predicted_seconds: f64,
     /// From data and a model to being ready to run: checking the data, tracing, planning, reserving the arena,
     /// loading, first weights.
     pub ready_seconds: f64,
@@ -101,6 +103,7 @@ impl Trainer {
         Ok(BenchReport {
             median_seconds: at(0.5),
             spread_seconds: [at(0.1), at(0.9)],
+            predicted_seconds: forecast.step_seconds,
             ready_seconds,
             first_step_seconds: first,
             total_seconds,
@@ -181,6 +184,7 @@ impl BenchReport {
     pub fn to_json(&self) -> Value {
         json!({
             "median_seconds": self.median_seconds,
+            "predicted_seconds": self.predicted_seconds,
             "spread_seconds": self.spread_seconds,
             "ready_seconds": self.ready_seconds,
             "first_step_seconds": self.first_step_seconds,
@@ -216,6 +220,12 @@ impl fmt::Display for BenchReport {
             1e3 * self.spread_seconds[1],
             self.steps,
             self.threads
+        )?;
+        writeln!(
+            f,
+            "predicted   {:.3} ms a step by the device's profile ({:+.0} %)",
+            1e3 * self.predicted_seconds,
+            100.0 * (self.predicted_seconds / self.median_seconds.max(1e-12) - 1.0)
         )?;
         writeln!(f, "ready       {:.3} s after the start", self.ready_seconds)?;
         writeln!(f, "first step  done {:.3} s after the start", self.first_step_seconds)?;

@@ -1,9 +1,9 @@
 //! What a step's time goes to, kernel by kernel.
 
 use crate::measure::bench::hold;
-use crate::run::{Run, TimedKernel};
+use crate::run::{FillPart, Run, TimedKernel};
 use crate::trainer::Trainer;
-use crate::{Error, ErrorKind, Result};
+use crate::{Array, Error, ErrorKind, Result};
 use plimsoll_data::Dataset;
 use plimsoll_graph::program::Kernel;
 use plimsoll_memory::{Column, Table};
@@ -84,32 +84,66 @@ impl Trainer {
         };
         runner.train(&batch, 0)?;
         runner.finish()?;
-        runner.run().time_often(first)
+        runner.with_inputs(&batch, self.longest(), |run, _, fill| run.time_often(fill, first))
     }
 }
 
 impl Run {
-    /// Times the kernels of its first step, which has to have been run. It is run again for that, and goes on training if it
-    /// is one that trains; on what is left of its inputs, where a plan has put something else in their place since. Kernels
-    /// whose time depends on the numbers, as that of convolutions with outliers does, may then take longer than in a step.
+    /// Times the kernels of its first step, at its largest shapes, on these inputs. It is run several times for that, and
+    /// goes on training if it is one that trains.
     ///
     /// # Errors
-    /// If the device refuses.
-    pub fn kernel_times(&mut self) -> Result<KernelTimes> {
+    /// As [`Run::step`].
+    pub fn kernel_times(&mut self, inputs: &[(&str, &Array)]) -> Result<KernelTimes> {
         let mut kernels: Vec<KernelTime> = vec![];
-        let seconds = self.time_often(|timed, profile| {
+        let seconds = self.time_often_on(inputs, |timed, profile| {
             kernels = timed.iter().map(|timed| describe(timed, profile)).collect();
         })?;
         kernels.iter_mut().zip(seconds).for_each(|(kernel, seconds)| kernel.seconds = seconds);
         Ok(KernelTimes { kernels })
     }
 
+    /// The same kernels as planners see them, with the seconds of each.
+    pub(crate) fn planned_kernel_times(
+        &mut self,
+        inputs: &[(&str, &Array)],
+    ) -> Result<Vec<(plimsoll_ir::Kernel, f64)>> {
+        let mut kernels = vec![];
+        let seconds = self.time_often_on(inputs, |timed, _| {
+            kernels = timed.iter().map(|timed| timed.planned.clone()).collect();
+        })?;
+        Ok(kernels.into_iter().zip(seconds).collect())
+    }
+
+    fn time_often_on(
+        &mut self,
+        inputs: &[(&str, &Array)],
+        first: impl FnMut(&[TimedKernel<'_>], &Profile),
+    ) -> Result<Vec<f64>> {
+        let order = self.order_of_main(inputs)?;
+        let fill: FillPart<'_> = &mut |_, index, out| {
+            let Some(bytes) = inputs[order[index]].1.bytes().get(..out.len()) else {
+                return Err(Error::new(
+                    ErrorKind::Shape,
+                    "kernels are timed at the largest shapes of a step",
+                ));
+            };
+            out.copy_from_slice(bytes);
+            Ok(())
+        };
+        self.time_often(fill, first)
+    }
+
     /// Runs the step several times; `first` sees its kernels once. Returns the median seconds of each.
-    fn time_often(&mut self, mut first: impl FnMut(&[TimedKernel<'_>], &Profile)) -> Result<Vec<f64>> {
+    fn time_often(
+        &mut self,
+        fill: FillPart<'_>,
+        mut first: impl FnMut(&[TimedKernel<'_>], &Profile),
+    ) -> Result<Vec<f64>> {
         let profile = self.profile().clone();
         let mut seconds: Vec<Vec<f64>> = vec![];
         for repeat in 0..REPEATS {
-            let timed = self.time_kernels()?;
+            let timed = self.time_kernels(fill)?;
             if repeat == 0 {
                 first(&timed, &profile);
                 seconds = vec![vec![]; timed.len()];

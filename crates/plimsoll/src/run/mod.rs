@@ -585,12 +585,26 @@ impl Run {
         Ok(self.session()?.ahead())
     }
 
-    /// The program of a step's largest shape, once more on the inputs that are there: its kernels in the plan's order,
-    /// with the seconds of each.
-    pub(crate) fn time_kernels(&mut self) -> Result<Vec<TimedKernel<'_>>> {
+    /// The program of the main step's largest shape, run on what `fill` writes: its kernels in the plan's order, with the
+    /// seconds of each.
+    pub(crate) fn time_kernels(&mut self, fill: FillPart<'_>) -> Result<Vec<TimedKernel<'_>>> {
         self.finish()?;
         let main = self.fit.programs[0].0.clone();
-        self.session()?.time_kernels(&main)
+        let signature = self.ensure(&main)?;
+        let part = BatchPart { first: 0, samples: DeclaredStep::samples(&main.shapes), weight: 1.0 };
+        let inputs = self.declared.steps[main.step].inputs.len();
+        self.session()?.time_kernels(&main, &mut |index, bytes| {
+            match index < inputs {
+                true => fill(part, index, bytes)?,
+                false => bytes.copy_from_slice(&1.0f32.to_ne_bytes()),
+            }
+            signature.limits[index].as_ref().map_or(Ok(()), |limit| limit.check(bytes))
+        })
+    }
+
+    /// Which of these inputs each of the main step's is.
+    pub(crate) fn order_of_main(&self, inputs: &[(&str, &Array)]) -> Result<Vec<usize>> {
+        Ok(self.arrange(self.fit.programs[0].0.step, &given(inputs))?.0)
     }
 
     /// How many parts batches of the main step are run in.

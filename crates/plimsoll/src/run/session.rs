@@ -155,13 +155,27 @@ impl Session {
         Ok(self.memory.collect(handle, read)?)
     }
 
-    /// Runs a program once more, on the inputs that are there: its kernels in the plan's order, with the seconds of each.
-    /// No run may be in flight.
-    pub(crate) fn time_kernels(&mut self, key: &Key) -> Result<Vec<TimedKernel<'_>>> {
+    /// Runs a program on what `fill` writes for each input: its kernels in the plan's order, with the seconds of each. No
+    /// run may be in flight.
+    pub(crate) fn time_kernels(
+        &mut self,
+        key: &Key,
+        fill: &mut dyn FnMut(usize, &mut [u8]) -> Result<()>,
+    ) -> Result<Vec<TimedKernel<'_>>> {
         let Some(Loaded { handle, compiled: Some(compiled), .. }) = self.loaded.get(key) else {
             return Err(Error::new(ErrorKind::Internal, "a program that was not loaded, which is a bug"));
         };
-        let seconds = self.memory.time_kernels(*handle)?;
+        let mut refused = None;
+        let timed = self.memory.time_kernels(*handle, &mut |index, bytes| {
+            fill(index, bytes).map_err(|error| {
+                refused = Some(error);
+                InputRefused
+            })
+        });
+        if let Some(error) = refused {
+            return Err(error);
+        }
+        let seconds = timed?;
         let (program, plan) = (compiled.program.program(), compiled.program.plan());
         let timed = |(&index, seconds): (&u32, f64)| TimedKernel {
             kernel: &program.kernels[index as usize],

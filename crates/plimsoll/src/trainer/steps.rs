@@ -270,7 +270,7 @@ impl Trainer {
         self.batches[drawn as usize].min(batch)
     }
 
-    pub(super) fn longest(&self) -> Option<usize> {
+    pub(crate) fn longest(&self) -> Option<usize> {
         self.lengths.as_ref().map(|lengths| *lengths.end())
     }
 

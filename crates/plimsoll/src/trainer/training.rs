@@ -14,7 +14,7 @@ use crate::forecast::placement::placement_text;
 use crate::forecast::plan_picture::PlanPicture;
 use crate::forecast::process_use::ProcessUse;
 use crate::logs::StepTrace;
-use crate::run::{FillPart, InputShapes, LATER_KERNELS, TimedKernel};
+use crate::run::{FillPart, InputShapes, LATER_KERNELS};
 use crate::save::RunFolder;
 use crate::tensor_file::Described;
 use crate::{DType, Error, ErrorKind, Result, Run, Shape};
@@ -214,11 +214,12 @@ impl<'a> Training<'a> {
             return Err(Error::new(ErrorKind::Data, "there is no batch to run"));
         };
         self.finish()?;
-        self.begin(TRAINING, &batch, self.trainer.longest())?;
         let mut seconds: Vec<Vec<f64>> = vec![];
         for _ in 0..StepTrace::REPEATS {
-            let timed = self.time_kernels()?;
-            seconds.push(timed.iter().map(|kernel| kernel.seconds).collect());
+            let of_run = self.with_inputs(&batch, self.trainer.longest(), |run, _, fill| {
+                Ok(run.time_kernels(fill)?.iter().map(|kernel| kernel.seconds).collect())
+            })?;
+            seconds.push(of_run);
         }
         let picture = PlanPicture::of_main(&self.run, &self.forecast(), self.trainer.budget);
         Ok(StepTrace::new(picture, &seconds))
@@ -330,7 +331,7 @@ impl<'a> Training<'a> {
     }
 
     /// Gives the run the shapes of a batch, and what writes its inputs.
-    pub(super) fn with_inputs<T>(
+    pub(crate) fn with_inputs<T>(
         &mut self,
         batch: &Batch<'_>,
         length: Option<usize>,
@@ -380,12 +381,5 @@ impl<'a> Training<'a> {
         // No training step waited for these.
         self.take_input_seconds();
         Ok(measures.take().iter().cloned().collect())
-    }
-
-    /// Runs the step for a full batch, the largest there is, once more: its kernels in the plan's order, with the seconds
-    /// of each.
-    pub(crate) fn time_kernels(&mut self) -> Result<Vec<TimedKernel<'_>>> {
-        self.finish()?;
-        self.run.time_kernels()
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! What a datasheet says of a processor tells little of what kernels reach on it, and nothing of the other programs
 //! that run there. So the figures are taken from the very kernels that training runs, by way of small steps that are
-//! lowered, planned and run as a model's are.
+//! lowered, planned and run as a model's are. How near to these figures kernels of each kind and size come is then read
+//! off whole training steps of [`networks`].
 
-use super::{Copies, EfficiencyTable, Profile, Rates};
+use super::{Copies, EfficiencyTable, Profile, Rates, networks};
 use crate::Result;
 use plimsoll_cpu::{ALIGNMENT, CpuDevice};
 use plimsoll_device::{CheckedProgram, Device};
@@ -27,8 +28,9 @@ const LARGE: usize = 128 << 20;
 /// Of a system that does not say how much memory it has.
 const USUAL_MEMORY: u64 = 8 << 30;
 
-/// Measures this machine as so many threads use it, all if that is `None`, in a few seconds and under 300 MiB. Other programs that run
-/// meanwhile make it look slower.
+/// Measures this machine as so many threads use it, all if that is `None`: rates and bandwidths by single kernels, and then how
+/// near to them each kind of kernels comes, within steps of networks of many kinds. On two cores that takes half a minute
+/// and some hundred MiB. Other programs that run meanwhile make it look slower.
 ///
 /// The memory is all that Linux says there is for this process; on other systems, where nothing in the standard library tells,
 /// it is taken to be 8 GiB.
@@ -45,7 +47,7 @@ pub fn calibrate(threads: Option<usize>) -> Result<Profile> {
     let convolution = figures(convolutions(DType::F32))?;
     let convolution_half = figures(convolutions(DType::BF16))?;
     let workspaces = [&matrix, &matrix_half, &convolution, &convolution_half].map(|f| f.workspace);
-    Ok(Profile {
+    let known = Profile {
         name: "cpu".into(),
         about: match device.threads() {
             1 => "this machine's processor, 1 thread, measured".into(),
@@ -73,7 +75,32 @@ pub fn calibrate(threads: Option<usize>) -> Result<Profile> {
         // Steps of a recurrent layer are products like others, and rates were measured on the kernels themselves.
         step_seconds: 0.0,
         efficiency: EfficiencyTable::default(),
-    })
+    };
+    let (efficiency, apart) = efficiency(threads, &known)?;
+    let about = format!("{} twice, {:.0} % apart", known.about, 100.0 * apart);
+    Ok(Profile { about, efficiency, ..known })
+}
+
+/// How near to a profile's figures kernels of each kind come within training steps, and by what part two measurements of
+/// the same kernels differ. The shorter counts: what runs beside for a while makes only one of them longer.
+fn efficiency(threads: Option<usize>, known: &Profile) -> Result<(EfficiencyTable, f64)> {
+    let pass = || -> Result<Vec<(plimsoll_ir::Kernel, f64)>> {
+        let of_each = networks::all().into_iter().map(|network| network.kernel_times(threads, known));
+        Ok(of_each.collect::<Result<Vec<_>>>()?.concat())
+    };
+    let (first, second) = (pass()?, pass()?);
+    // A processor launches no kernel while another runs: a kernel's time is all that it takes.
+    let without_launch = Profile { launch_seconds: 0.0, ..known.clone() };
+    let mut table = EfficiencyTable::default();
+    let (mut apart, mut all) = (0.0, 0.0);
+    for ((kernel, first), (_, second)) in first.iter().zip(&second) {
+        let seconds = first.min(*second);
+        (apart, all) = (apart + (first - second).abs(), all + seconds);
+        if let Some(measured) = without_launch.measured(kernel, seconds) {
+            table.add(EfficiencyTable::name(kernel.family), measured);
+        }
+    }
+    Ok((table.condensed(), apart / all.max(1e-9)))
 }
 
 /// What a program did, and how long it took.
