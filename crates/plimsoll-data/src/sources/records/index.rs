@@ -99,8 +99,10 @@ struct Slot {
     /// Its number; [`NONE`] if nothing was read yet.
     block: usize,
     bytes: Vec<u8>,
-    /// Where each of its records begins and ends.
+    /// Where each of its records begins and ends, as far as they were looked for.
     records: Vec<[u32; 2]>,
+    /// Where the next one is looked for.
+    next: usize,
 }
 
 const NONE: usize = usize::MAX;
@@ -123,7 +125,7 @@ impl Indexed {
         budget.admit(&holder, bytes, REMEDY)?;
         let slot = |_| {
             let bytes = Vec::with_capacity(index.longest_block as usize);
-            RwLock::new(Slot { block: NONE, bytes, records: Vec::with_capacity(index.most_records) })
+            RwLock::new(Slot { block: NONE, bytes, records: Vec::with_capacity(index.most_records), next: 0 })
         };
         let slots = (0..slots).map(slot).collect();
         Ok(Indexed { index, framing, slots, last_block: AtomicUsize::new(0) })
@@ -143,16 +145,21 @@ impl Indexed {
         look: impl FnOnce(Place<'_>, &[u8]) -> Result<T>,
     ) -> Result<T> {
         let block = self.find_block(record);
+        let within = record - self.index.blocks[block].first_record;
         let slot = &self.slots[block % self.slots.len()];
         let held = slot.read().unwrap_or_else(PoisonError::into_inner);
-        if held.block == block {
+        if held.block == block && within < held.records.len() {
             return self.show(&held, record, look);
         }
         drop(held);
         let mut held = slot.write().unwrap_or_else(PoisonError::into_inner);
-        if held.block != block {
-            self.load(block, &mut held).map_err(|error| error.of_sample(record))?;
-        }
+        let found = if held.block == block {
+            // A second record of the block: others are likely to follow.
+            self.find_records(&mut held, usize::MAX)
+        } else {
+            self.load(block, &mut held).and_then(|()| self.find_records(&mut held, within + 1))
+        };
+        found.map_err(|error| error.of_sample(record))?;
         self.show(&held, record, look)
     }
 
@@ -186,33 +193,41 @@ impl Indexed {
         look(place, &held.bytes[start as usize..end as usize])
     }
 
+    /// Reads a block, in which no record is known yet.
     fn load(&self, number: usize, slot: &mut Slot) -> Result<()> {
         slot.block = NONE;
         slot.records.clear();
+        slot.next = 0;
         let (block, file) = (self.index.blocks[number], self.file_of(number));
-        let (end, next_record) = match self.index.blocks.get(number + 1) {
-            Some(next) if std::ptr::eq(self.file_of(number + 1), file) => (next.offset, next.first_record),
-            Some(next) => (file.end, next.first_record),
-            None => (file.end, self.index.records),
+        let end = match self.index.blocks.get(number + 1) {
+            Some(next) if std::ptr::eq(self.file_of(number + 1), file) => next.offset,
+            _ => file.end,
         };
         slot.bytes.resize((end - block.offset) as usize, 0);
         match &file.opened {
             Some(bytes) => bytes.read(block.offset, &mut slot.bytes)?,
             None => Bytes::open(&file.path)?.read(block.offset, &mut slot.bytes)?,
         }
-        let expected = next_record - block.first_record;
-        let mut at = 0;
+        slot.block = number;
+        Ok(())
+    }
+
+    /// Finds the first records of the block that a slot holds, so many or all.
+    fn find_records(&self, slot: &mut Slot, most: usize) -> Result<()> {
+        let block = self.index.blocks[slot.block];
+        let next = self.index.blocks.get(slot.block + 1).map_or(self.index.records, |next| next.first_record);
+        let expected = most.min(next - block.first_record);
         while slot.records.len() < expected {
+            let at = slot.next;
             match (self.framing)(&slot.bytes[at..], true) {
                 Ok(Frame::Record { end, next, .. }) if at + next <= slot.bytes.len() => {
                     slot.records.push([at as u32, (at + end) as u32]);
-                    at += next;
+                    slot.next += next;
                 }
-                Ok(Frame::Filling(bytes)) => at += bytes,
-                _ => return Err(changed(file, block.offset + at as u64)),
+                Ok(Frame::Filling(bytes)) => slot.next += bytes,
+                _ => return Err(changed(self.file_of(slot.block), block.offset + at as u64)),
             }
         }
-        slot.block = number;
         Ok(())
     }
 
